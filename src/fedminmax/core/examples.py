@@ -1,0 +1,74 @@
+"""One holder's rows: features, targets and the group of each row, checked once on entry."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows of one holder: ``x`` [n, ...], ``y`` [n], ``group`` [n] (numbers from 0)."""
+
+    x: Tensor
+    y: Tensor
+    group: Tensor
+
+    def __len__(self) -> int:
+        return int(self.group.shape[0])
+
+    def rows(self, index: Tensor) -> "Examples":
+        """Return the rows at these positions, in this order."""
+        return Examples(self.x[index], self.y[index], self.group[index])
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> "Examples":
+        """Cast floating-point tensors to ``dtype`` and move everything to ``device``."""
+        return Examples(
+            self.x.to(device=device, dtype=dtype if self.x.is_floating_point() else None),
+            self.y.to(device=device, dtype=dtype if self.y.is_floating_point() else None),
+            self.group.to(device),
+        )
+
+
+def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
+    """Return the rows as a record, or say in one line what is wrong with them.
+
+    >>> check_examples(torch.zeros(2, 1), torch.zeros(2), torch.tensor([0]), "holder 0")
+    Traceback (most recent call last):
+    fedminmax.core.errors.InputError: holder 0: x has 2 rows, y 2 and group 1; make them equal
+    """
+    for name, tensor in (("x", x), ("y", y), ("group", group)):
+        if tensor.dim() == 0:
+            raise InputError(f"{owner}: {name} is a single number; give one entry per row")
+    lengths = (int(x.shape[0]), int(y.shape[0]), int(group.shape[0]))
+    if len(set(lengths)) != 1:
+        raise InputError(
+            f"{owner}: x has {lengths[0]} rows, y {lengths[1]} and group {lengths[2]}; "
+            "make them equal"
+        )
+    if group.dim() != 1 or group.is_floating_point() or group.dtype == torch.bool:
+        raise InputError(
+            f"{owner}: group must be a vector of whole numbers from 0, "
+            f"got {group.dtype} of shape {tuple(group.shape)}"
+        )
+    if lengths[0] and int(group.min()) < 0:
+        raise InputError(f"{owner}: group {int(group.min())} is negative; number groups from 0")
+    for name, tensor in (("x", x), ("y", y)):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            by_row = torch.isfinite(tensor).reshape(lengths[0], -1).all(dim=1)
+            row = int((~by_row).nonzero()[0])
+            raise InputError(
+                f"{owner}: {name} is NaN or infinite in row {row}; fill or drop that row"
+            )
+    return Examples(x, y if y.is_floating_point() else y.long(), group.long())
+
+
+def concatenate(parts: list[Examples]) -> Examples:
+    """Put the rows of several records one after another."""
+    return Examples(
+        torch.cat([part.x for part in parts]),
+        torch.cat([part.y for part in parts]),
+        torch.cat([part.group for part in parts]),
+    )

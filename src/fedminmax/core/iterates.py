@@ -1,0 +1,71 @@
+"""Which parameters a run returns: the last ones, their average, or the average of the tail.
+
+Algorithm 1 of Papadaki et al. 2021 returns (1/T) sum_{t=1..T} theta^t. The tail average drops
+the early rounds: it starts at half of the largest power of two that is not above T, so it covers
+between one half and three quarters of all rounds, and does not need to know T in advance. A run
+can therefore be prolonged, and still equals one that was planned longer.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+
+class Iterate(Enum):
+    """The three outputs that every run keeps."""
+
+    AVERAGE = "average"
+    LAST = "last"
+    TAIL_AVERAGE = "tail_average"
+
+
+@dataclass(frozen=True, eq=False)
+class Iterates:
+    """Sums of theta^t in float64 over three stretches of rounds that end at powers of two."""
+
+    rounds: int
+    last: Tensor
+    early_sum: Tensor
+    previous_block_sum: Tensor
+    current_block_sum: Tensor
+
+    def add(self, parameters: Tensor) -> "Iterates":
+        """Take in the parameters of the next round."""
+        rounds = self.rounds + 1
+        if rounds & (rounds - 1) == 0:  # a power of two opens a new block
+            return Iterates(
+                rounds,
+                parameters,
+                self.early_sum + self.previous_block_sum,
+                self.current_block_sum,
+                parameters.to(torch.float64),
+            )
+        # The sum is a fresh tensor: an earlier record must stay what it was.
+        return replace(
+            self,
+            rounds=rounds,
+            last=parameters,
+            current_block_sum=self.current_block_sum + parameters,
+        )
+
+    def parameters(self, which: Iterate) -> Tensor:
+        """Return the chosen iterate in the model's own precision."""
+        if self.rounds == 0 or which is Iterate.LAST:
+            return self.last
+        tail = self.previous_block_sum + self.current_block_sum
+        if which is Iterate.AVERAGE:
+            return ((self.early_sum + tail) / self.rounds).to(self.last)
+        return (tail / (self.rounds - self.tail_start + 1)).to(self.last)
+
+    @property
+    def tail_start(self) -> int:
+        """The first round of the tail average."""
+        return max(1, (1 << self.rounds.bit_length() >> 2))
+
+
+def no_iterates(initial: Tensor) -> Iterates:
+    """Before the first round: every iterate is the initial model."""
+    nothing = torch.zeros_like(initial, dtype=torch.float64)
+    return Iterates(0, initial, nothing, nothing, nothing)

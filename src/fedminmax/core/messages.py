@@ -1,0 +1,140 @@
+"""What travels between server and holders: counts once, then orders out and sums back.
+
+Everything a holder returns is a sum over its own rows, so replies add up in any grouping, a
+holder without a group returns 0 instead of 0/0, and anyone may do the adding.
+
+| symbol of Papadaki et al. 2021 | name                       |
+|--------------------------------|----------------------------|
+| n_{a,k}                        | Census.counts[k, a]        |
+| rho_a = n_a / n                | Census.group_shares        |
+| theta^{t-1}                    | Order.parameters           |
+| w^{t-1} (or lambda^{t-1})      | Order.weights              |
+| sum_k n_k (theta - theta_k)    | Sums.step                  |
+| sum_k n_k                      | Sums.scale                 |
+| sum_k n_{a,k} r_{a,k}          | Sums.group_loss            |
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """How many rows of each group each holder has: asked once, before the first round."""
+
+    counts: Tensor
+
+    @property
+    def holders(self) -> int:
+        """Number of holders, K."""
+        return int(self.counts.shape[0])
+
+    @property
+    def groups(self) -> int:
+        """Number of groups, A."""
+        return int(self.counts.shape[1])
+
+    @property
+    def holder_counts(self) -> Tensor:
+        """Rows of each holder, n_k."""
+        return self.counts.sum(dim=1)
+
+    @property
+    def holder_shares(self) -> Tensor:
+        """Share of each holder in all rows, n_k / n, in float64."""
+        return self.holder_counts.to(torch.float64) / self.counts.sum()
+
+    @property
+    def group_shares(self) -> Tensor:
+        """Share of each group in all rows, rho_a = n_a / n, in float64."""
+        return self.counts.sum(dim=0).to(torch.float64) / self.counts.sum()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something happens: with the holder's number, all that randomness may depend on."""
+
+    seed: int
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Server to holder: the model to start from and the weights that its method needs."""
+
+    moment: Moment
+    parameters: Tensor
+    weights: Tensor
+
+
+class Reveals(Enum):
+    """The finest thing that a method makes one holder's reply show to the server."""
+
+    SUMS = "only sums over all holders"
+    OWN_LOSS = "each holder's own loss"
+    OWN_VECTOR = "each holder's own parameter step"
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Holder to server. Replies form a commutative monoid: they have a zero and a plus.
+
+    ``holder_loss`` and ``holder_count`` have one entry per holder, all but the sender's zero;
+    they are empty unless the method needs each holder's own loss (``Reveals.OWN_LOSS``).
+    ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
+    """
+
+    step: Tensor
+    scale: float
+    curvature: float
+    group_loss: Tensor
+    group_count: Tensor
+    holder_loss: Tensor
+    holder_count: Tensor
+    gradient_evaluations: int
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(
+            self.step + other.step,
+            self.scale + other.scale,
+            self.curvature + other.curvature,
+            self.group_loss + other.group_loss,
+            self.group_count + other.group_count,
+            self.holder_loss + other.holder_loss,
+            self.holder_count + other.holder_count,
+            self.gradient_evaluations + other.gradient_evaluations,
+        )
+
+    @property
+    def group_risks(self) -> Tensor:
+        """Mean loss of each group over all replies; NaN for a group that nobody had."""
+        return self.group_loss / self.group_count
+
+    @property
+    def holder_risks(self) -> Tensor:
+        """Mean loss of each holder that revealed it; NaN for the others."""
+        return self.holder_loss / self.holder_count
+
+
+def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
+    """Return the zero of the addition (``holders`` is 0 where no holder's loss is revealed)."""
+    return Sums(
+        step=torch.zeros(parameters, dtype=torch.float64),
+        scale=0.0,
+        curvature=0.0,
+        group_loss=torch.zeros(groups, dtype=torch.float64),
+        group_count=torch.zeros(groups, dtype=torch.int64),
+        holder_loss=torch.zeros(holders, dtype=torch.float64),
+        holder_count=torch.zeros(holders, dtype=torch.int64),
+        gradient_evaluations=0,
+    )
+
+
+def descend(parameters: Tensor, total: Sums) -> Tensor:
+    """The one server line: theta <- theta - step / scale (unchanged if nobody had weight)."""
+    if total.scale == 0.0:
+        return parameters
+    return parameters - (total.step / total.scale).to(parameters)

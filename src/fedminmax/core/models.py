@@ -1,0 +1,45 @@
+"""The models of Papadaki et al. 2021, Appendix B, as ordinary torch modules.
+
+The paper leaves open the activation (we take ReLU), and the CNN's channels and head (we take
+32 and 64 channels and one linear layer). None of them has batch statistics, so that a gradient
+over the union of holders is the sum of the holders' gradients.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def linear(features: int, outputs: int) -> nn.Module:
+    """One affine map: logistic regression under a softmax loss, least squares for regression."""
+    return nn.Linear(features, outputs)
+
+
+def mlp(features: int, outputs: int, hidden: Sequence[int] = (512, 512, 512, 512)) -> nn.Module:
+    """Fully connected network with ReLU; the default is the paper's, four layers of 512."""
+    layers: list[nn.Module] = []
+    width = features
+    for next_width in hidden:
+        layers += [nn.Linear(width, next_width), nn.ReLU()]
+        width = next_width
+    return nn.Sequential(*layers, nn.Linear(width, outputs))
+
+
+def cnn(
+    image: tuple[int, int, int] = (1, 28, 28),
+    outputs: int = 10,
+    channels: tuple[int, int] = (32, 64),
+) -> nn.Module:
+    """Two 3x3 convolutions (stride 1, padding 1), each with ReLU and 2x2 max-pooling, one head."""
+    depth, height, width = image
+    first, second = channels
+    return nn.Sequential(
+        nn.Conv2d(depth, first, kernel_size=3, stride=1, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(kernel_size=2, stride=2),
+        nn.Conv2d(first, second, kernel_size=3, stride=1, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(kernel_size=2, stride=2),
+        nn.Flatten(),
+        nn.Linear(second * (height // 4) * (width // 4), outputs),
+    )

@@ -1,0 +1,85 @@
+"""What is learned: an architecture and a loss per example, and whether they can be federated."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.losses import Loss
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A model (its present parameters are the starting point) and its loss per example."""
+
+    model: nn.Module
+    loss: Loss
+
+    @property
+    def initial_parameters(self) -> Tensor:
+        """The trainable parameters, one after another, as one vector (theta^0)."""
+        return torch.cat([p.detach().reshape(-1) for p in trainable_parameters(self.model)])
+
+    @property
+    def draws_random_numbers(self) -> bool:
+        """Whether a forward pass is random (dropout): rows then cannot be pooled."""
+        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.model.modules())
+
+
+def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters that training changes; frozen ones are part of the architecture."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def check_task(task: Task) -> None:
+    """Refuse a model that no federation can train as if its data were pooled."""
+    parameters = trainable_parameters(task.model)
+    if not parameters:
+        raise InputError("the model has no trainable parameter; give a model that can learn")
+    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+    if len(kinds) > 1:
+        raise InputError(f"the model mixes dtypes or devices {kinds}; move it to one of each")
+    for name, module in task.model.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise InputError(
+                f"the model's '{name}' is batch normalisation, whose statistics would differ "
+                "by holder; use torch.nn.GroupNorm"
+            )
+
+
+def check_fit(task: Task, examples: Examples, owner: str) -> None:
+    """Try the model and the loss on two rows, and refuse labels outside the model's outputs."""
+    few = examples.rows(torch.arange(min(2, len(examples))))
+    with torch.no_grad():
+        try:
+            outputs = task.model(few.x)
+            losses = task.loss(outputs, few.y.clamp(min=0, max=0) if labelled(few) else few.y)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{owner}: model and loss do not fit x of shape {tuple(few.x.shape)} "
+                f"and y of {few.y.dtype}: {reason}"
+            ) from error
+    if tuple(losses.shape) != (len(few),):
+        raise InputError(
+            f"the loss must give one number per row, got shape {tuple(losses.shape)} for "
+            f"{len(few)} rows; use a loss without mean or sum (reduction='none')"
+        )
+    if labelled(examples) and outputs.dim() == 2:
+        classes = int(outputs.shape[1])
+        outside = (examples.y < 0) | (examples.y >= classes)
+        if bool(outside.any()):
+            row = int(outside.nonzero()[0])
+            raise InputError(
+                f"{owner}: label {int(examples.y[row])} in row {row}, but the model has "
+                f"{classes} outputs; labels must be 0 to {classes - 1}"
+            )
+
+
+def labelled(examples: Examples) -> bool:
+    """Whether targets are class numbers (whole) rather than quantities (floating point)."""
+    return examples.y.dtype == torch.int64

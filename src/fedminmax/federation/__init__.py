@@ -1,0 +1,1 @@
+"""Where holders live, and the only round loop."""

@@ -1,0 +1,114 @@
+"""Progress on disk: written beside and renamed, checked by a digest, with one predecessor.
+
+Whatever happens while saving, one readable checkpoint remains: the new file appears under its
+name only when complete, and the one before it is kept until the next save.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.train import Progress
+from fedminmax.methods.method import StateT
+
+DIGEST_BYTES = 32
+RecordT = TypeVar("RecordT")
+Leaf = Tensor | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class Restored(Generic[StateT]):
+    """A checkpoint that could be read, and what had to be passed over to find it."""
+
+    progress: Progress[StateT]
+    complaint: str | None
+
+
+def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
+    """Write the progress beside, keep the last one as predecessor, and rename into place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(pack(progress), buffer)
+    payload = buffer.getvalue()
+    current, previous = checkpoint_paths(folder)
+    beside = current.with_suffix(".partial")
+    with beside.open("wb") as file:
+        file.write(hashlib.sha256(payload).digest())
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+    if current.exists():
+        current.replace(previous)
+    beside.replace(current)
+
+
+def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT] | None:
+    """Return the newest readable progress; None if there is no checkpoint at all."""
+    complaints: list[str] = []
+    for path in checkpoint_paths(folder):
+        if not path.exists():
+            continue
+        try:
+            return Restored(read_checkpoint(path, template), "; ".join(complaints) or None)
+        except InputError as error:
+            complaints.append(f"{error}; using the previous checkpoint")
+    if complaints:
+        raise InputError(
+            f"no checkpoint in {folder} can be read; remove that folder to start this run anew"
+        )
+    return None
+
+
+def checkpoint_paths(folder: Path) -> tuple[Path, Path]:
+    """The current checkpoint and its predecessor."""
+    return folder / "checkpoint.bin", folder / "checkpoint.previous.bin"
+
+
+def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
+    """Read one file, or say what is wrong with it."""
+    content = path.read_bytes()
+    digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    if hashlib.sha256(payload).digest() != digest:
+        raise InputError(f"checkpoint {path} is truncated or corrupt")
+    return unpack(torch.load(io.BytesIO(payload), weights_only=True), template, str(path))
+
+
+def pack(record: object, prefix: str = "") -> dict[str, Leaf]:
+    """Turn nested frozen records of tensors and numbers into one flat mapping."""
+    flat: dict[str, Leaf] = {}
+    for name, value in _fields_of(record):
+        if is_dataclass(value):
+            flat |= pack(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str = "") -> RecordT:
+    """Rebuild a record like ``template``; refuse one of another shape."""
+    values: dict[str, Any] = {}
+    for name, like in _fields_of(template):
+        if is_dataclass(like):
+            values[name] = unpack(flat, like, source, f"{prefix}{name}.")
+            continue
+        value = flat.get(prefix + name)
+        same = type(value) is type(like)
+        if isinstance(value, Tensor) and isinstance(like, Tensor):
+            same = value.shape == like.shape and value.dtype == like.dtype
+            value = value.to(like.device)
+        if not same:
+            raise InputError(f"{source} is of another model or method ('{prefix}{name}' differs)")
+        values[name] = value
+    return replace(template, **values)  # type: ignore[type-var]
+
+
+def _fields_of(record: object) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]

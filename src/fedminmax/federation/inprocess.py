@@ -1,0 +1,149 @@
+"""The federation in this process: simulation, and the reference for any other federation."""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.losses import Loss
+from fedminmax.core.messages import Census, Order, Sums
+from fedminmax.core.one_step import choose_rows_per_chunk
+from fedminmax.core.task import Task, check_fit, check_task
+from fedminmax.core.workspace import Workspace, model_with
+from fedminmax.federation.fused import ask_fused, pool_rows
+from fedminmax.federation.per_holder import answer_with_seeded_dropout, ask_each
+from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
+
+# Below this many multiplications per local step, two threads lose more to Python's lock than
+# they gain: see benchmarks/local_training.py.
+OPERATIONS_WORTH_A_THREAD = 5_000_000
+
+
+class InProcessFederation:
+    """Holders as tensors in memory.
+
+    Args:
+        model: any torch module without batch normalisation; its parameters are the start.
+        loss: a loss per example, such as ``brier_loss``.
+        holders: each holder's ``(x, y, group)``; groups are numbered from 0.
+        group_names: names for the groups; by default their numbers.
+        fused: pool one-step methods into one pass; False takes the plain path for all.
+
+    >>> from fedminmax.core.losses import squared_error_loss
+    >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
+    >>> InProcessFederation(nn.Linear(1, 1), squared_error_loss, [rows]).census.counts.tolist()
+    [[1, 2]]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        holders: Sequence[tuple[Tensor, Tensor, Tensor]],
+        *,
+        group_names: Sequence[str] | None = None,
+        fused: bool = True,
+    ) -> None:
+        self._task = Task(model, loss)
+        check_task(self._task)
+        start = self._task.initial_parameters
+        self._holders = [
+            check_examples(x, y, group, f"holder {number}").to(start.dtype, start.device)
+            for number, (x, y, group) in enumerate(holders)
+        ]
+        self._census = _count(self._holders, group_names)
+        self._group_names = tuple(group_names or map(str, range(self._census.groups)))
+        for number, rows in enumerate(self._holders):
+            if len(rows):
+                check_fit(self._task, rows, f"holder {number}")
+        largest = max(self._holders, key=len)
+        self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
+        self._workspaces = [Workspace(self._task)]
+        fusable = fused and not self._task.draws_random_numbers
+        self._pooled = pool_rows(self._holders, self._census.groups) if fusable else None
+
+    @property
+    def census(self) -> Census:
+        """Rows by holder and group."""
+        return self._census
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups' names, in the order of their numbers."""
+        return self._group_names
+
+    @property
+    def initial_parameters(self) -> Tensor:
+        """theta^0, as one vector."""
+        return self._task.initial_parameters
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return a copy of the model with these parameters, ready to predict."""
+        return model_with(self._task, parameters)
+
+    def ask(self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        """Send the order to these holders and add up their replies, in the holders' order."""
+        if isinstance(method, OneStepMethod) and self._pooled is not None:
+            return ask_fused(
+                method,
+                order,
+                self._pooled,
+                self._census,
+                torch.tensor(participants),
+                self._workspaces[0],
+                self._rows_per_chunk,
+            )
+        holders = [self._holder(number) for number in participants]
+        if self._task.draws_random_numbers:
+            replies = [
+                answer_with_seeded_dropout(method, order, holder, self._workspaces[0])
+                for holder in holders
+            ]
+            return sum(replies[1:], start=replies[0])
+        return ask_each(method, order, holders, self._workers())
+
+    def _holder(self, number: int) -> Holder:
+        return Holder(
+            number,
+            self._holders[number],
+            self._census.holders,
+            self._census.groups,
+            self._rows_per_chunk,
+        )
+
+    def _workers(self) -> list[Workspace]:
+        """One workspace per core if local steps are heavy enough, else a single one."""
+        parameters = self._workspaces[0].flat
+        rows = int(self._census.holder_counts.max())
+        worth_it = parameters.numel() * min(rows, 100) >= OPERATIONS_WORTH_A_THREAD
+        wanted = torch.get_num_threads() if worth_it and parameters.device.type == "cpu" else 1
+        while len(self._workspaces) < wanted:
+            self._workspaces.append(Workspace(self._task))
+        return self._workspaces[:wanted]
+
+
+def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Census:
+    """Count rows by holder and group; refuse a group that no holder has."""
+    if not any(len(rows) for rows in holders):
+        raise InputError("no holder has a row; give at least one holder with data")
+    highest = 1 + max(int(rows.group.max()) for rows in holders if len(rows))
+    groups = len(group_names) if group_names else highest
+    if highest > groups:
+        raise InputError(
+            f"group {highest - 1} occurs in the data, but only {groups} group names were given; "
+            "name every group"
+        )
+    counts = torch.stack([torch.bincount(rows.group.cpu(), minlength=groups) for rows in holders])
+    for number, rows in enumerate(holders):
+        if len(rows) == 0:
+            warnings.warn(f"holder {number} has no rows and is left out", stacklevel=3)
+    for group, count in enumerate(counts.sum(dim=0).tolist()):
+        if count == 0:
+            name = f"'{group_names[group]}' (number {group})" if group_names else str(group)
+            raise InputError(
+                f"group {name} has no rows at any holder; remove it or renumber the groups from 0"
+            )
+    return Census(counts)

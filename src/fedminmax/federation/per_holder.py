@@ -1,0 +1,119 @@
+"""The plain path: each holder works on its own rows, one reply per holder, added in order.
+
+It is the reference for the fused path, and the only path for methods that train locally. Several
+workers share the holders, one thread and one workspace each; the sum is taken in the holders'
+order with few replies in memory, so the number of workers changes nothing but the time.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from queue import SimpleQueue
+
+import torch
+
+from fedminmax.core.messages import Order, Reveals, Sums, zero_sums
+from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.randomness import Purpose, stream_seed
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.local_sums import sum_by_group
+from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
+
+
+def answer(method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    """Return one holder's reply."""
+    if isinstance(method, OneStepMethod):
+        return one_step_answer(method, order, holder, workspace)
+    return method.local(order, holder, workspace)
+
+
+def one_step_answer(
+    method: OneStepMethod[StateT], order: Order, holder: Holder, workspace: Workspace
+) -> Sums:
+    """Take one full-batch gradient step on this holder's rows."""
+    examples = holder.examples
+    count = torch.bincount(examples.group, minlength=holder.groups).cpu()
+    own = method.weigh(order, torch.tensor([holder.number]), count.unsqueeze(0))
+    workspace.load(order.parameters)
+    row_weights = own.coefficients[0].to(order.parameters)[examples.group]
+    gradient, losses = weighted_gradient(workspace, examples, row_weights, holder.rows_per_chunk)
+    holders = holder.holders if method.reveals is Reveals.OWN_LOSS else 0
+    group_loss = sum_by_group(losses, holder)
+    reply = replace(
+        zero_sums(order.parameters.numel(), holder.groups, holders),
+        step=gradient.to(torch.float64).cpu() * method.learning_rate,
+        scale=float(own.scale[0]),
+        group_loss=group_loss,
+        group_count=count,
+        gradient_evaluations=len(examples),
+    )
+    if holders:
+        reply.holder_loss[holder.number] = group_loss.sum()
+        reply.holder_count[holder.number] = len(examples)
+    return reply
+
+
+def ask_each(
+    method: AnyMethod[StateT],
+    order: Order,
+    holders: Sequence[Holder],
+    workspaces: Sequence[Workspace],
+) -> Sums:
+    """Ask these holders one by one and add up their replies in the order given."""
+    if len(workspaces) == 1:
+        return reduce(add, (answer(method, order, h, workspaces[0]) for h in holders))
+    return reduce(add, _ask_in_threads(method, order, holders, workspaces))
+
+
+def answer_with_seeded_dropout(
+    method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace
+) -> Sums:
+    """Answer with torch's global random state set from (seed, round, holder), then restored.
+
+    Dropout draws from that global state and from nowhere else.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(
+            stream_seed(order.moment.seed, Purpose.DROPOUT, order.moment.round, holder.number)
+        )
+        return answer(method, order, holder, workspace)
+
+
+def _ask_in_threads(
+    method: AnyMethod[StateT],
+    order: Order,
+    holders: Sequence[Holder],
+    workspaces: Sequence[Workspace],
+) -> Iterator[Sums]:
+    """Yield replies in order, at most two per worker ahead of the sum."""
+    threads_before = torch.get_num_threads()
+    free: SimpleQueue[Workspace] = SimpleQueue()
+    for workspace in workspaces:
+        free.put(workspace)
+
+    def work(holder: Holder) -> Sums:
+        workspace = free.get()
+        try:
+            return answer(method, order, holder, workspace)
+        finally:
+            free.put(workspace)
+
+    waiting: deque[Future[Sums]] = deque()
+    with ThreadPoolExecutor(
+        len(workspaces), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        try:
+            for holder in holders:
+                if len(waiting) == 2 * len(workspaces):
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(work, holder))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+    # A worker's setting also becomes the default of threads yet to come; this undoes that.
+    torch.set_num_threads(threads_before)

@@ -1,0 +1,100 @@
+"""Agnostic federated learning (AFL): minimax over holders, whatever their groups.
+
+Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, in the non-stochastic form that
+Papadaki et al. 2021 compare with: full-batch gradients, both players at once, averaged iterates.
+
+| symbol      | name                       |
+|-------------|----------------------------|
+| lambda^t    | state.weights, order.weights |
+| eta_lambda  | adversary_rate             |
+
+With c holders per group, one ascent step moves a group's weight c times as far as FedMinMax's;
+``scale_adversary_rate`` divides the rate by holders / groups, for the same fixed point at
+FedMinMax's speed.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.method import RowWeights
+
+
+class AFLStart(Enum):
+    """lambda^0: in proportion to the holders' rows, or the same for all."""
+
+    ROWS = "rows"
+    UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, eq=False)
+class AFLState:
+    """theta^t, lambda^t, the running sum of lambda, and the rate after scaling."""
+
+    parameters: Tensor
+    weights: Tensor
+    weight_sum: Tensor
+    rounds: int
+    rate: float
+
+    @property
+    def average_weights(self) -> Tensor:
+        """The averaged lambda that the paper returns along with the averaged model."""
+        return self.weight_sum / max(1, self.rounds)
+
+
+@dataclass(frozen=True)
+class AFL:
+    """Minimax over holders. ``adversary_rate=0`` with start ROWS is plain risk minimisation."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    start: AFLStart = AFLStart.ROWS
+    scale_adversary_rate: bool = False
+    name: str = "AFL"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = Reveals.OWN_LOSS
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate)
+
+    def init(self, parameters: Tensor, census: Census) -> AFLState:
+        """lambda^0 over the holders that have rows; an empty one never gets weight."""
+        weights = census.holder_shares
+        occupied = census.holder_counts > 0
+        if self.start is AFLStart.UNIFORM:
+            weights = occupied.to(torch.float64) / occupied.sum()
+        rate = self.adversary_rate
+        if self.scale_adversary_rate:
+            rate *= census.groups / int(occupied.sum())
+        return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate)
+
+    def order(self, state: AFLState, moment: Moment) -> Order:
+        """Broadcast theta^{t-1} and lambda^{t-1}; a holder uses only its own entry."""
+        return Order(moment, state.parameters, state.weights)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """lambda_k (theta - theta_k) = eta (lambda_k / n_k) sum_i grad loss_i."""
+        own = order.weights[holders]
+        per_row = own / counts.sum(dim=1)
+        return RowWeights(per_row.unsqueeze(1).expand_as(counts), own)
+
+    def update(self, state: AFLState, total: Sums) -> AFLState:
+        """Descend in theta, ascend in lambda; a holder that did not answer keeps its weight."""
+        weights = ascend_on_simplex(
+            state.weights, total.holder_risks, total.holder_count > 0, rate=state.rate
+        )
+        return AFLState(
+            descend(state.parameters, total),
+            weights,
+            state.weight_sum + weights,
+            state.rounds + 1,
+            state.rate,
+        )

@@ -1,0 +1,91 @@
+"""FedAvg: local epochs, then the average of the holders' models, weighted by their rows.
+
+McMahan, Moore, Ramage, Hampson, Arcas: Communication-efficient learning of deep networks from
+decentralized data, AISTATS 2017. The defaults are those of Papadaki et al. 2021, Appendix B.
+The client fraction C is the participation of the round loop; models are averaged over the
+holders that took part.
+
+| symbol          | name                     |
+|-----------------|--------------------------|
+| E, B, eta       | epochs, batch_size, learning_rate |
+| n_k (w - w_k)   | Sums.step                |
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.randomness import Purpose, torch_stream
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_positive
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class FedAvgState:
+    """theta^t: FedAvg has no adversary."""
+
+    parameters: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """No adversary, no weights."""
+        return NO_WEIGHTS
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Local epochs and averaging; ``epochs=1, batch_size=None`` is gradient descent."""
+
+    learning_rate: float = 0.1
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "FedAvg"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = Reveals.SUMS
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate, epochs=self.epochs)
+        if self.batch_size is not None:
+            check_positive(self.name, batch_size=self.batch_size)
+
+    @property
+    def plan(self) -> LocalEpochs:
+        """The holder's training plan."""
+        return LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+
+    def init(self, parameters: Tensor, census: Census) -> FedAvgState:  # noqa: ARG002
+        """Start from the initial model."""
+        return FedAvgState(parameters)
+
+    def order(self, state: FedAvgState, moment: Moment) -> Order:
+        """Broadcast the model alone."""
+        return Order(moment, state.parameters, NO_WEIGHTS)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train and return n_k (theta - theta_k) on the scale n_k."""
+        before = sums_before_training(order, holder, workspace)
+        trained = train_locally(workspace, holder.examples, self.plan, local_stream(order, holder))
+        rows = len(holder.examples)
+        return replace(
+            before,
+            step=displacement(order, trained).mul_(rows),
+            scale=float(rows),
+            gradient_evaluations=rows * self.epochs,
+        )
+
+    def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
+        """Move to the weighted average of the trained models."""
+        return FedAvgState(descend(state.parameters, total))
+
+
+def local_stream(order: Order, holder: Holder) -> torch.Generator:
+    """Return the holder's own randomness in this round."""
+    return torch_stream(order.moment.seed, Purpose.LOCAL_WORK, order.moment.round, holder.number)

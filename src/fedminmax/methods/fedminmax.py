@@ -1,0 +1,88 @@
+"""FedMinMax: minimax over groups, as if all rows were in one place.
+
+Papadaki, Martinez, Bertran, Sapiro, Rodrigues: Federating for learning group fair models, 2021,
+Algorithm 1. With one holder it is Algorithm 2, Centralized MinMax (Lemma 2), so that has no
+implementation of its own.
+
+| symbol           | name                        |
+|------------------|-----------------------------|
+| theta^t          | state.parameters            |
+| mu^t             | state.weights               |
+| rho              | state.group_shares          |
+| w = mu / rho     | order.weights               |
+| eta_theta        | learning_rate               |
+| eta_mu           | adversary_rate              |
+| epsilon          | epsilon                     |
+
+Both players move at once: the risks that move mu are those of theta^{t-1}, from the same pass
+as the gradient.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from fedminmax.methods.checks import check_floor, check_not_negative, check_positive
+from fedminmax.methods.method import RowWeights
+
+
+@dataclass(frozen=True, eq=False)
+class FedMinMaxState:
+    """theta^t, mu^t and the group shares rho that turn mu into importance weights."""
+
+    parameters: Tensor
+    weights: Tensor
+    group_shares: Tensor
+
+
+@dataclass(frozen=True)
+class FedMinMax:
+    """Algorithm 1. ``adversary_rate=0`` is plain empirical risk minimisation.
+
+    >>> FedMinMax(learning_rate=-1)
+    Traceback (most recent call last):
+    fedminmax.core.errors.InputError: FedMinMax: learning_rate = -1; give a positive number
+    """
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    epsilon: float = 0.0
+    name: str = "FedMinMax"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = Reveals.SUMS
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
+
+    def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
+        """mu^0 = rho, moved inside the floor if a group is rarer than epsilon."""
+        check_floor(self.name, self.epsilon, census.groups, "groups")
+        shares = census.group_shares
+        weights = shares if self.epsilon == 0 else project_on_simplex(shares, floor=self.epsilon)
+        return FedMinMaxState(parameters, weights, shares)
+
+    def order(self, state: FedMinMaxState, moment: Moment) -> Order:
+        """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
+        return Order(moment, state.parameters, state.weights / state.group_shares)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """n_k (theta - theta_k) = eta sum_i w_{a_i} grad loss_i, on the scale n_k."""
+        return RowWeights(
+            order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64)
+        )
+
+    def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
+        """Descend in theta, ascend in mu, both from the same round's sums."""
+        weights = ascend_on_simplex(
+            state.weights,
+            total.group_risks,
+            total.group_count > 0,
+            rate=self.adversary_rate,
+            floor=self.epsilon,
+        )
+        return FedMinMaxState(descend(state.parameters, total), weights, state.group_shares)

@@ -1,0 +1,73 @@
+"""FedMinMax with several local steps: fewer rounds, at the price of client drift.
+
+An extension of Algorithm 1 of Papadaki et al. 2021: a holder trains for some epochs on its
+weighted loss, with the weights fixed, and still returns the group losses of the model that it
+received. One epoch with one full batch is Algorithm 1; more of them need not have the same fixed
+point, because each holder drifts towards its own optimum.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_positive
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+
+@dataclass(frozen=True)
+class FedMinMaxLocal:
+    """Algorithm 1 around local epochs on the weighted loss."""
+
+    minmax: FedMinMax = FedMinMax()  # noqa: RUF009  (frozen, so one instance serves all)
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "FedMinMax (local epochs)"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = Reveals.SUMS
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, epochs=self.epochs)
+        if self.batch_size is not None:
+            check_positive(self.name, batch_size=self.batch_size)
+
+    @property
+    def learning_rate(self) -> float:
+        """The model's step size, eta_theta."""
+        return self.minmax.learning_rate
+
+    def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
+        """As in Algorithm 1."""
+        return self.minmax.init(parameters, census)
+
+    def order(self, state: FedMinMaxState, moment: Moment) -> Order:
+        """As in Algorithm 1."""
+        return self.minmax.order(state, moment)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train on the weighted loss and return n_k (theta - theta_k) on the scale n_k."""
+        before = sums_before_training(order, holder, workspace)
+        trained = train_locally(
+            workspace,
+            holder.examples,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            local_stream(order, holder),
+            row_weights=order.weights.to(order.parameters)[holder.examples.group],
+        )
+        rows = len(holder.examples)
+        return replace(
+            before,
+            step=displacement(order, trained).mul_(rows),
+            scale=float(rows),
+            gradient_evaluations=rows * self.epochs,
+        )
+
+    def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:
+        """As in Algorithm 1."""
+        return self.minmax.update(state, total)

@@ -1,0 +1,123 @@
+"""q-FedAvg: holders with a higher loss pull harder, by the q-th power of their loss.
+
+Li, Sanjabi, Beirami, Smith: Fair resource allocation in federated learning, ICLR 2020.
+It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the local curvature.
+
+| symbol                                   | name                  |
+|------------------------------------------|-----------------------|
+| F_k (before training)                    | loss                  |
+| L = 1 / eta                              | lipschitz             |
+| v_k = L (theta - theta_k)                | pull                  |
+| Delta_k = F_k^q v_k                      | Sums.step             |
+| h_k = q F_k^{q-1} |v_k|^2 + L F_k^q      | Sums.scale            |
+
+Numerator and denominator may be divided by any common number. We divide F_k by the last round's
+mean loss, phi_k = (F_k / F)^q, so that q = 5 neither under- nor overflows, and only sums leave a
+holder. With all holders taking part, p_k = n_k / n makes q = 0 exactly FedAvg.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+# A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
+SMALLEST_LOSS = 1e-10
+
+
+class HolderWeighting(Enum):
+    """p_k: in proportion to the holders' rows, or the same for all."""
+
+    ROWS = "rows"
+    UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, eq=False)
+class QFedAvgState:
+    """theta^t, the reference loss F of the next round, and what the last step was divided by.
+
+    ``step_factor`` is the length of the step relative to plain averaging with the same pulls:
+    far below 1 the curvature term dominates, and the method stalls.
+    """
+
+    parameters: Tensor
+    reference_loss: float
+    step_factor: float
+
+    @property
+    def weights(self) -> Tensor:
+        """No adversary, no weights."""
+        return NO_WEIGHTS
+
+
+@dataclass(frozen=True)
+class QFedAvg:
+    """q-FedAvg; q = 0 equals FedAvg, larger q approaches minimax over holders."""
+
+    q: float
+    learning_rate: float = 0.1
+    epochs: int = 15
+    batch_size: int | None = 100
+    weighting: HolderWeighting = HolderWeighting.ROWS
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = Reveals.SUMS
+
+    def __post_init__(self) -> None:
+        check_not_negative("q-FedAvg", q=self.q)
+        check_positive("q-FedAvg", learning_rate=self.learning_rate, epochs=self.epochs)
+        if self.batch_size is not None:
+            check_positive("q-FedAvg", batch_size=self.batch_size)
+
+    @property
+    def name(self) -> str:
+        """The name in tables, with q."""
+        return f"q-FedAvg (q={self.q:g})"
+
+    def init(self, parameters: Tensor, census: Census) -> QFedAvgState:  # noqa: ARG002
+        """Start from the initial model; nobody has told a loss yet."""
+        return QFedAvgState(parameters, 1.0, 1.0)
+
+    def order(self, state: QFedAvgState, moment: Moment) -> Order:
+        """Broadcast the model and the loss that the holders divide theirs by."""
+        reference = torch.tensor([state.reference_loss], dtype=torch.float64)
+        return Order(moment, state.parameters, reference)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train and return p_k Delta_k on the scale p_k h_k, both divided by F^q."""
+        before = sums_before_training(order, holder, workspace)
+        rows = len(holder.examples)
+        loss = float(before.group_loss.sum()) / rows + SMALLEST_LOSS
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
+        lipschitz = 1.0 / self.learning_rate
+        pull = displacement(order, trained).mul_(lipschitz)
+        squared_length = float(torch.dot(pull, pull))
+        weight = rows if self.weighting is HolderWeighting.ROWS else 1
+        relative = weight * (loss / float(order.weights[0])) ** self.q
+        curvature = relative * self.q * squared_length / loss
+        return replace(
+            before,
+            step=pull.mul_(relative),
+            scale=relative * lipschitz + curvature,
+            curvature=curvature,
+            gradient_evaluations=rows * self.epochs,
+        )
+
+    def update(self, state: QFedAvgState, total: Sums) -> QFedAvgState:
+        """Step by the quotient; remember the mean loss as the next reference."""
+        mean_loss = float(total.group_loss.sum()) / int(total.group_count.sum())
+        return QFedAvgState(
+            descend(state.parameters, total),
+            mean_loss + SMALLEST_LOSS,
+            1.0 - total.curvature / total.scale,
+        )
