@@ -4,6 +4,8 @@ numpy's SeedSequence mixes the four numbers into independent streams, so that ho
 alike whether it runs first or last, here or on another machine, now or after a resume.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -42,3 +44,16 @@ def numpy_stream(
 ) -> np.random.Generator:
     """Return a numpy generator for this purpose, round and holder."""
     return np.random.default_rng(stream_seed(seed, purpose, round_number, holder))
+
+
+@contextmanager
+def torch_seeded(
+    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+) -> Iterator[None]:
+    """Set torch's global random state inside the block and put the old one back after it.
+
+    For code that draws from nowhere else: a module's initialisation, dropout.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(seed, purpose, round_number, holder))
+        yield

@@ -1,1 +1,1 @@
-"""."""
+"""Data sets, and how their rows come to lie with holders."""

@@ -17,7 +17,7 @@ import torch
 
 from fedminmax.core.messages import Order, Reveals, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
-from fedminmax.core.randomness import Purpose, stream_seed
+from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
@@ -71,14 +71,9 @@ def ask_each(
 def answer_with_seeded_dropout(
     method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace
 ) -> Sums:
-    """Answer with torch's global random state set from (seed, round, holder), then restored.
-
-    Dropout draws from that global state and from nowhere else.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(
-            stream_seed(order.moment.seed, Purpose.DROPOUT, order.moment.round, holder.number)
-        )
+    """Answer with torch's global random state set from (seed, round, holder), then restored."""
+    moment = order.moment
+    with torch_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
         return answer(method, order, holder, workspace)
 
 

@@ -1,1 +1,1 @@
-"""."""
+"""Results by group: records, tables, files."""

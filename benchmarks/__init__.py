@@ -1,0 +1,1 @@
+"""How fast a round is, measured against what plain PyTorch allows."""

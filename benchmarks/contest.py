@@ -1,0 +1,129 @@
+"""Who runs against whom: contestants by name, so that a fresh process can build any of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from benchmarks.hand_rounds import STRATEGIES, hand_written_round
+from benchmarks.hand_written import LocalPlan
+from benchmarks.plain_pytorch import CHUNK_SIZES, plain_pass
+from benchmarks.timing import Contestant
+from benchmarks.workload import SEED, Workload, make_federation, make_workload
+from fedminmax.core.iterates import Iterate
+from fedminmax.federation.train import train
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.methods.qfedavg import QFedAvg
+
+HOLDERS = (1, 40, 1000)
+LIBRARY = "fedminmax"
+ONE_STEP = ("FedMinMax", "AFL")
+LOCAL = ("FedAvg", "q-FedAvg")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contestant by its description; ``way`` is LIBRARY, a strategy or a chunk size."""
+
+    method: str
+    way: str
+    rows: int
+    holders: int
+    plan: LocalPlan
+
+
+def plain_entries(entry: Entry) -> dict[str, Entry]:
+    """Return the centralized pass with each chunk size."""
+    sizes = [size for size in CHUNK_SIZES if size <= entry.rows] or [entry.rows]
+    return {
+        f"chunks of {size}": replace(entry, method="plain", way=str(size), holders=1)
+        for size in sizes
+    }
+
+
+def one_step_entries(entry: Entry) -> dict[str, Entry]:
+    """Return the library's one-step rounds with few and many holders."""
+    return {
+        f"{method}, {holders} holders": replace(entry, method=method, holders=holders)
+        for method in ONE_STEP
+        for holders in HOLDERS
+        if holders <= entry.rows
+    }
+
+
+def local_entries(entry: Entry) -> dict[str, Entry]:
+    """Return the library's and the hand-written rounds of one locally training method."""
+    return {way: replace(entry, way=way) for way in (LIBRARY, *STRATEGIES)}
+
+
+def build(entry: Entry) -> Contestant:
+    """Make the contestant ready to run."""
+    return build_on(make_workload(entry.rows, entry.holders), entry)
+
+
+def build_on(work: Workload, entry: Entry) -> Contestant:
+    """Make the contestant ready to run on this work."""
+    plan = entry.plan
+    if entry.method == "plain":
+        return plain_pass(work, int(entry.way))
+    if entry.method in LOCAL and entry.way != LIBRARY:
+        return hand_written_round(entry.way, work, plan)
+    return Contestant(_library(entry.method, work, plan))
+
+
+def _library(method: str, work: Workload, plan: LocalPlan) -> Callable[[], Tensor]:
+    rate, epochs, batch = plan.learning_rate, plan.epochs, plan.batch_size
+    if method == "FedMinMax":
+        return _library_rounds(work, FedMinMax(learning_rate=rate))
+    if method == "AFL":
+        return _library_rounds(work, AFL(learning_rate=rate))
+    if plan.q is None:
+        return _library_rounds(work, FedAvg(learning_rate=rate, epochs=epochs, batch_size=batch))
+    return _library_rounds(
+        work, QFedAvg(q=plan.q, learning_rate=rate, epochs=epochs, batch_size=batch)
+    )
+
+
+def _library_rounds(work: Workload, method: AnyMethod[StateT]) -> Callable[[], Tensor]:
+    rounds = train(make_federation(work), method, rounds=10**9, seed=SEED)
+    return lambda: next(rounds).parameters(Iterate.LAST)
+
+
+def check_same_work(entry: Entry) -> None:
+    """Stop unless all contestants reach the same parameters, in float64 on a small model."""
+    plan = replace(entry.plan, epochs=3, batch_size=7)
+    work = make_workload(101, 6, hidden=(16, 12), dtype=torch.float64)
+    small = replace(entry, rows=work.rows, holders=work.holders, plan=plan)
+    start = torch.cat([p.detach().reshape(-1) for p in work.model.parameters()])
+    gradient = plain_pass(work, 17).run()
+    assert isinstance(gradient, Tensor)
+    for method in ONE_STEP:
+        moved = _run(build_on(work, replace(small, method=method, way=LIBRARY)), times=1)
+        _check_close(method, moved, start - plan.learning_rate * gradient)
+    for method in LOCAL:
+        of_method = local_entries(replace(small, method=method, plan=plan_of(method, plan)))
+        expected = _run(build_on(work, of_method[LIBRARY]), times=2)
+        for way in STRATEGIES:
+            _check_close(f"{method}, {way}", _run(build_on(work, of_method[way]), 2), expected)
+
+
+def plan_of(method: str, plan: LocalPlan) -> LocalPlan:
+    """Return the plan with q = 5 for q-FedAvg, without q for FedAvg."""
+    return replace(plan, q=5.0 if method == "q-FedAvg" else None)
+
+
+def _run(contestant: Contestant, times: int) -> Tensor:
+    results = [contestant.run() for _ in range(times)]
+    contestant.close()
+    assert isinstance(results[-1], Tensor)
+    return results[-1]
+
+
+def _check_close(name: str, got: Tensor, expected: Tensor) -> None:
+    worst = float((got - expected).abs().max())
+    if not worst < 1e-10:
+        raise SystemExit(f"{name}: parameters differ by {worst:.2g} in float64; not the same work")

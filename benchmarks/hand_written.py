@@ -1,0 +1,248 @@
+"""FedAvg and q-FedAvg as an expert writes them by hand for one MLP: nothing general, all reused.
+
+Two kinds of worker (autograd, or explicit gradients that go straight into the weights) and three
+ways to run them (one after another with all threads, two threads, two processes).
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.workload import CLASSES, SEED, Workload
+from fedminmax.core.randomness import Purpose, torch_stream
+
+SMALLEST_LOSS = 1e-10
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What each holder does; ``q`` None is FedAvg."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    q: float | None
+
+
+class Worker(Protocol):
+    """Buffers that the holders take turns in; ``flat`` holds all parameters."""
+
+    flat: Tensor
+
+    def mean_loss(self, x: Tensor, y: Tensor) -> float:
+        """Return the mean Brier score with the present parameters."""
+        ...
+
+    def step(self, x: Tensor, y: Tensor, index: Tensor | None, learning_rate: float) -> None:
+        """Descend once on these rows (None: all of them)."""
+        ...
+
+
+MakeWorker = Callable[[nn.Sequential, int], Worker]
+
+
+@dataclass
+class Total:
+    """The running sums of a round, in buffers that stay."""
+
+    step: Tensor
+    scale: float = 0.0
+
+    def clear(self) -> None:
+        """Start a new round."""
+        self.step.zero_()
+        self.scale = 0.0
+
+
+def empty_total(model: nn.Sequential) -> Total:
+    """Make the buffers for sums of this model's parameters."""
+    return Total(torch.zeros_like(flatten(model)))
+
+
+def flatten(model: nn.Sequential) -> Tensor:
+    """Return all parameters in one new vector."""
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def train_holder(
+    worker: Worker, work: Workload, plan: LocalPlan, theta: Tensor, round_holder: tuple[int, int]
+) -> float | None:
+    """Train from theta in the worker's buffers; return F_k of theta if q-FedAvg needs it."""
+    round_number, holder = round_holder
+    part = work.rows_of(holder)
+    x, y = work.x[part], work.y[part]
+    worker.flat.copy_(theta)
+    loss = None if plan.q is None else worker.mean_loss(x, y)
+    generator = torch_stream(SEED, Purpose.LOCAL_WORK, round_number, holder)
+    for _ in range(plan.epochs):
+        if len(y) <= plan.batch_size:
+            worker.step(x, y, None, plan.learning_rate)
+            continue
+        order = torch.randperm(len(y), generator=generator)
+        for index in torch.split(order, plan.batch_size):
+            worker.step(x, y, index, plan.learning_rate)
+    return loss
+
+
+def add_holder(
+    total: Total, theta: Tensor, trained: Tensor, rows: int, loss: float | None, plan: LocalPlan
+) -> None:
+    """Add one holder's reply; overwrites ``trained``."""
+    moved = trained.sub_(theta).neg_()
+    if plan.q is None or loss is None:
+        total.step.add_(moved, alpha=rows)
+        total.scale += rows
+        return
+    lipschitz = 1.0 / plan.learning_rate
+    safe = loss + SMALLEST_LOSS
+    weight = rows * safe**plan.q
+    squared_length = float(torch.dot(moved, moved)) * lipschitz**2
+    total.step.add_(moved, alpha=weight * lipschitz)
+    total.scale += weight * (lipschitz + plan.q * squared_length / safe)
+
+
+def serve(
+    worker: Worker,
+    total: Total,
+    work: Workload,
+    plan: LocalPlan,
+    theta: Tensor,
+    round_number: int,
+    holders: range,
+) -> None:
+    """Put the sums of these holders into ``total``."""
+    total.clear()
+    for holder in holders:
+        loss = train_holder(worker, work, plan, theta, (round_number, holder))
+        part = work.rows_of(holder)
+        add_holder(total, theta, worker.flat, part.stop - part.start, loss, plan)
+
+
+class AutogradWorker:
+    """The model itself, with its parameters in one vector, and one-hot targets made once."""
+
+    def __init__(self, model: nn.Sequential, _batch_size: int) -> None:
+        self._model = copy.deepcopy(model)
+        self.flat = flatten(model)
+        self._parameters = tuple(self._model.parameters())
+        self._one_hot = torch.eye(CLASSES, dtype=self.flat.dtype)
+        sizes = [p.numel() for p in self._parameters]
+        for parameter, piece in zip(self._parameters, torch.split(self.flat, sizes), strict=True):
+            parameter.data = piece.view_as(parameter)
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        miss = torch.softmax(self._model(x), dim=1) - functional.embedding(y, self._one_hot)
+        return miss.square().sum() / len(y)
+
+    def mean_loss(self, x: Tensor, y: Tensor) -> float:
+        """Return the mean Brier score with the present parameters."""
+        with torch.no_grad():
+            return float(self._loss(x, y))
+
+    def step(self, x: Tensor, y: Tensor, index: Tensor | None, learning_rate: float) -> None:
+        """Descend once on these rows (None: all of them)."""
+        if index is not None:
+            x, y = x.index_select(0, index), y.index_select(0, index)
+        gradients = torch.autograd.grad(self._loss(x, y), self._parameters)
+        with torch.no_grad():
+            torch._foreach_add_(self._parameters, gradients, alpha=-learning_rate)
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Buffers for one size of batch: inputs of each layer, errors at them, outputs."""
+
+    inputs: list[Tensor]
+    errors: list[Tensor]
+    target: Tensor
+    logits: Tensor
+    probability: Tensor
+    error: Tensor
+    dot: Tensor
+    ones: Tensor
+
+
+class ExplicitWorker:
+    """Gradients written out; each layer's product is added straight into its weights."""
+
+    def __init__(self, model: nn.Sequential, batch_size: int) -> None:
+        layers = [layer for layer in model if isinstance(layer, nn.Linear)]
+        self.flat = flatten(model)
+        shapes = [tuple(p.shape) for p in model.parameters()]
+        sizes = [p.numel() for p in model.parameters()]
+        views = [p.view(s) for p, s in zip(torch.split(self.flat, sizes), shapes, strict=True)]
+        self._weights, self._biases = views[0::2], views[1::2]
+        self._widths = [layer.in_features for layer in layers]
+        self._one_hot = torch.eye(CLASSES, dtype=self.flat.dtype)
+        self._batches: dict[int, _Batch] = {}
+        self._batch(batch_size)
+
+    def _batch(self, rows: int) -> _Batch:
+        if rows not in self._batches:
+
+            def new(width: int) -> Tensor:
+                return torch.empty(rows, width, dtype=self.flat.dtype)
+
+            self._batches[rows] = _Batch(
+                [new(width) for width in self._widths],
+                [new(width) for width in self._widths],
+                target=new(CLASSES),
+                logits=new(CLASSES),
+                probability=new(CLASSES),
+                error=new(CLASSES),
+                dot=new(1),
+                ones=torch.ones(rows, dtype=self.flat.dtype),
+            )
+        return self._batches[rows]
+
+    def _forward(self, batch: _Batch) -> None:
+        last = len(self._weights) - 1
+        for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            out = batch.logits if number == last else batch.inputs[number + 1]
+            torch.addmm(bias, batch.inputs[number], weight.t(), out=out)
+            if number < last:
+                out.clamp_min_(0.0)
+        torch.softmax(batch.logits, dim=1, out=batch.probability)
+        torch.sub(batch.probability, batch.target, out=batch.error)
+
+    def mean_loss(self, x: Tensor, y: Tensor) -> float:
+        """Return the mean Brier score with the present parameters."""
+        batch = self._batch(len(y))
+        batch.inputs[0].copy_(x)
+        torch.index_select(self._one_hot, 0, y, out=batch.target)
+        self._forward(batch)
+        flat_error = batch.error.view(-1)
+        return float(torch.dot(flat_error, flat_error)) / len(y)
+
+    def step(self, x: Tensor, y: Tensor, index: Tensor | None, learning_rate: float) -> None:
+        """Descend once on these rows (None: all of them)."""
+        rows = len(y) if index is None else len(index)
+        batch = self._batch(rows)
+        if index is None:
+            batch.inputs[0].copy_(x)
+        else:
+            torch.index_select(x, 0, index, out=batch.inputs[0])
+            y = y.index_select(0, index)
+        torch.index_select(self._one_hot, 0, y, out=batch.target)
+        self._forward(batch)
+        # d loss / d logits = p * (g - <g, p>) with g = 2 (p - target) / rows
+        error, probability = batch.error.mul_(2.0 / rows), batch.probability
+        torch.mul(error, probability, out=batch.logits)
+        torch.sum(batch.logits, 1, keepdim=True, out=batch.dot)
+        error.sub_(batch.dot).mul_(probability)
+        for number in range(len(self._weights) - 1, -1, -1):
+            below = batch.errors[number]
+            if number:
+                torch.mm(error, self._weights[number], out=below)
+                torch.ops.aten.threshold_backward.grad_input(
+                    below, batch.inputs[number], 0.0, grad_input=below
+                )
+            transposed = error.t()
+            self._weights[number].addmm_(transposed, batch.inputs[number], alpha=-learning_rate)
+            self._biases[number].addmv_(transposed, batch.ones, alpha=-learning_rate)
+            error = below

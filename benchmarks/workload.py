@@ -1,0 +1,63 @@
+"""The work that all contestants do: the paper's synthetic rows, split evenly among holders."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.models import mlp
+from fedminmax.federation.inprocess import InProcessFederation
+
+CLASSES = 2
+SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Rows, holder after holder, and the model to start from."""
+
+    x: Tensor
+    y: Tensor
+    group: Tensor
+    model: nn.Sequential
+    holders: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all holders."""
+        return len(self.y)
+
+    def rows_of(self, holder: int) -> slice:
+        """Where this holder's rows lie."""
+        return slice(holder * self.rows // self.holders, (holder + 1) * self.rows // self.holders)
+
+
+def make_workload(
+    rows: int,
+    holders: int,
+    hidden: tuple[int, ...] = (512, 512, 512, 512),
+    dtype: torch.dtype = torch.float32,
+) -> Workload:
+    """One normal feature, two classes, two groups: Appendix B of Papadaki et al. 2021."""
+    generator = torch.Generator().manual_seed(SEED)
+    x = torch.randn(rows, 1, generator=generator, dtype=dtype)
+    group = torch.arange(rows) % 2
+    likely = torch.where(x.squeeze(1) > 0, 0.9, 0.3) - 0.2 * group
+    y = (torch.rand(rows, generator=generator) < likely).long()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = mlp(1, CLASSES, hidden)
+    assert isinstance(model, nn.Sequential)
+    return Workload(x, y, group, model.to(dtype), holders)
+
+
+def make_federation(work: Workload) -> InProcessFederation:
+    """Build the library's federation on this work."""
+    parts = [work.rows_of(holder) for holder in range(work.holders)]
+    return InProcessFederation(
+        copy.deepcopy(work.model),
+        brier_loss,
+        [(work.x[part], work.y[part], work.group[part]) for part in parts],
+    )

@@ -1,0 +1,87 @@
+"""The `fedminmax` command: parse words, call one function, turn mistakes into one line."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+USER_MISTAKE = 2
+INTERRUPTED = 130
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to look, and exit with 2."""
+        self.exit(USER_MISTAKE, f"{self.prog}: error: {message}; see '{self.prog} --help'\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe all commands without importing what they need."""
+    from fedminmax.cli import reproduce_options
+
+    parser = OneLineParser(
+        prog="fedminmax",
+        description=(
+            "Train one model across many data holders so that its worst-off group is as well "
+            "off as possible, without any row leaving its holder."
+        ),
+        epilog="example: fedminmax reproduce synthetic --quick",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    reproduce_options.add_to(commands)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = build_parser()
+    options = parser.parse_args(words)
+    if options.version:
+        from fedminmax import __version__
+
+        print(__version__)
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return 0
+    signal.signal(signal.SIGTERM, _interrupt)
+    return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from fedminmax.core.errors import DivergedError, InputError
+
+    try:
+        options.run(options)
+    except InputError as error:
+        return _complain(str(error), USER_MISTAKE)
+    except DivergedError as error:
+        return _complain(str(error), 1)
+    except ModuleNotFoundError as error:
+        if error.name != "rich":
+            raise
+        return _complain("the command line needs rich: pip install 'fedminmax[cli]'", USER_MISTAKE)
+    except OSError as error:
+        return _complain(f"{error.filename or ''}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        return _complain("interrupted; call the same command again to go on", INTERRUPTED)
+    return 0
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"fedminmax: error: {message}", file=sys.stderr)
+    return code
+
+
+def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    """Treat a polite request to end like Ctrl-C, so that the last round is saved."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

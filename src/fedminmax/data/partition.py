@@ -1,0 +1,187 @@
+"""How rows come to lie with holders: the paper's three settings, and Dirichlet.
+
+Papadaki et al. 2021, Section 6 and Appendix B. ESG: every holder has all groups, equal sizes and
+equal mixes. SSG: every holder has a single group. PSG: half of the holders have the first half of
+the groups, the others the rest. In SSG and PSG all sizes differ pairwise. Dirichlet over groups
+is the usual middle way (Hsu, Qi, Brown 2019), here over protected groups instead of labels.
+
+A partition is a list of row positions per holder; no row is lost and none occurs twice.
+"""
+
+from enum import Enum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.randomness import Purpose, numpy_stream
+
+Positions = NDArray[np.int64]
+
+# Concentration of the sizes in SSG and PSG: at 20 holders, the largest is about four times the
+# smallest. The paper says only that all sizes differ.
+SIZE_CONCENTRATION = 8.0
+
+
+class Setting(Enum):
+    """The paper's names for who has which groups."""
+
+    ESG = "ESG"
+    SSG = "SSG"
+    PSG = "PSG"
+
+
+def partition(setting: Setting, group: Tensor, holders: int, seed: int) -> list[Tensor]:
+    """Return each holder's row positions in this setting.
+
+    >>> [rows.tolist() for rows in partition(Setting.ESG, torch.tensor([0, 0, 1, 1]), 1, seed=0)]
+    [[0, 1, 2, 3]]
+    """
+    groups = int(group.max()) + 1
+    if setting is Setting.ESG:
+        return partition_equally(group, holders, seed)
+    if setting is Setting.SSG:
+        return partition_by_blocks(group, [[a] for a in range(groups)], holders, seed)
+    half = (groups + 1) // 2
+    blocks = [list(range(half)), list(range(half, groups))]
+    return partition_by_blocks(group, [block for block in blocks if block], holders, seed)
+
+
+def partition_equally(group: Tensor, holders: int, seed: int) -> list[Tensor]:
+    """ESG: deal each group's shuffled rows round the table, going on where the last one ended.
+
+    Counts per holder and group, and sizes, are equal where they can be, else differ by one.
+    """
+    _check_holders(holders, len(group))
+    generator = numpy_stream(seed, Purpose.PARTITION)
+    shuffled = [generator.permutation(rows) for rows in _rows_by_group(group)]
+    dealt = np.concatenate(shuffled)
+    return _as_tensors([dealt[holder::holders] for holder in range(holders)])
+
+
+def partition_by_blocks(
+    group: Tensor, blocks: list[list[int]], holders: int, seed: int
+) -> list[Tensor]:
+    """SSG and PSG: each block of groups belongs to a team of holders; all sizes differ pairwise.
+
+    Within a team every holder has the same mix of the block's groups, up to rounding.
+    """
+    _check_holders(holders, len(group))
+    if holders % len(blocks):
+        raise InputError(
+            f"{holders} holders cannot be shared equally by {len(blocks)} blocks of groups; "
+            f"give a multiple of {len(blocks)}"
+        )
+    team = holders // len(blocks)
+    generator = numpy_stream(seed, Purpose.PARTITION)
+    rows_of = _rows_by_group(group)
+    mixed = [_mix([generator.permutation(rows_of[a]) for a in block]) for block in blocks]
+    drawn = [_draw_sizes(len(rows), team, generator) for rows in mixed]
+    sizes = make_pairwise_different(drawn)
+    return _as_tensors(
+        [
+            part
+            for rows, own in zip(mixed, sizes, strict=True)
+            for part in np.split(rows, np.cumsum(own)[:-1])
+        ]
+    )
+
+
+def partition_by_dirichlet(
+    group: Tensor, holders: int, concentration: float, seed: int
+) -> list[Tensor]:
+    """Give each holder a share of each group drawn from Dirichlet(concentration).
+
+    Small concentrations approach single-group holders, large ones equal mixes. A holder may get
+    no row at all.
+    """
+    _check_holders(holders, len(group))
+    if not concentration > 0:
+        raise InputError(f"concentration = {concentration:g}; give a positive number")
+    generator = numpy_stream(seed, Purpose.PARTITION)
+    parts: list[list[Positions]] = [[] for _ in range(holders)]
+    for rows in _rows_by_group(group):
+        shares = generator.dirichlet(np.full(holders, concentration))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+        for own, part in zip(parts, np.split(generator.permutation(rows), cuts), strict=True):
+            own.append(part)
+    return _as_tensors([np.concatenate(own) for own in parts])
+
+
+def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
+    """Move single rows within teams until no two holders anywhere have the same size.
+
+    >>> make_pairwise_different([[3, 3], [4, 2]])
+    [[5, 1], [4, 2]]
+    """
+    holders = sum(len(team) for team in teams)
+    if sum(map(sum, teams)) < holders * (holders + 1) // 2:
+        raise InputError(
+            f"{sum(map(sum, teams))} rows are too few for {holders} holders of pairwise different "
+            f"sizes; give at least {holders * (holders + 1) // 2} rows or fewer holders"
+        )
+    sizes = [list(team) for team in teams]
+    taken = [size for team in sizes for size in team]
+    for team in sizes:
+        for holder, size in enumerate(team):
+            if taken.count(size) > 1:
+                _separate(team, holder, taken)
+    return sizes
+
+
+def _separate(team: list[int], holder: int, taken: list[int]) -> None:
+    """Shift rows between this holder and a team-mate so that both get sizes nobody has."""
+    size = team[holder]
+    for shift in range(1, sum(team)):
+        for mate, other in enumerate(team):
+            for change in (shift, -shift):
+                new = (size + change, other - change)
+                if mate == holder or min(new) < 1 or new[0] == new[1]:
+                    continue
+                if new[0] in taken or new[1] in taken:
+                    continue
+                team[holder], team[mate] = new
+                taken.remove(size)
+                taken.remove(other)
+                taken.extend(new)
+                return
+    raise InputError(
+        f"cannot give {len(team)} holders with {sum(team)} rows sizes that differ from all "
+        "others; give more rows or fewer holders"
+    )
+
+
+def _draw_sizes(rows: int, holders: int, generator: np.random.Generator) -> list[int]:
+    """Draw sizes of at least one row that add up to ``rows``."""
+    if rows < holders:
+        raise InputError(f"{rows} rows are too few for {holders} holders; give fewer holders")
+    shares = generator.dirichlet(np.full(holders, SIZE_CONCENTRATION))
+    cuts = np.round(np.cumsum(shares) * (rows - holders)).astype(int)
+    return [int(size) + 1 for size in np.diff(cuts, prepend=0)]
+
+
+def _mix(parts: list[Positions]) -> Positions:
+    """Interleave groups evenly, so that any stretch has about the same mix."""
+    places = np.concatenate([(np.arange(len(part)) + 0.5) / len(part) for part in parts])
+    return np.concatenate(parts)[np.argsort(places, kind="stable")]
+
+
+def _rows_by_group(group: Tensor) -> list[Positions]:
+    """Row positions of each group; every group must have some."""
+    numbers = group.numpy()
+    found = [np.flatnonzero(numbers == a).astype(np.int64) for a in range(int(numbers.max()) + 1)]
+    for a, rows in enumerate(found):
+        if len(rows) == 0:
+            raise InputError(f"group {a} has no rows; renumber the groups from 0 without gaps")
+    return found
+
+
+def _check_holders(holders: int, rows: int) -> None:
+    if not 1 <= holders <= rows:
+        raise InputError(f"{holders} holders for {rows} rows; give between 1 and {rows} holders")
+
+
+def _as_tensors(parts: list[Positions]) -> list[Tensor]:
+    return [torch.from_numpy(np.sort(part)) for part in parts]

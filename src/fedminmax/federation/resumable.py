@@ -1,0 +1,125 @@
+"""A run that survives its process: checkpoints while it goes, and on from there when called again.
+
+A checkpoint is written every few seconds and when the loop is left for whatever reason, so an
+interrupted run goes on after its last finished round, and a killed one at most seconds before.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
+from fedminmax.federation.federation import Federation
+from fedminmax.federation.train import Progress, Round, start_of, train
+from fedminmax.methods.method import AnyMethod, StateT
+
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """One line of a run's history: training risks that entered a round, and the weights after."""
+
+    round: int
+    seconds: float
+    risks: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+def train_resumably(
+    folder: Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int,
+    resume: Progress[StateT] | None,
+    participation: float = 1.0,
+) -> Iterator[Round[StateT]]:
+    """Yield the rounds after ``resume``, with checkpoints in ``folder``.
+
+    A round counts as finished when the caller's loop body has come back from it.
+    """
+    finished = resume
+    saved_at = time.monotonic()
+    saved = resume
+    try:
+        for done in train(
+            federation,
+            method,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            resume=resume,
+        ):
+            yield done
+            finished = done.progress
+            if time.monotonic() - saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+                save_checkpoint(folder, finished)
+                saved, saved_at = finished, time.monotonic()
+    finally:
+        if finished is not None and finished is not saved:
+            save_checkpoint(folder, finished)
+
+
+def restore(
+    folder: Path, federation: Federation, method: AnyMethod[StateT]
+) -> tuple[Progress[StateT] | None, str | None]:
+    """Return where the run in ``folder`` stands, and a complaint if a checkpoint was damaged."""
+    restored = load_checkpoint(folder, start_of(federation, method))
+    return (None, None) if restored is None else (restored.progress, restored.complaint)
+
+
+class History:
+    """The run's history file: JSON lines, appended before the checkpoint of the same round.
+
+    Lines after the restored round belong to work that will be done again, and are dropped.
+    """
+
+    def __init__(self, path: Path, restored_round: int) -> None:
+        self._path = path
+        self.points = [p for p in read_history(path) if p.round <= restored_round]
+        self._before = self.points[-1].seconds if self.points else 0.0
+        self._started = time.monotonic()
+        beside = path.with_suffix(".partial")
+        beside.write_text("".join(_line(point) for point in self.points))
+        beside.replace(path)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run so far, over all calls."""
+        return self._before + time.monotonic() - self._started
+
+    def add(self, done: Round[StateT]) -> None:
+        """Append a round to the file."""
+        point = HistoryPoint(
+            done.number,
+            round(self.seconds, 3),
+            tuple(done.risks.tolist()),
+            tuple(done.weights.tolist()),
+        )
+        self.points.append(point)
+        with self._path.open("a") as file:
+            file.write(_line(point))
+
+
+def read_history(path: Path) -> list[HistoryPoint]:
+    """Read a history file; a last line that was cut off by a crash is not part of it."""
+    if not path.exists():
+        return []
+    points = []
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            entry = json.loads(line)
+            points.append(
+                HistoryPoint(
+                    entry["round"], entry["seconds"], tuple(entry["risks"]), tuple(entry["weights"])
+                )
+            )
+    return points
+
+
+def _line(point: HistoryPoint) -> str:
+    return json.dumps(asdict(point)) + "\n"

@@ -1,0 +1,132 @@
+"""Results of the synthetic experiment: one record per run, summaries per table row.
+
+The printed numbers are those of Papadaki et al. 2021, Table 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS, GroupRisks, qffl_risks
+
+CENTRALIZED = "centralized"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one finished run leaves: its final test risks for each iterate, and its cost."""
+
+    setting: str
+    method: str
+    fold: int
+    rounds: int
+    gradient_evaluations: int
+    seconds: float
+    shown: Iterate
+    risks: dict[Iterate, GroupRisks]
+    step_factor: float | None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over folds (0 for a single fold)."""
+
+    mean: float
+    deviation: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}±{self.deviation:.3f}"
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of the table: ours, the paper's, and the analytic optimum that applies."""
+
+    setting: str
+    method: str
+    folds: int
+    worst: Spread
+    best: Spread
+    worst_by_iterate: dict[Iterate, Spread]
+    best_by_iterate: dict[Iterate, Spread]
+    shown: Iterate
+    paper_worst: float | None
+    paper_best: float | None
+    optimum: GroupRisks | None
+    rounds: int
+    gradient_evaluations: int
+    step_factor: float | None
+
+    @property
+    def excess(self) -> float | None:
+        """Worst-group risk above the analytic optimum of what the method minimises."""
+        return None if self.optimum is None else self.worst.mean - self.optimum.worst
+
+
+PAPER_TABLE_1: dict[tuple[str, str], tuple[float, float]] = {
+    ("ESG", "AFL"): (0.485, 0.216),
+    ("ESG", "FedAvg"): (0.487, 0.214),
+    ("ESG", "q-FedAvg (q=0.2)"): (0.479, 0.22),
+    ("ESG", "q-FedAvg (q=5)"): (0.478, 0.223),
+    ("ESG", "FedMinMax"): (0.451, 0.31),
+    ("SSG", "AFL"): (0.451, 0.31),
+    ("SSG", "FedAvg"): (0.483, 0.219),
+    ("SSG", "q-FedAvg (q=0.2)"): (0.476, 0.221),
+    ("SSG", "q-FedAvg (q=5)"): (0.468, 0.274),
+    ("SSG", "FedMinMax"): (0.451, 0.309),
+    (CENTRALIZED, "FedMinMax"): (0.451, 0.308),
+}
+
+# Population optimum of each method's own objective: in ESG every holder has the same risk, so
+# all methods over holders minimise the mean; in SSG they see the groups.
+OPTIMA: dict[tuple[str, str], GroupRisks] = {
+    ("ESG", "AFL"): MEAN_RISKS,
+    ("ESG", "FedAvg"): MEAN_RISKS,
+    ("ESG", "q-FedAvg (q=0.2)"): MEAN_RISKS,
+    ("ESG", "q-FedAvg (q=5)"): MEAN_RISKS,
+    ("ESG", "FedMinMax"): MINIMAX_RISKS,
+    ("SSG", "AFL"): MINIMAX_RISKS,
+    ("SSG", "FedAvg"): MEAN_RISKS,
+    ("SSG", "q-FedAvg (q=0.2)"): qffl_risks(0.2),
+    ("SSG", "q-FedAvg (q=5)"): qffl_risks(5.0),
+    ("SSG", "FedMinMax"): MINIMAX_RISKS,
+    (CENTRALIZED, "FedMinMax"): MINIMAX_RISKS,
+}
+
+
+def summarise(results: Iterable[RunResult]) -> list[TableRow]:
+    """Put runs that differ only in their fold together, in the order of their first run."""
+    rows: dict[tuple[str, str], list[RunResult]] = {}
+    for result in results:
+        rows.setdefault((result.setting, result.method), []).append(result)
+    return [_row(key, runs) for key, runs in rows.items()]
+
+
+def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
+    shown = runs[0].shown
+    worst = {which: spread([r.risks[which].worst for r in runs]) for which in Iterate}
+    best = {which: spread([r.risks[which].best for r in runs]) for which in Iterate}
+    paper = PAPER_TABLE_1.get(key)
+    factors = [r.step_factor for r in runs if r.step_factor is not None]
+    return TableRow(
+        setting=key[0],
+        method=key[1],
+        folds=len(runs),
+        worst=worst[shown],
+        best=best[shown],
+        worst_by_iterate=worst,
+        best_by_iterate=best,
+        shown=shown,
+        paper_worst=paper[0] if paper else None,
+        paper_best=paper[1] if paper else None,
+        optimum=OPTIMA.get(key),
+        rounds=runs[0].rounds,
+        gradient_evaluations=runs[0].gradient_evaluations,
+        step_factor=min(factors) if factors else None,
+    )
+
+
+def spread(values: list[float]) -> Spread:
+    """Mean and sample deviation of some numbers."""
+    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0)

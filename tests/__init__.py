@@ -1,0 +1,1 @@
+"""Tests from mathematics and outside oracles; helpers are in problems and oracles."""

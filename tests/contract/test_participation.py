@@ -1,0 +1,70 @@
+"""Who takes part: max(ceil(C K), 1) holders, without repetition, by seed and round alone."""
+
+from collections import Counter
+from math import comb
+
+import pytest
+import torch
+from tests.contract.cases import Case, every_method
+from tests.problems import softmax_problem
+
+from fedminmax.core.messages import Census, Moment
+from fedminmax.federation.train import draw_participants, train
+
+
+def census(holders: int) -> Census:
+    return Census(torch.ones(holders, 2, dtype=torch.int64))
+
+
+@every_method
+def test_participants_are_seeded_and_their_number_is_right(case: Case) -> None:
+    problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]])
+
+    def drawn(seed: int) -> list[tuple[int, ...]]:
+        rounds = train(
+            problem.federation(), case.full_batch, rounds=6, seed=seed, participation=0.5
+        )
+        return [done.participants for done in rounds]
+
+    first = drawn(3)
+    assert all(len(set(own)) == 3 and list(own) == sorted(own) for own in first)
+    assert drawn(3) == first
+    assert drawn(4) != first
+    assert len(set(first)) > 1
+
+
+@pytest.mark.parametrize(
+    ("holders", "share", "wanted"),
+    [
+        (40, 1.0, 40),
+        (40, 0.1, 4),
+        (10, 0.25, 3),
+        (7, 0.5, 4),
+        (40, 0.001, 1),
+        (1, 0.3, 1),
+        (3, 0.99, 3),
+        (25, 0.28, 7),  # .28 * 25 is 7.000000000000001 in floating point
+        (100, 0.07, 7),
+        (100, 0.55, 55),
+    ],
+)
+def test_number_of_participants(holders: int, share: float, wanted: int) -> None:
+    assert len(draw_participants(census(holders), share, Moment(0, 1))) == wanted
+
+
+def test_holders_without_rows_are_never_drawn() -> None:
+    counts = torch.tensor([[1, 1], [0, 0], [1, 0], [0, 0], [0, 2]])
+    for number in range(20):
+        drawn = draw_participants(Census(counts), 0.5, Moment(0, number))
+        assert len(drawn) == 2
+        assert set(drawn) <= {0, 2, 4}
+
+
+def test_draws_are_uniform() -> None:
+    """3 of 6 holders in 4000 rounds: each subset's count is binomial with p = 1/20."""
+    rounds = 4000
+    drawn = Counter(draw_participants(census(6), 0.5, Moment(0, n)) for n in range(rounds))
+    subsets = comb(6, 3)
+    expected, spread = rounds / subsets, (rounds / subsets * (1 - 1 / subsets)) ** 0.5
+    assert len(drawn) == subsets
+    assert all(abs(count - expected) < 5 * spread for count in drawn.values())

@@ -1,0 +1,94 @@
+"""The three iterates against plain means over a stored trajectory.
+
+The tail starts at s = half of the largest power of two not above T, so (T + 1)/4 <= s <= T/2 for
+T >= 2: it covers more than T/2 and at most 3 (T + 1)/4 of the T rounds.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from fedminmax.core.iterates import Iterate, Iterates, no_iterates
+
+LONGEST = 70
+TRAJECTORY = np.random.default_rng(3).normal(size=(LONGEST, 2))
+TAIL_STARTS = {1: 1, 2: 1, 3: 1, 4: 2, 7: 2, 8: 4, 15: 4, 16: 8, 31: 8, 32: 16, 63: 16, 64: 32}
+
+
+def records(dtype: torch.dtype = torch.float64) -> list[Iterates]:
+    """Return the record after each round, entry 0 before the first."""
+    kept = [no_iterates(torch.tensor([9.0, -9.0], dtype=dtype))]
+    for theta in TRAJECTORY:
+        kept.append(kept[-1].add(torch.tensor(theta, dtype=dtype)))
+    return kept
+
+
+def test_before_the_first_round_every_iterate_is_the_start() -> None:
+    start = records()[0]
+    assert all(start.parameters(which).tolist() == [9.0, -9.0] for which in Iterate)
+
+
+def test_average_and_last_for_every_number_of_rounds() -> None:
+    kept = records()
+    for rounds in range(1, LONGEST + 1):
+        average = kept[rounds].parameters(Iterate.AVERAGE).numpy()
+        np.testing.assert_allclose(average, TRAJECTORY[:rounds].mean(axis=0), atol=1e-15)
+        assert kept[rounds].parameters(Iterate.LAST).tolist() == TRAJECTORY[rounds - 1].tolist()
+
+
+def test_tail_average_for_every_number_of_rounds() -> None:
+    kept = records()
+    for rounds in range(1, LONGEST + 1):
+        power = 1
+        while 2 * power <= rounds:
+            power *= 2
+        first = max(1, power // 2)
+        tail = kept[rounds].parameters(Iterate.TAIL_AVERAGE).numpy()
+        expected = TRAJECTORY[first - 1 : rounds].mean(axis=0)
+        np.testing.assert_allclose(tail, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(("rounds", "first"), TAIL_STARTS.items())
+def test_where_the_tail_starts(rounds: int, first: int) -> None:
+    assert records()[rounds].tail_start == first
+
+
+def test_the_tail_covers_more_than_half_and_about_three_quarters_at_most() -> None:
+    for record in records()[2:]:
+        covered = record.rounds - record.tail_start + 1
+        assert record.rounds / 2 < covered <= 3 * (record.rounds + 1) / 4
+
+
+def test_an_earlier_record_stays_what_it_was() -> None:
+    record = no_iterates(torch.zeros(2, dtype=torch.float64))
+    kept, seen = [], []
+    for theta in TRAJECTORY:
+        record = record.add(torch.from_numpy(theta))
+        kept.append(record)
+        seen.append([record.parameters(which).tolist() for which in Iterate])
+    again = [[one.parameters(which).tolist() for which in Iterate] for one in kept]
+    assert again == seen
+
+
+def test_a_prolonged_run_equals_one_that_was_planned_longer() -> None:
+    """A record knows no planned end: going on from round 37 meets the means over all 70."""
+    record = records()[37]
+    for theta in TRAJECTORY[37:]:
+        record = record.add(torch.from_numpy(theta))
+    average, tail = (record.parameters(w) for w in (Iterate.AVERAGE, Iterate.TAIL_AVERAGE))
+    np.testing.assert_allclose(average.numpy(), TRAJECTORY.mean(axis=0), atol=1e-15)
+    np.testing.assert_allclose(tail.numpy(), TRAJECTORY[31:].mean(axis=0), atol=1e-15)
+
+
+def test_a_single_precision_model_is_averaged_in_double_precision() -> None:
+    """1 + 2^-24 is lost in float32: half of 1 and 1 + 2^-23 would not be seen from a float32 sum.
+
+    Summing 2^24 + 1 + 1 in float32 gives 2^24; in float64 the mean of three is exact.
+    """
+    record = no_iterates(torch.zeros(1))
+    for value in (2.0**24, 1.0, 1.0):
+        record = record.add(torch.tensor([value]))
+    got = record.parameters(Iterate.AVERAGE)
+    assert got.dtype == torch.float32
+    assert float(got) == float(torch.tensor((2.0**24 + 2.0) / 3.0))
+    assert float(got) != float(torch.tensor(2.0**24 / 3.0))

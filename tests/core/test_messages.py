@@ -1,0 +1,124 @@
+"""Replies form a commutative monoid, and the server's one line.
+
+Whole numbers up to 1000 add exactly in float64, so the laws are tested without a tolerance.
+"""
+
+from dataclasses import fields
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedminmax.core.messages import Census, Sums, descend, zero_sums
+
+whole = st.integers(-1000, 1000)
+counts = st.integers(0, 1000)
+
+
+def floats(size: int) -> st.SearchStrategy[Tensor]:
+    return st.lists(whole, min_size=size, max_size=size).map(
+        lambda own: torch.tensor(own, dtype=torch.float64)
+    )
+
+
+def integers(size: int) -> st.SearchStrategy[Tensor]:
+    return st.lists(counts, min_size=size, max_size=size).map(
+        lambda own: torch.tensor(own, dtype=torch.int64)
+    )
+
+
+replies = st.builds(
+    Sums,
+    step=floats(4),
+    scale=whole.map(float),
+    curvature=whole.map(float),
+    group_loss=floats(3),
+    group_count=integers(3),
+    holder_loss=floats(2),
+    holder_count=integers(2),
+    gradient_evaluations=counts,
+)
+
+
+def as_lists(sums: Sums) -> dict[str, object]:
+    values = {field.name: getattr(sums, field.name) for field in fields(sums)}
+    return {
+        name: value.tolist() if isinstance(value, Tensor) else value
+        for name, value in values.items()
+    }
+
+
+def reply(step: list[float], scale: float) -> Sums:
+    return Sums(
+        torch.tensor(step, dtype=torch.float64),
+        scale,
+        0.0,
+        torch.tensor([3.0, 0.0], dtype=torch.float64),
+        torch.tensor([2, 0]),
+        torch.zeros(0, dtype=torch.float64),
+        torch.zeros(0, dtype=torch.int64),
+        2,
+    )
+
+
+@given(replies, replies, replies)
+def test_addition_is_associative(a: Sums, b: Sums, c: Sums) -> None:
+    assert as_lists((a + b) + c) == as_lists(a + (b + c))
+
+
+@given(replies, replies)
+def test_addition_is_commutative(a: Sums, b: Sums) -> None:
+    assert as_lists(a + b) == as_lists(b + a)
+
+
+@given(replies)
+def test_zero_changes_nothing(a: Sums) -> None:
+    zero = zero_sums(4, 3, 2)
+    assert as_lists(a + zero) == as_lists(a)
+    assert as_lists(zero + a) == as_lists(a)
+
+
+@given(replies)
+def test_every_field_is_added(a: Sums) -> None:
+    doubled = as_lists(a + a)
+    for name, value in as_lists(a).items():
+        twice = [2 * each for each in value] if isinstance(value, list) else _twice(value)
+        assert doubled[name] == twice
+
+
+def _twice(value: object) -> float:
+    assert isinstance(value, int | float)
+    return 2 * value
+
+
+def test_adding_leaves_the_summands_alone() -> None:
+    a, b = reply([1.0, 2.0], 4.0), reply([10.0, 20.0], 5.0)
+    assert (a + b).step.tolist() == [11.0, 22.0]
+    assert a.step.tolist() == [1.0, 2.0]
+    assert b.step.tolist() == [10.0, 20.0]
+
+
+def test_a_group_that_nobody_had_has_no_risk_rather_than_risk_zero() -> None:
+    risks = reply([0.0], 1.0).group_risks
+    assert float(risks[0]) == 1.5
+    assert bool(risks[1].isnan())
+
+
+def test_descend_moves_by_step_over_scale_in_the_models_precision() -> None:
+    moved = descend(torch.tensor([1.0, 1.0]), reply([2.0, -4.0], 4.0))
+    assert moved.tolist() == [0.5, 2.0]
+    assert moved.dtype == torch.float32
+
+
+def test_descend_without_any_weight_stays() -> None:
+    assert descend(torch.tensor([1.0, 1.0]), reply([0.0, 0.0], 0.0)).tolist() == [1.0, 1.0]
+
+
+def test_census_counts_and_shares() -> None:
+    census = Census(torch.tensor([[1, 2, 0], [3, 0, 4]]))
+    assert (census.holders, census.groups) == (2, 3)
+    assert census.holder_counts.tolist() == [3, 7]
+    assert census.holder_shares.tolist() == [0.3, 0.7]
+    assert census.group_shares.tolist() == [0.4, 0.2, 0.4]
+    assert census.group_shares.dtype == torch.float64

@@ -1,0 +1,207 @@
+"""Whatever happens to the files, one readable checkpoint remains, or the user is told."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.complaints import complaint_of
+from tests.problems import Problem, softmax_problem
+
+from fedminmax.federation.checkpoint import checkpoint_paths, load_checkpoint, save_checkpoint
+from fedminmax.federation.train import Progress, start_of, train
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.qfedavg import QFedAvg
+
+PROBLEM = softmax_problem([[2, 1], [1, 2]])
+METHOD = FedMinMax()
+
+
+def save_rounds(folder: Path, rounds: int = 3) -> list[Progress[FedMinMaxState]]:
+    """Train and save each round; return what was saved."""
+    kept = [done.progress for done in train(PROBLEM.federation(), METHOD, rounds=rounds)]
+    for progress in kept:
+        save_checkpoint(folder, progress)
+    return kept
+
+
+def restored_round(folder: Path) -> tuple[int, str | None]:
+    restored = load_checkpoint(folder, start_of(PROBLEM.federation(), METHOD))
+    assert restored is not None
+    return restored.progress.round, restored.complaint
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "first byte":
+        content[0] ^= 1
+    elif how == "last byte":
+        content[-1] ^= 1
+    elif how == "middle bit":
+        content[len(content) // 2] ^= 4
+    elif how == "truncated":
+        del content[-100:]
+    elif how == "digest only":
+        del content[32:]
+    elif how == "a few bytes":
+        del content[7:]
+    elif how == "empty":
+        content.clear()
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = [
+    "first byte",
+    "last byte",
+    "middle bit",
+    "truncated",
+    "digest only",
+    "a few bytes",
+    "empty",
+]
+
+
+def test_the_newest_is_read_and_has_the_saved_numbers(tmp_path: Path) -> None:
+    kept = save_rounds(tmp_path)
+    restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    assert restored is not None
+    assert restored.complaint is None
+    progress = restored.progress
+    assert progress.round == 3
+    assert progress.gradient_evaluations == 18
+    assert torch.equal(progress.state.parameters, kept[-1].state.parameters)
+    assert torch.equal(progress.state.weights, kept[-1].state.weights)
+    assert torch.equal(progress.iterates.early_sum, kept[-1].iterates.early_sum)
+
+
+def test_no_checkpoint_is_not_an_error(tmp_path: Path) -> None:
+    template = start_of(PROBLEM.federation(), METHOD)
+    assert load_checkpoint(tmp_path, template) is None
+    assert load_checkpoint(tmp_path / "missing", template) is None
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    save_rounds(tmp_path / "deep" / "down")
+    assert restored_round(tmp_path / "deep" / "down") == (3, None)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_file_falls_back_to_its_predecessor(how: str, tmp_path: Path) -> None:
+    save_rounds(tmp_path)
+    current, _ = checkpoint_paths(tmp_path)
+    damage(current, how)
+    number, complaint = restored_round(tmp_path)
+    assert number == 2
+    assert complaint is not None
+    assert str(current) in complaint
+    assert "truncated or corrupt" in complaint
+    assert "\n" not in complaint
+
+
+def test_a_missing_file_falls_back_to_its_predecessor(tmp_path: Path) -> None:
+    save_rounds(tmp_path)
+    checkpoint_paths(tmp_path)[0].unlink()
+    assert restored_round(tmp_path)[0] == 2
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_two_damaged_files_are_told(how: str, tmp_path: Path) -> None:
+    save_rounds(tmp_path)
+    for path in checkpoint_paths(tmp_path):
+        damage(path, how)
+    message = complaint_of(lambda: restored_round(tmp_path))
+    assert str(tmp_path) in message
+    assert "remove that folder" in message
+
+
+def test_a_first_file_that_is_damaged_is_told(tmp_path: Path) -> None:
+    save_rounds(tmp_path, rounds=1)
+    damage(checkpoint_paths(tmp_path)[0], "truncated")
+    assert "can be read" in complaint_of(lambda: restored_round(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        softmax_problem([[2, 1], [1, 2]], features=3),
+        softmax_problem([[2, 1, 1], [1, 2, 1]]),
+    ],
+    ids=["other model", "other groups"],
+)
+def test_a_checkpoint_of_another_problem_is_refused(other: Problem, tmp_path: Path) -> None:
+    save_rounds(tmp_path)
+    template = start_of(other.federation(), METHOD)
+    complaint_of(lambda: load_checkpoint(tmp_path, template))
+
+
+METHODS: list[AnyMethod[Any]] = [FedMinMax(), AFL(), FedAvg(), QFedAvg(1.0)]
+
+
+@pytest.mark.parametrize("reader", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("writer", METHODS, ids=lambda method: method.name)
+def test_a_checkpoint_of_another_method_is_refused(
+    writer: AnyMethod[Any], reader: AnyMethod[Any], tmp_path: Path
+) -> None:
+    federation = PROBLEM.federation()
+    save_checkpoint(tmp_path, start_of(federation, writer))
+    template = start_of(federation, reader)
+    if writer is reader:
+        assert load_checkpoint(tmp_path, template) is not None
+    else:
+        complaint_of(lambda: load_checkpoint(tmp_path, template))
+
+
+def test_a_single_precision_checkpoint_is_refused_by_a_double_precision_run(tmp_path: Path) -> None:
+    progress = start_of(PROBLEM.federation(), FedAvg())
+    single = Progress(
+        0, type(progress.state)(progress.state.parameters.float()), progress.iterates, 0
+    )
+    save_checkpoint(tmp_path, single)
+    complaint_of(lambda: load_checkpoint(tmp_path, progress))
+
+
+def test_a_full_disk_while_saving_leaves_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = save_rounds(tmp_path)
+    before = [path.read_bytes() for path in checkpoint_paths(tmp_path)]
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="space"):
+            save_checkpoint(tmp_path, kept[0])
+    assert [path.read_bytes() for path in checkpoint_paths(tmp_path)] == before
+    assert restored_round(tmp_path) == (3, None)
+    save_checkpoint(tmp_path, kept[0])
+    assert restored_round(tmp_path) == (1, None)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_crash_between_the_two_renames_leaves_a_readable_checkpoint(
+    *, damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the current file was already damaged: it must not replace a good predecessor."""
+    kept = save_rounds(tmp_path)
+    current, _ = checkpoint_paths(tmp_path)
+    if damaged:
+        damage(current, "middle bit")
+    rename = Path.replace
+
+    def crash(self: Path, target: Path) -> Path:
+        if Path(target) == current:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", crash)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            save_checkpoint(tmp_path, kept[-1])
+    assert restored_round(tmp_path)[0] in {2, 3}

@@ -1,0 +1,125 @@
+"""The round loop: what it refuses, when it stops, and what a round shows."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tests.complaints import complaint_of
+from tests.problems import (
+    Point,
+    half_squared_distance,
+    points,
+    quadratic_federation,
+    softmax_problem,
+)
+
+from fedminmax.core.errors import DivergedError
+from fedminmax.core.iterates import Iterate
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import start_of, train
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.qfedavg import QFedAvg
+
+HUGE = 1e60
+ONE_STEP_EACH: list[AnyMethod[Any]] = [
+    FedMinMax(learning_rate=HUGE),
+    AFL(learning_rate=HUGE),
+    FedAvg(learning_rate=HUGE, epochs=1, batch_size=None),
+    FedMinMaxLocal(FedMinMax(learning_rate=HUGE), epochs=1, batch_size=None),
+]
+MANY_STEPS: list[AnyMethod[Any]] = [
+    FedAvg(learning_rate=HUGE, epochs=9),
+    QFedAvg(0.2, learning_rate=HUGE, epochs=9),
+    QFedAvg(5.0, learning_rate=HUGE, epochs=9),
+    FedMinMaxLocal(FedMinMax(learning_rate=HUGE), epochs=9),
+]
+
+
+@pytest.mark.parametrize("rounds", [0, -5])
+def test_at_least_one_round_is_asked_for(rounds: int) -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    message = complaint_of(lambda: train(federation, FedMinMax(), rounds=rounds))
+    assert f"rounds = {rounds}; give at least 1" in message
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.001, math.nan])
+def test_participation_is_a_share(share: float) -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    message = complaint_of(lambda: train(federation, FedMinMax(), rounds=1, participation=share))
+    assert f"participation = {share:g}; give a share above 0, at most 1" in message
+
+
+def test_seeds_are_not_negative() -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    assert "seed = -1" in complaint_of(lambda: train(federation, FedMinMax(), rounds=1, seed=-1))
+
+
+@pytest.mark.parametrize("method", ONE_STEP_EACH, ids=lambda method: method.name)
+def test_divergence_names_the_round_the_method_and_the_group(method: AnyMethod[Any]) -> None:
+    """theta^t is about 1e60^t: its squared loss overflows at theta^3, which enters round 4."""
+    federation = InProcessFederation(
+        Point([0.0]), half_squared_distance, [points([[[1.0]]])], group_names=["women"]
+    )
+    rounds = train(federation, method, rounds=10)
+    assert [next(rounds).number for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(DivergedError) as caught:
+        next(rounds)
+    message = str(caught.value)
+    assert message.startswith(f"{method.name} diverged in round 4: the loss of group women")
+    assert "learning rate below 1e+60" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("method", MANY_STEPS, ids=lambda method: method.name)
+def test_local_divergence_is_seen_in_its_own_round(method: AnyMethod[Any]) -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    with pytest.raises(DivergedError, match=r"diverged in round 1: the parameter step"):
+        list(train(federation, method, rounds=3))
+
+
+def test_rounds_are_numbered_and_the_output_is_the_papers() -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    rounds = list(train(federation, FedMinMax(learning_rate=0.5), rounds=3))
+    assert [done.number for done in rounds] == [1, 2, 3]
+    assert [float(done.parameters(Iterate.LAST)) for done in rounds] == [0.5, 0.75, 0.875]
+    assert float(rounds[-1].parameters()) == pytest.approx((0.5 + 0.75 + 0.875) / 3, abs=1e-15)
+
+
+def test_resuming_beyond_the_end_yields_nothing() -> None:
+    federation = quadratic_federation([0.0], [points([[[1.0]]])])
+    done = list(train(federation, FedMinMax(), rounds=3))[-1]
+    assert list(train(federation, FedMinMax(), rounds=3, resume=done.progress)) == []
+
+
+def test_before_the_first_round_stands_the_initial_model() -> None:
+    problem = softmax_problem([[2, 1]])
+    progress = start_of(problem.federation(), FedMinMax())
+    assert progress.round == 0
+    assert progress.state.parameters.tolist() == problem.start.tolist()
+    assert progress.iterates.parameters(Iterate.AVERAGE).tolist() == problem.start.tolist()
+
+
+def test_the_worst_group_is_named_among_those_seen() -> None:
+    """At theta = 0 the targets 1, 3, 2 give risks 1/2, 9/2, 2."""
+    rows = points([[[1.0]], [[3.0]], [[2.0]]])
+    federation = InProcessFederation(
+        Point([0.0]), half_squared_distance, [rows], group_names=["a", "b", "c"]
+    )
+    done = next(train(federation, FedMinMax(), rounds=1))
+    assert (done.worst_group, done.worst_risk) == ("b", 4.5)
+
+
+def test_the_trained_model_predicts_with_the_given_parameters() -> None:
+    problem = softmax_problem([[2, 1]])
+    federation = problem.federation()
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    theta = torch.arange(9.0, dtype=torch.float64)
+    model = federation.model(theta)
+    assert not model.training
+    # Weights [[0, 1], [2, 3], [4, 5]] and bias [6, 7, 8].
+    assert model(x).tolist() == [[8.0, 15.0, 22.0]]

@@ -1,0 +1,79 @@
+"""FedMinMax against Algorithms 1 and 2 of Papadaki et al. 2021, written as numpy loops."""
+
+import numpy as np
+import pytest
+from tests.complaints import complaint_of
+from tests.oracles import Trace, centralized_by_hand, fedminmax_by_hand
+from tests.problems import Problem, softmax_problem, to_numpy
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.federation.train import start_of, train
+from fedminmax.methods.fedminmax import FedMinMax
+
+ROUNDS = 60
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
+
+
+def assert_follows(problem: Problem, method: FedMinMax, trace: Trace) -> None:
+    last = None
+    for done in train(problem.federation(), method, rounds=ROUNDS):
+        at = done.number
+        np.testing.assert_allclose(
+            to_numpy(done.parameters(Iterate.LAST)), trace.thetas[at], atol=1e-12
+        )
+        np.testing.assert_allclose(to_numpy(done.weights), trace.weights[at], atol=1e-12)
+        np.testing.assert_allclose(to_numpy(done.risks), trace.risks[at - 1], atol=1e-12)
+        last = done
+    assert last is not None
+    assert last.number == ROUNDS
+    np.testing.assert_allclose(to_numpy(last.parameters()), trace.average, atol=1e-12)
+
+
+@pytest.mark.parametrize("eta_mu", [0.0, 0.1, 2.0])
+def test_algorithm_1(eta_mu: float) -> None:
+    method = FedMinMax(learning_rate=0.3, adversary_rate=eta_mu)
+    trace = fedminmax_by_hand(PROBLEM, rounds=ROUNDS, eta=0.3, eta_mu=eta_mu)
+    assert_follows(PROBLEM, method, trace)
+
+
+@pytest.mark.parametrize("eta_mu", [0.1, 2.0])
+def test_algorithm_2_on_the_pooled_rows(eta_mu: float) -> None:
+    method = FedMinMax(learning_rate=0.3, adversary_rate=eta_mu)
+    trace = centralized_by_hand(PROBLEM, rounds=ROUNDS, eta=0.3, eta_mu=eta_mu)
+    assert_follows(PROBLEM, method, trace)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.2, 1 / 3])
+def test_algorithm_1_with_a_floor(epsilon: float) -> None:
+    method = FedMinMax(learning_rate=0.3, adversary_rate=0.5, epsilon=epsilon)
+    trace = fedminmax_by_hand(PROBLEM, rounds=ROUNDS, eta=0.3, eta_mu=0.5, epsilon=epsilon)
+    assert min(weights.min() for weights in trace.weights) >= epsilon - 1e-12
+    assert_follows(PROBLEM, method, trace)
+
+
+def test_mu_starts_at_the_group_shares() -> None:
+    """Columns of the table: 5, 5 and 5 of 15 rows would hide it, so take 6, 2 and 4 of 12."""
+    federation = softmax_problem([[4, 0, 1], [2, 2, 3]]).federation()
+    assert start_of(federation, FedMinMax()).state.weights.tolist() == [0.5, 1 / 6, 1 / 3]
+
+
+def test_mu_starts_inside_the_floor() -> None:
+    """(.9, .1) with epsilon .2: nearest is (.8, .2)."""
+    state = start_of(softmax_problem([[9, 1]]).federation(), FedMinMax(epsilon=0.2)).state
+    np.testing.assert_allclose(to_numpy(state.weights), [0.8, 0.2], atol=1e-15)
+
+
+def test_a_floor_without_room_is_refused_before_the_first_round() -> None:
+    method = FedMinMax(epsilon=0.4)
+    message = complaint_of(lambda: train(PROBLEM.federation(), method, rounds=1))
+    assert "epsilon = 0.4 with 3 groups" in message
+    assert "at most 0.333333" in message
+
+
+def test_gradient_evaluations_are_one_per_row_and_round() -> None:
+    done = list(train(PROBLEM.federation(), FedMinMax(), rounds=4))[-1]
+    assert done.progress.gradient_evaluations == 4 * 15
+
+
+def test_the_average_iterate_is_what_the_paper_returns() -> None:
+    assert FedMinMax().output is Iterate.AVERAGE

@@ -1,0 +1,98 @@
+"""q-FedAvg (Li et al. 2020) against its plain formulas, and their symmetries.
+
+Scaling all losses by c and L = 1/eta by c multiplies v_k by c, Delta_k and h_k by c^{q+1}: the
+step does not change. The library divides F_k by a reference, which must cancel, and adds 1e-10
+to F_k, a relative change of q 1e-10 / F_k; hence the tolerances.
+"""
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles import fedavg_by_hand, qfedavg_by_hand
+from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.federation.train import train
+from fedminmax.methods.qfedavg import HolderWeighting, QFedAvg
+
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.2, 1.0, 5.0])
+@pytest.mark.parametrize("weighting", list(HolderWeighting))
+def test_plain_formulas(q: float, weighting: HolderWeighting) -> None:
+    method = QFedAvg(q, learning_rate=0.3, epochs=3, batch_size=None, weighting=weighting)
+    by_rows = weighting is HolderWeighting.ROWS
+    thetas = qfedavg_by_hand(PROBLEM, q=q, rounds=20, eta=0.3, epochs=3, by_rows=by_rows)
+    moved = np.linalg.norm(thetas[-1] - thetas[0])
+    for done in train(PROBLEM.federation(), method, rounds=20):
+        error = to_numpy(done.parameters(Iterate.LAST)) - thetas[done.number]
+        assert np.linalg.norm(error) < 1e-8 * moved
+
+
+def test_q_zero_is_fedavg() -> None:
+    method = QFedAvg(0.0, learning_rate=0.3, epochs=3, batch_size=None)
+    thetas = fedavg_by_hand(PROBLEM, rounds=20, eta=0.3, epochs=3)
+    done = list(train(PROBLEM.federation(), method, rounds=20))[-1]
+    np.testing.assert_allclose(to_numpy(done.parameters()), thetas[-1], atol=1e-12)
+    assert done.progress.state.step_factor == 1.0
+
+
+@pytest.mark.parametrize("q", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("c", [1e-3, 40.0])
+def test_scaling_losses_and_curvature_together_changes_nothing(q: float, c: float) -> None:
+    def scaled(outputs: Tensor, targets: Tensor) -> Tensor:
+        return c * brier_loss(outputs, targets)
+
+    thetas = qfedavg_by_hand(PROBLEM, q=q, rounds=10, eta=0.3, epochs=2, by_rows=True)
+    method = QFedAvg(q, learning_rate=0.3 / c, epochs=2, batch_size=None)
+    done = list(train(PROBLEM.federation(loss=scaled), method, rounds=10))[-1]
+    np.testing.assert_allclose(to_numpy(done.parameters()), thetas[-1], rtol=0, atol=1e-6)
+
+
+def one_content_one_not(q: float, epochs: int = 1) -> Tensor:
+    """theta = 0; holder 0 wants 0 and has it (F = 0, v = 0), holder 1 wants 2 (F = 2, v = -2)."""
+    federation = quadratic_federation([0.0], [points([[[0.0]]]), points([[[2.0]]])])
+    method = QFedAvg(q, learning_rate=0.5, epochs=epochs, batch_size=None)
+    return next(train(federation, method, rounds=1)).parameters()
+
+
+@pytest.mark.parametrize("q", [1.0, 5.0])
+def test_a_holder_without_loss_has_no_say(q: float) -> None:
+    """Delta_0 = h_0 = 0; Delta_1 / h_1 = F v / (q v^2 + L F) = -4 / (4 q + 4) with L = 2."""
+    assert float(one_content_one_not(q)) == pytest.approx(1.0 / (q + 1.0), rel=1e-7)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.2, 0.9, 1.0, 5.0, 12.0])
+def test_zero_loss_is_safe_and_the_other_holder_still_pulls(q: float) -> None:
+    theta = float(one_content_one_not(q, epochs=3))
+    assert 0.0 < theta < 2.0
+
+
+@pytest.mark.parametrize("q", [0.0, 0.2, 1.0, 5.0])
+def test_a_perfect_model_stays(q: float) -> None:
+    federation = quadratic_federation([1.0], [points([[[1.0]]]), points([[[1.0]]])])
+    done = list(train(federation, QFedAvg(q, batch_size=None), rounds=3))[-1]
+    assert done.parameters().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("target", [1e4, 1e-2])
+def test_a_large_q_neither_overflows_nor_vanishes(target: float) -> None:
+    """One holder: F cancels from Delta / h = v / (q v^2 / F + L), with F = v^2 / 2: v/(2 q + L)."""
+    q, eta = 100.0, 0.5
+    federation = quadratic_federation([0.0], [points([[[target]]])])
+    method = QFedAvg(q, learning_rate=eta, epochs=1, batch_size=None)
+    theta = next(train(federation, method, rounds=1)).parameters()
+    assert float(theta) == pytest.approx(target / (2 * q + 1 / eta), rel=1e-4)
+
+
+def test_step_factor_is_the_step_relative_to_plain_averaging() -> None:
+    """One holder, F = v^2 / 2, L = 1/eta = 2: 1 / (1 + q v^2 / (L F)) = 1 / (1 + q)."""
+    federation = quadratic_federation([0.0], [points([[[2.0]]])])
+    method = QFedAvg(5.0, learning_rate=0.5, epochs=1, batch_size=None)
+    done = next(train(federation, method, rounds=1))
+    assert done.progress.state.step_factor == pytest.approx(1 / 6, rel=1e-8)
+    plain = torch.tensor([1.0], dtype=torch.float64)
+    torch.testing.assert_close(done.parameters(), plain / 6, rtol=1e-8, atol=0)
