@@ -19,7 +19,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python benchmarks/round_speed.py
+	$(BIN)/python -m benchmarks.round_speed
 
 # The marker is newer than both files exactly when the installation is up to date,
 # so a second call installs nothing.

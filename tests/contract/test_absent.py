@@ -4,10 +4,10 @@ Group 2 lives at holder 2 alone, so it is absent whenever that holder is not dra
 """
 
 import torch
-from tests.contract.cases import Case, Over, every_method
-from tests.problems import softmax_problem
 
 from fedminmax.federation.train import start_of, train
+from tests.contract.cases import Case, Over, every_method
+from tests.problems import softmax_problem
 
 COUNTS = [[4, 1, 0], [1, 5, 0], [1, 0, 3], [2, 2, 0]]
 PROBLEM = softmax_problem(COUNTS, seed=4)

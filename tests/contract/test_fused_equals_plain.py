@@ -3,12 +3,12 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contract.cases import Case, every_one_step_method
-from tests.problems import Problem, softmax_problems
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.method import ServerState
+from tests.contract.cases import Case, every_one_step_method
+from tests.problems import Problem, softmax_problems
 
 
 def assert_same(fused: Round[ServerState], plain: Round[ServerState]) -> None:

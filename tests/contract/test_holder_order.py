@@ -1,11 +1,11 @@
 """The order of the holders is a matter of numbering: the model must not depend on it."""
 
 import torch
-from tests.contract.cases import Case, Over, every_method
-from tests.problems import softmax_problem
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
+from tests.contract.cases import Case, Over, every_method
+from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2)
 ORDER = [2, 0, 3, 1]

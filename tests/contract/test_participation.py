@@ -5,11 +5,11 @@ from math import comb
 
 import pytest
 import torch
-from tests.contract.cases import Case, every_method
-from tests.problems import softmax_problem
 
 from fedminmax.core.messages import Census, Moment
 from fedminmax.federation.train import draw_participants, train
+from tests.contract.cases import Case, every_method
+from tests.problems import softmax_problem
 
 
 def census(holders: int) -> Census:

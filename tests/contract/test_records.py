@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contract.cases import Case, every_method
-from tests.problems import softmax_problem
 from torch import Tensor
 
 from fedminmax.federation.checkpoint import pack
 from fedminmax.federation.train import start_of, train
+from tests.contract.cases import Case, every_method
+from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2)
 

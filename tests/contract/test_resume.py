@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.contract.cases import Case, every_method
-from tests.problems import softmax_problem
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.train import start_of, train
+from tests.contract.cases import Case, every_method
+from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2)
 ROUNDS = 12

@@ -1,12 +1,12 @@
 """The risks of round t are those of theta^{t-1}, evaluated here in numpy from the one-hot form."""
 
 import numpy as np
-from tests.contract.cases import Case, every_method
-from tests.oracles import brier_losses
-from tests.problems import softmax_problem, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
+from tests.contract.cases import Case, every_method
+from tests.oracles import brier_losses
+from tests.problems import softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2)
 

@@ -1,11 +1,11 @@
 """Same seed, same numbers; nothing is taken from or left in torch's global random state."""
 
 import torch
-from tests.contract.cases import Case, Method, every_local_method, every_method
-from tests.problems import softmax_problem
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
+from tests.contract.cases import Case, Method, every_local_method, every_method
+from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2)
 
@@ -47,3 +47,15 @@ def test_training_leaves_the_global_random_state_alone(case: Case) -> None:
     before = torch.get_rng_state()
     list(train(federation, case.mini_batch, rounds=3, participation=0.5))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_local_method
+def test_holders_with_the_same_rows_shuffle_differently(case: Case) -> None:
+    """With one common shuffle, the mean of the two models would be the model of one of them."""
+    problem = softmax_problem([[6, 6, 6]], seed=2)
+    rows = problem.holders[0]
+    alone, twins = (
+        next(train(problem.federation(holders=own), case.mini_batch, rounds=1))
+        for own in ([rows], [rows, rows])
+    )
+    assert float((alone.parameters() - twins.parameters()).norm()) > 1e-6

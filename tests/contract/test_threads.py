@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.contract.cases import Case, every_method
-from tests.problems import Rows
 from torch import Tensor
 
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
+from tests.contract.cases import Case, every_method
+from tests.problems import Rows
 
 ROWS, FEATURES = 100, 10
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from tests.complaints import complaint_of
 
 from fedminmax.core.examples import check_examples, concatenate
+from tests.complaints import complaint_of
 
 X = torch.arange(8.0).view(4, 2)
 Y = torch.tensor([0, 1, 1, 0])
@@ -99,8 +99,3 @@ def test_concatenation_keeps_rows_together() -> None:
     assert both.x[0].tolist() == [4.0, 5.0]
     assert both.y.tolist() == [1, 0, 1, 1, 0]
     assert both.group.tolist() == [1, 0, 0, 1, 2]
-
-
-def test_only_floating_point_is_cast_to_the_models_precision() -> None:
-    rows = check_examples(X, Y, GROUP, "holder 0").to(torch.float64, torch.device("cpu"))
-    assert (rows.x.dtype, rows.y.dtype) == (torch.float64, torch.int64)

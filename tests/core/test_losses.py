@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles import brier_gradient
-from tests.problems import Problem, to_numpy
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
+from tests.oracles import brier_gradient
+from tests.problems import Problem, to_numpy
 
 LOG_3 = math.log(3.0)
 logit = st.floats(-30.0, 30.0)

@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.problems import to_numpy
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from tests.problems import to_numpy
 
 
 def vector(*values: float) -> torch.Tensor:

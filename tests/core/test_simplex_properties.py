@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles import project_by_bisection
-from tests.problems import Vector, to_numpy
 
 from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from tests.oracles import project_by_bisection
+from tests.problems import Vector, to_numpy
 
 entries = st.floats(-10.0, 10.0, allow_nan=False)
 vectors = st.lists(entries, min_size=1, max_size=8).map(lambda own: np.array(own, np.float64))

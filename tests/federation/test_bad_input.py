@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
-from tests.complaints import complaint_of
-from tests.problems import Rows
 from torch import Tensor, nn
 
-from fedminmax.core.losses import brier_loss
+from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.complaints import complaint_of
+from tests.problems import Rows
 
 
 def rows(groups: list[int]) -> Rows:
@@ -96,3 +96,19 @@ def test_the_users_model_is_not_trained_in_place() -> None:
     before = model.weight.detach().clone()
     list(train(InProcessFederation(model, brier_loss, [GOOD]), FedMinMax(), rounds=3))
     assert torch.equal(model.weight, before)
+
+
+def test_features_that_overflow_in_the_models_precision_are_refused() -> None:
+    x, y, group = rows([0, 1])
+    huge = x.double()
+    huge[1, 1] = 1e300
+    message = complaint_of(lambda: federation([(huge, y, group)]))
+    assert message.startswith("holder 0: x is NaN or infinite in row 1")
+
+
+def test_class_labels_for_a_model_with_one_output_are_explained() -> None:
+    x, y, group = GOOD
+    message = complaint_of(
+        lambda: InProcessFederation(nn.Linear(2, 1), squared_error_loss, [(x, y, group)])
+    )
+    assert "floating point for regression" in message

@@ -2,21 +2,22 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.complaints import complaint_of
-from tests.problems import Problem, softmax_problem
 
 from fedminmax.federation.checkpoint import checkpoint_paths, load_checkpoint, save_checkpoint
-from fedminmax.federation.train import Progress, start_of, train
+from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL
-from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.qfedavg import QFedAvg
+from tests.complaints import complaint_of
+from tests.problems import Problem, softmax_problem
 
 PROBLEM = softmax_problem([[2, 1], [1, 2]])
 METHOD = FedMinMax()
@@ -122,7 +123,7 @@ def test_two_damaged_files_are_told(how: str, tmp_path: Path) -> None:
 def test_a_first_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     save_rounds(tmp_path, rounds=1)
     damage(checkpoint_paths(tmp_path)[0], "truncated")
-    assert "can be read" in complaint_of(lambda: restored_round(tmp_path))
+    assert "truncated or corrupt" in complaint_of(lambda: restored_round(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +159,7 @@ def test_a_checkpoint_of_another_method_is_refused(
 
 def test_a_single_precision_checkpoint_is_refused_by_a_double_precision_run(tmp_path: Path) -> None:
     progress = start_of(PROBLEM.federation(), FedAvg())
-    single = Progress(
-        0, type(progress.state)(progress.state.parameters.float()), progress.iterates, 0
-    )
+    single = replace(progress, state=FedAvgState(progress.state.parameters.float()))
     save_checkpoint(tmp_path, single)
     complaint_of(lambda: load_checkpoint(tmp_path, progress))
 
@@ -205,3 +204,17 @@ def test_a_crash_between_the_two_renames_leaves_a_readable_checkpoint(
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             save_checkpoint(tmp_path, kept[-1])
     assert restored_round(tmp_path)[0] in {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"), [(QFedAvg(0.2), QFedAvg(5.0)), (FedMinMax(), FedMinMax(epsilon=0.1))]
+)
+def test_other_settings_of_the_same_method_do_not_go_on_from_here(
+    writer: AnyMethod[Any], reader: AnyMethod[Any], tmp_path: Path
+) -> None:
+    federation = PROBLEM.federation()
+    progress = start_of(federation, writer)
+    save_checkpoint(tmp_path, progress)
+    assert "method" in complaint_of(lambda: load_checkpoint(tmp_path, start_of(federation, reader)))
+    message = complaint_of(lambda: train(federation, reader, rounds=2, resume=progress))
+    assert message.startswith("cannot resume")

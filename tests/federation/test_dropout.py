@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from tests.contract.cases import MINMAX, Case, Method, every_method
-from tests.problems import softmax_problem
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,6 +10,8 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.contract.cases import MINMAX, Case, Method, every_method
+from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 2], [3, 3]])
 

@@ -5,17 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.complaints import complaint_of
-from tests.problems import (
-    Point,
-    half_squared_distance,
-    points,
-    quadratic_federation,
-    softmax_problem,
-)
+from torch import Tensor, nn
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL
@@ -24,6 +18,14 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.qfedavg import QFedAvg
+from tests.complaints import complaint_of
+from tests.problems import (
+    Point,
+    half_squared_distance,
+    points,
+    quadratic_federation,
+    softmax_problem,
+)
 
 HUGE = 1e60
 ONE_STEP_EACH: list[AnyMethod[Any]] = [
@@ -70,7 +72,7 @@ def test_divergence_names_the_round_the_method_and_the_group(method: AnyMethod[A
     with pytest.raises(DivergedError) as caught:
         next(rounds)
     message = str(caught.value)
-    assert message.startswith(f"{method.name} diverged in round 4: the loss of group women")
+    assert message.startswith(f"{method.name} diverged in round 4: the loss of 'women'")
     assert "learning rate below 1e+60" in message
     assert "\n" not in message
 
@@ -123,3 +125,33 @@ def test_the_trained_model_predicts_with_the_given_parameters() -> None:
     assert not model.training
     # Weights [[0, 1], [2, 3], [4, 5]] and bias [6, 7, 8].
     assert model(x).tolist() == [[8.0, 15.0, 22.0]]
+
+
+def test_parameters_that_overflow_after_the_last_pass_are_not_returned() -> None:
+    """float32: a step of 2e38 twice is finite in float64 sums, but theta^2 is not a number."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    rows = (torch.ones(1, 1), torch.zeros(1), torch.tensor([0]))
+    federation = InProcessFederation(model, lambda out, _: -out[:, 0], [rows])
+    rounds = train(federation, FedMinMax(learning_rate=2e38), rounds=2)
+    assert next(rounds).number == 1
+    with pytest.raises(DivergedError, match="round 2: a parameter is not finite"):
+        next(rounds)
+
+
+def test_a_model_with_an_unused_parameter_can_be_trained_locally() -> None:
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used = nn.Linear(1, 1)
+            self.unused = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.used(x)
+            return result
+
+    rows = (torch.ones(4, 1), torch.zeros(4), torch.tensor([0, 0, 1, 1]))
+    federation = InProcessFederation(Unused(), squared_error_loss, [rows])
+    (done,) = train(federation, FedAvg(epochs=1), rounds=1)
+    moved = done.parameters() - federation.initial_parameters
+    assert moved.count_nonzero() == 2

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.oracles import afl_by_hand
-from tests.problems import Vector, softmax_problem, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL, AFLStart
+from tests.oracles import afl_by_hand
+from tests.problems import Vector, softmax_problem, to_numpy
 
 ROUNDS = 60
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from tests.oracles import centralized_by_hand, fedavg_by_hand
-from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
+from tests.oracles import centralized_by_hand, fedavg_by_hand
+from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
 

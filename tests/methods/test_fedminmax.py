@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.complaints import complaint_of
-from tests.oracles import Trace, centralized_by_hand, fedminmax_by_hand
-from tests.problems import Problem, softmax_problem, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.complaints import complaint_of
+from tests.oracles import Trace, centralized_by_hand, fedminmax_by_hand
+from tests.problems import Problem, softmax_problem, to_numpy
 
 ROUNDS = 60
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)

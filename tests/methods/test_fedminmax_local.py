@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.oracles import brier_gradient, fedminmax_by_hand, project_by_bisection
-from tests.problems import softmax_problem, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from tests.oracles import brier_gradient, fedminmax_by_hand, project_by_bisection
+from tests.problems import softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
 MINMAX = FedMinMax(learning_rate=0.3, adversary_rate=0.5)

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable
 
 import pytest
-from tests.complaints import complaint_of
 
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.qfedavg import QFedAvg
+from tests.complaints import complaint_of
 
 NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf]
 NEGATIVE = [-1.0, math.nan, math.inf]

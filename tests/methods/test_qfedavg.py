@@ -8,14 +8,14 @@ to F_k, a relative change of q 1e-10 / F_k; hence the tolerances.
 import numpy as np
 import pytest
 import torch
-from tests.oracles import fedavg_by_hand, qfedavg_by_hand
-from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.federation.train import train
 from fedminmax.methods.qfedavg import HolderWeighting, QFedAvg
+from tests.oracles import brier_losses, fedavg_by_hand, qfedavg_by_hand
+from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
 
@@ -96,3 +96,14 @@ def test_step_factor_is_the_step_relative_to_plain_averaging() -> None:
     assert done.progress.state.step_factor == pytest.approx(1 / 6, rel=1e-8)
     plain = torch.tensor([1.0], dtype=torch.float64)
     torch.testing.assert_close(done.parameters(), plain / 6, rtol=1e-8, atol=0)
+
+
+def test_the_next_reference_is_the_mean_loss_over_all_rows() -> None:
+    """Any reference cancels in exact arithmetic; near the losses it keeps powers near 1."""
+    rows = PROBLEM.numpy_rows()
+    theta = PROBLEM.start
+    method = QFedAvg(1.0, learning_rate=0.3, epochs=1, batch_size=None)
+    for done in train(PROBLEM.federation(), method, rounds=3):
+        losses = np.concatenate([brier_losses(PROBLEM, theta, x, y) for x, y, _ in rows])
+        assert done.progress.state.reference_loss == pytest.approx(losses.mean(), rel=1e-9)
+        theta = to_numpy(done.parameters(Iterate.LAST))

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.oracles import fedminmax_by_hand
-from tests.problems import Rows, points, quadratic_federation, softmax_problem, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
+from tests.oracles import fedminmax_by_hand
+from tests.problems import Rows, points, quadratic_federation, softmax_problem, to_numpy
 
 
 def test_one_holder_per_group_has_the_trajectory_of_fedminmax() -> None:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from tests.oracles import brier_gradient
-from tests.problems import Problem, Vector, softmax_problem, softmax_problems, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Moment
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.oracles import brier_gradient
+from tests.problems import Problem, Vector, softmax_problem, softmax_problems, to_numpy
 
 
 def gradient_descent(problem: Problem, rounds: int, eta: float) -> list[Vector]:

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 CENTRES = np.array([0.0, 1.0])
 

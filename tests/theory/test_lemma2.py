@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles import Trace, centralized_by_hand
-from tests.problems import Problem, Rows, pooled, softmax_problem, softmax_problems, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.oracles import Trace, centralized_by_hand
+from tests.problems import Problem, Rows, pooled, softmax_problem, softmax_problems, to_numpy
 
 ROUNDS = 40
 METHOD = FedMinMax(learning_rate=0.3, adversary_rate=0.5)

@@ -11,7 +11,6 @@ T = 2000; the minimum of mu_0 theta + mu_1 (1 - theta) over [0, 1] is at most 1/
 """
 
 import torch
-from tests.problems import Point, points
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
@@ -19,6 +18,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.problems import Point, points
 
 
 def linear_risk(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ series, the average iterate is off by exactly (I - A)^{-1} (A - A^{T+1}) d_0 / T
 
 import numpy as np
 import pytest
-from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
+from tests.problems import Rows, Vector, points, quadratic_federation, to_numpy
 
 ETA = 0.5
 SYSTEM = np.array([[1.0 - ETA, ETA], [-ETA / 2, 1.0]])

@@ -10,10 +10,11 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from fedminmax.cli.progress import Display, display
-from fedminmax.cli.run_folder import claim_folder
+from fedminmax.cli.run_folder import claim_folder, claim_run
 from fedminmax.cli.synthetic_runs import (
     RunPlan,
     SyntheticConfig,
+    check_runs,
     plan_runs,
     read_result,
     run_to_end,
@@ -43,18 +44,17 @@ def reproduce_synthetic(
 ) -> None:
     """Finish the selected runs and print the table of all finished runs in the folder."""
     plans = plan_runs(config, selection.settings, selection.methods, selection.folds)
-    with claim_folder(folder, asdict(config)):
-        _finish_runs(config, plans, folder)
-        results = [read_result(run_folder(folder, plan)) for plan in plans]
-        rows = summarise(result for result in results if result is not None)
-        notes = table_notes(rows, config.folds_by)
-        write_json(
-            folder / "results.json",
-            {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes},
-        )
-        write_text(folder / "table.md", markdown_table(rows) + "\n" + "\n\n".join(notes) + "\n")
+    check_runs(config, plans)
+    claim_folder(folder, asdict(config))
+    _finish_runs(config, plans, folder)
+    results = [read_result(run_folder(folder, plan)) for plan in plans]
+    rows = summarise(result for result in results if result is not None)
+    notes = table_notes(rows, config.folds_by, missing=results.count(None))
+    content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
+    write_json(folder / "results.json", content)
+    write_text(folder / "table.md", markdown_table(rows) + "\n" + "\n\n".join(notes) + "\n")
     if as_json:
-        print(json.dumps({"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}))
+        print(json.dumps(content))
     else:
         _print_table(rows, notes, folder)
 
@@ -69,8 +69,9 @@ def _finish_runs(config: SyntheticConfig, plans: list[RunPlan], folder: Path) ->
     with display("reproduce synthetic", sum(costs)) as bars:
         for number, plan in enumerate(plans):
             before = sum(costs[:number])
-            if read_result(run_folder(folder, plan)) is None:
-                _finish_run(config, plan, folder, bars, before)
+            with claim_run(run_folder(folder, plan)) as ours:
+                if ours and read_result(run_folder(folder, plan)) is None:
+                    _finish_run(config, plan, folder, bars, before)
             bars.show_work(before + costs[number])
 
 

@@ -1,4 +1,7 @@
-"""The output folder: of one configuration, used by one process at a time."""
+"""The output folder: of one configuration; each run in it belongs to one process at a time.
+
+Several calls may work in one folder at once: each takes the runs that no other one holds.
+"""
 
 import fcntl
 import json
@@ -10,9 +13,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.report.files import write_json
 
 
-@contextmanager
-def claim_folder(folder: Path, config: Mapping[str, object]) -> Iterator[None]:
-    """Make the folder this configuration's, or refuse; hold it while the block runs."""
+def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
+    """Make the folder this configuration's, or refuse it."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder with --out")
     path = folder / "config.json"
@@ -20,23 +22,31 @@ def claim_folder(folder: Path, config: Mapping[str, object]) -> Iterator[None]:
     wanted = json.loads(json.dumps(config))
     if path.exists():
         _check_same(folder, path, wanted)
-    elif folder.exists() and any(folder.iterdir()):
+        return
+    if folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"{folder} holds other files and no configuration; choose a new folder with --out"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        write_json(path, wanted)
     except OSError as error:
         raise InputError(f"cannot write in {folder} ({error.strerror}); choose --out") from error
-    with lock:
+
+
+@contextmanager
+def claim_run(folder: Path) -> Iterator[bool]:
+    """Hold one run while the block runs; False if another process holds it.
+
+    The system releases the claim when its process ends, however it ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"another process is working in {folder}; wait for it") from error
-        if not path.exists():
-            write_json(path, wanted)
-        yield
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:

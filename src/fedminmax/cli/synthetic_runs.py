@@ -18,7 +18,7 @@ from fedminmax.data.partition import Setting, partition
 from fedminmax.data.synthetic import GROUP_NAMES, GroupRisks, draw_synthetic, expected_risks
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, restore, train_resumably
-from fedminmax.federation.train import Progress
+from fedminmax.federation.train import Progress, start_of
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
@@ -141,6 +141,14 @@ def build_federation(config: SyntheticConfig, plan: RunPlan) -> InProcessFederat
         parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
     holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
     return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+
+
+def check_runs(config: SyntheticConfig, plans: list[RunPlan]) -> None:
+    """Bring every kind of run to its start, so that a mistake shows before anything is written."""
+    for plan in plans:
+        if plan.fold == plans[0].fold:
+            method: AnyMethod[Any] = plan.method
+            start_of(build_federation(config, plan), method)
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,9 @@ class Examples:
         """Return the rows at these positions, in this order."""
         return Examples(self.x[index], self.y[index], self.group[index])
 
-    def to(self, dtype: torch.dtype, device: torch.device) -> "Examples":
-        """Cast floating-point tensors to ``dtype`` and move everything to ``device``."""
-        return Examples(
-            self.x.to(device=device, dtype=dtype if self.x.is_floating_point() else None),
-            self.y.to(device=device, dtype=dtype if self.y.is_floating_point() else None),
-            self.group.to(device),
-        )
-
 
 def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
-    """Return the rows as a record, or say in one line what is wrong with them.
+    """Return the rows with whole numbers as int64, or say in one line what is wrong with them.
 
     >>> check_examples(torch.zeros(2, 1), torch.zeros(2), torch.tensor([0]), "holder 0")
     Traceback (most recent call last):

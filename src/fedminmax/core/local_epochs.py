@@ -54,7 +54,7 @@ def train_locally(
                 weights = None if row_weights is None else row_weights[batch]
             losses = workspace.loss(workspace.model(x), y)
             objective = losses.mean() if weights is None else torch.dot(losses, weights) / len(y)
-            gradients = torch.autograd.grad(objective, parameters)
+            gradients = torch.autograd.grad(objective, parameters, materialize_grads=True)
             with torch.no_grad():
                 torch._foreach_add_(parameters, gradients, alpha=-plan.learning_rate)
     return workspace.flat

@@ -5,6 +5,9 @@ For every method whose holders take one full-batch step, the sum over holders is
 whether the rows of one holder or of all holders go through this function.
 """
 
+import math
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -14,7 +17,7 @@ from fedminmax.core.workspace import Workspace
 
 # Activations of one chunk: large enough to keep all cores busy inside one operation, small
 # enough that the allocator gets the same blocks back for each chunk.
-ACTIVATION_BYTES_PER_CHUNK = 64 * 2**20
+ACTIVATION_BYTES_PER_CHUNK = 16 * 2**20
 
 
 def weighted_gradient(
@@ -26,8 +29,7 @@ def weighted_gradient(
     """
     workspace.gradient.zero_()
     losses = []
-    for start in range(0, len(examples), rows_per_chunk):
-        chunk = slice(start, start + rows_per_chunk)
+    for chunk in _chunks(len(examples), rows_per_chunk):
         chunk_losses = workspace.loss(workspace.model(examples.x[chunk]), examples.y[chunk])
         torch.dot(chunk_losses, row_weights[chunk]).backward()  # type: ignore[no-untyped-call]
         losses.append(chunk_losses.detach())
@@ -39,11 +41,8 @@ def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> 
     with torch.no_grad():
         return torch.cat(
             [
-                workspace.loss(
-                    workspace.model(examples.x[start : start + rows_per_chunk]),
-                    examples.y[start : start + rows_per_chunk],
-                )
-                for start in range(0, len(examples), rows_per_chunk)
+                workspace.loss(workspace.model(examples.x[chunk]), examples.y[chunk])
+                for chunk in _chunks(len(examples), rows_per_chunk)
             ]
         )
 
@@ -61,5 +60,12 @@ def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         task.loss(task.model(few.x), few.y)
-    bytes_per_row = max(1, sum(saved.values()) // max(1, len(few)))
+    bytes_per_row = max(1, sum(saved.values()) // len(few))
     return max(1, ACTIVATION_BYTES_PER_CHUNK // bytes_per_row)
+
+
+def _chunks(rows: int, rows_per_chunk: int) -> list[slice]:
+    """Cut the rows into chunks of equal size, up to one row, none above the limit."""
+    pieces = max(1, math.ceil(rows / rows_per_chunk))
+    edges = [rows * piece // pieces for piece in range(pieces + 1)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
@@ -24,11 +23,6 @@ class Task:
         """The trainable parameters, one after another, as one vector (theta^0)."""
         return torch.cat([p.detach().reshape(-1) for p in trainable_parameters(self.model)])
 
-    @property
-    def draws_random_numbers(self) -> bool:
-        """Whether a forward pass is random (dropout): rows then cannot be pooled."""
-        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.model.modules())
-
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Parameters that training changes; frozen ones are part of the architecture."""
@@ -44,10 +38,11 @@ def check_task(task: Task) -> None:
     if len(kinds) > 1:
         raise InputError(f"the model mixes dtypes or devices {kinds}; move it to one of each")
     for name, module in task.model.named_modules():
-        if isinstance(module, _BatchNorm):
+        running = isinstance(module, _NormBase) and module.track_running_stats
+        if isinstance(module, _BatchNorm) or running:
             raise InputError(
-                f"the model's '{name}' is batch normalisation, whose statistics would differ "
-                "by holder; use torch.nn.GroupNorm"
+                f"the model's '{name}' ({type(module).__name__}) keeps statistics of batches, "
+                "which would differ by holder; use torch.nn.GroupNorm"
             )
 
 
@@ -72,6 +67,11 @@ def check_fit(task: Task, examples: Examples, owner: str) -> None:
     if labelled(examples) and outputs.dim() == 2:
         classes = int(outputs.shape[1])
         outside = (examples.y < 0) | (examples.y >= classes)
+        if classes == 1:
+            raise InputError(
+                f"{owner}: y holds class labels, but the model has one output; give a model with "
+                "an output per class, or y in floating point for regression"
+            )
         if bool(outside.any()):
             row = int(outside.nonzero()[0])
             raise InputError(
@@ -83,3 +83,14 @@ def check_fit(task: Task, examples: Examples, owner: str) -> None:
 def labelled(examples: Examples) -> bool:
     """Whether targets are class numbers (whole) rather than quantities (floating point)."""
     return examples.y.dtype == torch.int64
+
+
+def draws_random_numbers(model: nn.Module, examples: Examples) -> bool:
+    """Whether a forward pass in training mode is random (dropout and the like).
+
+    Found by trying: such a model moves torch's global random state, which is put back here.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        model(examples.x[:1])
+        return not torch.equal(before, torch.get_rng_state())

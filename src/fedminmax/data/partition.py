@@ -111,13 +111,15 @@ def partition_by_dirichlet(
 
 
 def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
-    """Move single rows within teams until no two holders anywhere have the same size.
+    """Move rows within teams until no two holders anywhere have the same size.
+
+    A team of one has nobody to give rows to and keeps what it has.
 
     >>> make_pairwise_different([[3, 3], [4, 2]])
     [[5, 1], [4, 2]]
     """
     holders = sum(len(team) for team in teams)
-    if sum(map(sum, teams)) < holders * (holders + 1) // 2:
+    if holders > len(teams) and sum(map(sum, teams)) < holders * (holders + 1) // 2:
         raise InputError(
             f"{sum(map(sum, teams))} rows are too few for {holders} holders of pairwise different "
             f"sizes; give at least {holders * (holders + 1) // 2} rows or fewer holders"
@@ -126,7 +128,7 @@ def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
     taken = [size for team in sizes for size in team]
     for team in sizes:
         for holder, size in enumerate(team):
-            if taken.count(size) > 1:
+            if len(team) > 1 and taken.count(size) > 1:
                 _separate(team, holder, taken)
     return sizes
 

@@ -21,7 +21,7 @@ from fedminmax.methods.method import StateT
 
 DIGEST_BYTES = 32
 RecordT = TypeVar("RecordT")
-Leaf = Tensor | int | float
+Leaf = Tensor | int | float | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +40,17 @@ def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
     payload = buffer.getvalue()
     current, previous = checkpoint_paths(folder)
     beside = current.with_suffix(".partial")
-    with beside.open("wb") as file:
-        file.write(hashlib.sha256(payload).digest())
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-    if current.exists():
+    try:
+        with beside.open("wb") as file:
+            file.write(hashlib.sha256(payload).digest())
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    # A damaged file must not take the place of its readable predecessor.
+    if current.exists() and _intact_payload(current) is not None:
         current.replace(previous)
     beside.replace(current)
 
@@ -53,6 +58,7 @@ def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
 def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT] | None:
     """Return the newest readable progress; None if there is no checkpoint at all."""
     complaints: list[str] = []
+    reason = ""
     for path in checkpoint_paths(folder):
         if not path.exists():
             continue
@@ -60,9 +66,10 @@ def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT
             return Restored(read_checkpoint(path, template), "; ".join(complaints) or None)
         except InputError as error:
             complaints.append(f"{error}; using the previous checkpoint")
+            reason = str(error)
     if complaints:
         raise InputError(
-            f"no checkpoint in {folder} can be read; remove that folder to start this run anew"
+            f"no checkpoint in {folder} can be used ({reason}); remove that folder to start anew"
         )
     return None
 
@@ -74,11 +81,20 @@ def checkpoint_paths(folder: Path) -> tuple[Path, Path]:
 
 def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     """Read one file, or say what is wrong with it."""
+    payload = _intact_payload(path)
+    if payload is None:
+        raise InputError(f"checkpoint {path} is truncated or corrupt")
+    flat = torch.load(io.BytesIO(payload), weights_only=True)
+    for name in sorted(flat.keys() ^ pack(template).keys()):
+        raise InputError(f"{path} is of another model or method (only one has '{name}')")
+    return unpack(flat, template, str(path))
+
+
+def _intact_payload(path: Path) -> bytes | None:
+    """Return what stands behind the digest, or None if they do not belong together."""
     content = path.read_bytes()
     digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    if hashlib.sha256(payload).digest() != digest:
-        raise InputError(f"checkpoint {path} is truncated or corrupt")
-    return unpack(torch.load(io.BytesIO(payload), weights_only=True), template, str(path))
+    return payload if hashlib.sha256(payload).digest() == digest else None
 
 
 def pack(record: object, prefix: str = "") -> dict[str, Leaf]:
@@ -99,8 +115,8 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
         if is_dataclass(like):
             values[name] = unpack(flat, like, source, f"{prefix}{name}.")
             continue
-        value = flat.get(prefix + name)
-        same = type(value) is type(like)
+        value = flat[prefix + name]
+        same = type(value) is type(like) and not (isinstance(like, str) and value != like)
         if isinstance(value, Tensor) and isinstance(like, Tensor):
             same = value.shape == like.shape and value.dtype == like.dtype
             value = value.to(like.device)

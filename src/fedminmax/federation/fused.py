@@ -27,8 +27,8 @@ class PooledRows:
 
 
 def pool_rows(holders: list[Examples], groups: int) -> PooledRows:
-    """Put the holders' rows one after another."""
-    examples = concatenate(holders)
+    """Put the holders' rows one after another; an empty holder adds none, of whatever type."""
+    examples = concatenate([rows for rows in holders if len(rows)])
     sizes = torch.tensor([len(rows) for rows in holders])
     holder = torch.repeat_interleave(torch.arange(len(holders)), sizes).to(examples.x.device)
     return PooledRows(examples, holder * groups + examples.group, holder)
@@ -70,10 +70,11 @@ def ask_fused(
 
 
 def _rows_of(rows: PooledRows, participants: Tensor, holders: int) -> PooledRows:
-    """Return the participants' rows; all of them, uncopied, if everyone takes part."""
+    """Return the participants' rows; uncopied if everyone who has rows takes part."""
     taking_part = torch.zeros(holders, dtype=torch.bool)
     taking_part[participants] = True
-    if bool(taking_part.all()):
+    row_takes_part = taking_part.to(rows.holder.device)[rows.holder]
+    if bool(row_takes_part.all()):
         return rows
-    index = taking_part.to(rows.holder.device)[rows.holder].nonzero().squeeze(1)
+    index = row_takes_part.nonzero().squeeze(1)
     return PooledRows(rows.examples.rows(index), rows.cell[index], rows.holder[index])

@@ -11,10 +11,10 @@ from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Sums
 from fedminmax.core.one_step import choose_rows_per_chunk
-from fedminmax.core.task import Task, check_fit, check_task
+from fedminmax.core.task import Task, check_fit, check_task, draws_random_numbers
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import ask_fused, pool_rows
-from fedminmax.federation.per_holder import answer_with_seeded_dropout, ask_each
+from fedminmax.federation.per_holder import ask_each, ask_each_seeded
 from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
 
 # Below this many multiplications per local step, two threads lose more to Python's lock than
@@ -51,18 +51,21 @@ class InProcessFederation:
         check_task(self._task)
         start = self._task.initial_parameters
         self._holders = [
-            check_examples(x, y, group, f"holder {number}").to(start.dtype, start.device)
-            for number, (x, y, group) in enumerate(holders)
+            # Cast first: what is finite for the user may not be in the model's precision.
+            check_examples(*_cast(rows, start), f"holder {number}")
+            for number, rows in enumerate(holders)
         ]
         self._census = _count(self._holders, group_names)
         self._group_names = tuple(group_names or map(str, range(self._census.groups)))
-        for number, rows in enumerate(self._holders):
-            if len(rows):
-                check_fit(self._task, rows, f"holder {number}")
         largest = max(self._holders, key=len)
-        self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
         self._workspaces = [Workspace(self._task)]
-        fusable = fused and not self._task.draws_random_numbers
+        with torch.random.fork_rng(devices=[]):
+            for number, examples in enumerate(self._holders):
+                if len(examples):
+                    check_fit(self._task, examples, f"holder {number}")
+            self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
+        self._random = draws_random_numbers(self._workspaces[0].model, largest)
+        fusable = fused and not self._random
         self._pooled = pool_rows(self._holders, self._census.groups) if fusable else None
 
     @property
@@ -97,12 +100,8 @@ class InProcessFederation:
                 self._rows_per_chunk,
             )
         holders = [self._holder(number) for number in participants]
-        if self._task.draws_random_numbers:
-            replies = [
-                answer_with_seeded_dropout(method, order, holder, self._workspaces[0])
-                for holder in holders
-            ]
-            return sum(replies[1:], start=replies[0])
+        if self._random:
+            return ask_each_seeded(method, order, holders, self._workspaces[0])
         return ask_each(method, order, holders, self._workers())
 
     def _holder(self, number: int) -> Holder:
@@ -123,6 +122,14 @@ class InProcessFederation:
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task))
         return self._workspaces[:wanted]
+
+
+def _cast(rows: tuple[Tensor, Tensor, Tensor], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Move a holder's tensors to the model's device, floating-point ones to its precision."""
+    x, y, group = (
+        tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device) for tensor in rows
+    )
+    return x, y, group
 
 
 def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Census:

@@ -6,11 +6,10 @@ order with few replies in memory, so the number of workers changes nothing but t
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
-from operator import add
 from queue import SimpleQueue
 
 import torch
@@ -21,6 +20,8 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
+
+NOTHING = torch.zeros(0, dtype=torch.float64)
 
 
 def answer(method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace) -> Sums:
@@ -64,17 +65,34 @@ def ask_each(
 ) -> Sums:
     """Ask these holders one by one and add up their replies in the order given."""
     if len(workspaces) == 1:
-        return reduce(add, (answer(method, order, h, workspaces[0]) for h in holders))
-    return reduce(add, _ask_in_threads(method, order, holders, workspaces))
+        return _add_up(answer(method, order, holder, workspaces[0]) for holder in holders)
+    return _add_up(_ask_in_threads(method, order, holders, workspaces))
 
 
-def answer_with_seeded_dropout(
-    method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace
+def ask_each_seeded(
+    method: AnyMethod[StateT], order: Order, holders: Sequence[Holder], workspace: Workspace
 ) -> Sums:
-    """Answer with torch's global random state set from (seed, round, holder), then restored."""
-    moment = order.moment
-    with torch_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
-        return answer(method, order, holder, workspace)
+    """Ask one by one, with torch's global random state set from (seed, round, holder) for each.
+
+    For models that draw random numbers: they take them from that state, which is put back.
+    """
+
+    def seeded(holder: Holder) -> Sums:
+        moment = order.moment
+        with torch_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
+            return answer(method, order, holder, workspace)
+
+    return _add_up(seeded(holder) for holder in holders)
+
+
+def _add_up(replies: Iterable[Sums]) -> Sums:
+    """Add replies in the order given, their large steps in place: nobody else holds the first."""
+
+    def add(total: Sums, reply: Sums) -> Sums:
+        step = total.step.add_(reply.step)
+        return replace(replace(total, step=NOTHING) + replace(reply, step=NOTHING), step=step)
+
+    return reduce(add, replies)
 
 
 def _ask_in_threads(
@@ -85,6 +103,8 @@ def _ask_in_threads(
 ) -> Iterator[Sums]:
     """Yield replies in order, at most two per worker ahead of the sum."""
     threads_before = torch.get_num_threads()
+    # Adding up happens in this thread while the workers work: one core's worth, no more.
+    torch.set_num_threads(1)
     free: SimpleQueue[Workspace] = SimpleQueue()
     for workspace in workspaces:
         free.put(workspace)
@@ -110,5 +130,5 @@ def _ask_in_threads(
         finally:
             for future in waiting:
                 future.cancel()
-    # A worker's setting also becomes the default of threads yet to come; this undoes that.
-    torch.set_num_threads(threads_before)
+            # Also undoes the workers' setting, which became the default of threads yet to come.
+            torch.set_num_threads(threads_before)

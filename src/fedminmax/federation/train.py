@@ -21,8 +21,12 @@ from fedminmax.methods.method import AnyMethod, StateT
 
 @dataclass(frozen=True, eq=False)
 class Progress(Generic[StateT]):
-    """All that a run has to remember: saving it and going on equals never having stopped."""
+    """All that a run has to remember: saving it and going on equals never having stopped.
 
+    ``method`` is the method with all its settings, so that no other one goes on from here.
+    """
+
+    method: str
     round: int
     state: StateT
     iterates: Iterates
@@ -68,7 +72,8 @@ class Round(Generic[StateT]):
 def start_of(federation: Federation, method: AnyMethod[StateT]) -> Progress[StateT]:
     """Where a run stands before its first round."""
     initial = federation.initial_parameters
-    return Progress(0, method.init(initial, federation.census), no_iterates(initial), 0)
+    state = method.init(initial, federation.census)
+    return Progress(repr(method), 0, state, no_iterates(initial), 0)
 
 
 def train(
@@ -97,6 +102,8 @@ def train(
     if not 0.0 < participation <= 1.0:
         raise InputError(f"participation = {participation:g}; give a share above 0, at most 1")
     progress = start_of(federation, method) if resume is None else resume
+    if progress.method != repr(method):
+        raise InputError(f"cannot resume {progress.method} as {method!r}; give the same method")
     return _rounds(federation, method, rounds, seed, participation, progress)
 
 
@@ -114,7 +121,10 @@ def _rounds(
         total = federation.ask(method, method.order(progress.state, moment), participants)
         _check_finite(total, method, moment, federation.group_names)
         state = method.update(progress.state, total)
+        if not bool(torch.isfinite(state.parameters).all()):
+            raise _diverged(method, moment, "a parameter")
         progress = Progress(
+            progress.method,
             moment.round,
             state,
             progress.iterates.add(state.parameters),
@@ -128,7 +138,8 @@ def _rounds(
 def draw_participants(census: Census, participation: float, moment: Moment) -> tuple[int, ...]:
     """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
     occupied = census.holder_counts.nonzero().squeeze(1).tolist()
-    wanted = max(math.ceil(participation * len(occupied)), 1)
+    # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.
+    wanted = max(math.ceil(round(participation * len(occupied), 9)), 1)
     if wanted == len(occupied):
         return tuple(occupied)
     generator = numpy_stream(moment.seed, Purpose.PARTICIPATION, moment.round)
@@ -140,9 +151,14 @@ def _check_finite(
 ) -> None:
     """Stop at the first loss or step that is not a finite number."""
     bad = (~torch.isfinite(total.group_loss)).nonzero().squeeze(1).tolist()
-    where = f"the loss of group {group_names[bad[0]]}" if bad else "the parameter step"
-    if bad or not math.isfinite(float(total.step.sum()) + total.scale):
-        raise DivergedError(
-            f"{method.name} diverged in round {moment.round}: {where} is not finite; "
-            f"use a learning rate below {method.learning_rate:g} or scale the features"
-        )
+    if bad:
+        raise _diverged(method, moment, f"the loss of '{group_names[bad[0]]}'")
+    if not math.isfinite(float(total.step.sum()) + total.scale):
+        raise _diverged(method, moment, "the parameter step")
+
+
+def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:
+    return DivergedError(
+        f"{method.name} diverged in round {moment.round}: {what} is not finite; "
+        f"use a learning rate below {method.learning_rate:g} or scale the features"
+    )

@@ -12,11 +12,14 @@ from fedminmax.methods.method import Holder
 
 
 def sums_before_training(order: Order, holder: Holder, workspace: Workspace) -> Sums:
-    """Load the broadcast model and return its loss sums on this holder's rows, without a step."""
+    """Load the broadcast model and return its loss sums on this holder's rows.
+
+    The step is left empty: the caller puts its own in its place.
+    """
     workspace.load(order.parameters)
     losses = losses_of(workspace, holder.examples, holder.rows_per_chunk)
     return replace(
-        zero_sums(order.parameters.numel(), holder.groups, 0),
+        zero_sums(0, holder.groups, 0),
         group_loss=sum_by_group(losses, holder),
         group_count=torch.bincount(holder.examples.group, minlength=holder.groups).cpu(),
     )
@@ -31,4 +34,4 @@ def sum_by_group(values: Tensor, holder: Holder) -> Tensor:
 
 def displacement(order: Order, trained: Tensor) -> Tensor:
     """How far local training went, theta - theta_k, in float64."""
-    return order.parameters.to(torch.float64).sub_(trained)
+    return order.parameters.to(torch.float64, copy=True).sub_(trained)

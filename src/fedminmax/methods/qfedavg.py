@@ -13,9 +13,11 @@ It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the loca
 
 Numerator and denominator may be divided by any common number. We divide F_k by the last round's
 mean loss, phi_k = (F_k / F)^q, so that q = 5 neither under- nor overflows, and only sums leave a
-holder. With all holders taking part, p_k = n_k / n makes q = 0 exactly FedAvg.
+holder; the first round has no such loss and divides by 1. With all holders taking part,
+p_k = n_k / n makes q = 0 exactly FedAvg.
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -33,6 +35,10 @@ from fedminmax.methods.method import Holder
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 SMALLEST_LOSS = 1e-10
+
+# exp of this is still a float64, with room for the sum; only a first round with losses or q far
+# from 1 comes near it.
+LARGEST_EXPONENT = 600.0
 
 
 class HolderWeighting(Enum):
@@ -103,7 +109,8 @@ class QFedAvg:
         pull = displacement(order, trained).mul_(lipschitz)
         squared_length = float(torch.dot(pull, pull))
         weight = rows if self.weighting is HolderWeighting.ROWS else 1
-        relative = weight * (loss / float(order.weights[0])) ** self.q
+        exponent = self.q * math.log(loss / float(order.weights[0]))
+        relative = weight * math.exp(min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT))
         curvature = relative * self.q * squared_length / loss
         return replace(
             before,

@@ -31,9 +31,9 @@ def markdown_table(rows: list[TableRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table_notes(rows: list[TableRow], folds_by: str) -> list[str]:
-    """What a reader must know to read the numbers."""
-    folds = max(row.folds for row in rows)
+def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
+    """What a reader must know to read the numbers; ``missing`` runs are not finished yet."""
+    folds = max((row.folds for row in rows), default=0)
     kinds = {
         "seeds": "each with its own training rows, partition and initialisation",
         "cross-validation": "parts of one training set, with own partition and initialisation",
@@ -49,6 +49,8 @@ def table_notes(rows: list[TableRow], folds_by: str) -> list[str]:
         )
         + ".",
     ]
+    if missing:
+        notes.append(f"{missing} run(s) are still with another process and not in the table.")
     stalled = [row for row in rows if row.step_factor is not None and row.step_factor < 0.05]
     notes += [
         f"{row.setting} {row.method}: the curvature term cut its last step to "

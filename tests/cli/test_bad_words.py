@@ -1,0 +1,59 @@
+"""A user's mistake: exit code 2, one line that says what to do, and nothing written."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import SMALL, complaint, fedminmax
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["reproduce", "synthetic", "--methods", "fedmax"], "fedmax"),
+        (["reproduce", "synthetic", "--settings", "XSG"], "choose from ESG, SSG"),
+        (["reproduce", "synthetic", "--folds-by", "luck"], "luck"),
+        (["reproduce", "synthetic", "--rounds", "0"], "at least 1"),
+        (["reproduce", "synthetic", "--rounds", "-3"], "at least 1"),
+        (["reproduce", "synthetic", "--local-rounds", "many"], "many"),
+        (["reproduce", "synthetic", "--learning-rate", "0"], "positive"),
+        (["reproduce", "synthetic", "--learning-rate", "nan"], "positive"),
+        (["reproduce", "synthetic", "--adversary-rate", "-0.1"], "positive"),
+        (["reproduce", "synthetic", "--epsilon", "-1"], "positive"),
+        (["reproduce", "synthetic", "--seed", "-1"], "positive"),
+        (["reproduce", "synthetic", "--rows", "7", "--quick"], "rows = 7"),
+        (["reproduce", "synthetic", "--holders", "7", "--quick"], "multiple of 2"),
+        (["reproduce", "synthetic", "--epsilon", "0.6", "--quick"], "at most 0.5"),
+        (["reproduce", "celeba"], "celeba"),
+        (["fly"], "fly"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], expected: str, tmp_path: Path) -> None:
+    assert expected in complaint(*words, cwd=tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_another_configuration_is_left_alone(tmp_path: Path) -> None:
+    words = ["reproduce", "synthetic", *SMALL, "--methods", "fedminmax", "--out", "here"]
+    assert fedminmax(*words, cwd=tmp_path).returncode == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    message = complaint(*words, "--seed", "9", cwd=tmp_path)
+    assert "seed is 0 there and 9 here" in message
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert "other files" in complaint("reproduce", "synthetic", "--out", ".", cwd=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_diverging_run_says_round_method_and_advice(tmp_path: Path) -> None:
+    done = fedminmax(
+        *["reproduce", "synthetic", *SMALL, "--methods", "fedminmax", "--learning-rate", "1e30"],
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "FedMinMax diverged in round 2" in done.stderr
+    assert "learning rate" in done.stderr

@@ -1,0 +1,167 @@
+"""Partitions as the paper's appendix describes them: nothing lost, nothing twice, right mixes."""
+
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedminmax.data.partition import (
+    Setting,
+    make_pairwise_different,
+    partition,
+    partition_by_dirichlet,
+    partition_equally,
+)
+from tests.complaints import complaint_of
+
+
+def groups_of(counts: list[int], seed: int) -> Tensor:
+    """Rows of these groups in a random order."""
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]
+
+
+def count_table(group: Tensor, parts: list[Tensor]) -> Tensor:
+    """n_{a,k} by holder and group."""
+    groups = int(group.max()) + 1
+    return torch.stack([torch.bincount(group[part], minlength=groups) for part in parts])
+
+
+def assert_every_row_once(group: Tensor, parts: list[Tensor]) -> None:
+    assert torch.equal(torch.sort(torch.cat(parts)).values, torch.arange(len(group)))
+
+
+fashion_mnist_like = torch.arange(60_000) % 10
+
+
+def test_esg_of_fashion_mnist_gives_1500_rows_150_per_class() -> None:
+    parts = partition(Setting.ESG, fashion_mnist_like, 40, seed=1)
+    assert_every_row_once(fashion_mnist_like, parts)
+    assert torch.equal(count_table(fashion_mnist_like, parts), torch.full((40, 10), 150))
+
+
+def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_holders() -> None:
+    parts = partition(Setting.PSG, fashion_mnist_like, 40, seed=1)
+    assert_every_row_once(fashion_mnist_like, parts)
+    has = count_table(fashion_mnist_like, parts) > 0
+    first, second = has[:20], has[20:]
+    assert bool(first[:, :5].all())
+    assert not bool(first[:, 5:].any())
+    assert bool(second[:, 5:].all())
+    assert not bool(second[:, :5].any())
+    assert len({len(part) for part in parts}) == 40
+
+
+def test_ssg_of_fashion_mnist_gives_each_class_to_4_holders_of_different_size() -> None:
+    parts = partition(Setting.SSG, fashion_mnist_like, 40, seed=1)
+    assert_every_row_once(fashion_mnist_like, parts)
+    has = count_table(fashion_mnist_like, parts) > 0
+    assert has.sum(dim=1).tolist() == [1] * 40
+    assert has.sum(dim=0).tolist() == [4] * 10
+    assert len({len(part) for part in parts}) == 40
+
+
+def test_psg_with_two_groups_is_ssg() -> None:
+    group = groups_of([500, 500], seed=0)
+    one, other = (partition(s, group, 40, seed=3) for s in (Setting.PSG, Setting.SSG))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    holders=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_esg_counts_and_sizes_differ_by_one_at_most(
+    counts: list[int], holders: int, seed: int
+) -> None:
+    assume(sum(counts) >= holders)
+    group = groups_of(counts, seed)
+    parts = partition_equally(group, holders, seed)
+    assert_every_row_once(group, parts)
+    table = count_table(group, parts)
+    assert int((table.max(dim=0).values - table.min(dim=0).values).max()) <= 1
+    sizes = table.sum(dim=1)
+    assert int(sizes.max() - sizes.min()) <= 1
+
+
+@given(
+    groups=st.integers(1, 4),
+    per_group=st.integers(1, 4),
+    rows=st.integers(80, 200),
+    seed=st.integers(0, 99),
+)
+def test_ssg_has_one_group_per_holder_and_pairwise_different_sizes(
+    groups: int, per_group: int, rows: int, seed: int
+) -> None:
+    group = groups_of([rows] * groups, seed)
+    parts = partition(Setting.SSG, group, groups * per_group, seed)
+    assert_every_row_once(group, parts)
+    table = count_table(group, parts)
+    assert (table > 0).sum(dim=1).tolist() == [1] * len(parts)
+    different = len(set(table.sum(dim=1).tolist()))
+    assert different == (len(parts) if per_group > 1 else 1)  # one holder takes the whole group
+
+
+@given(teams=st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=4), min_size=1, max_size=4))
+def test_pairwise_different_keeps_each_teams_rows(teams: list[list[int]]) -> None:
+    roomy = [[size + 40 for size in team] for team in teams]
+    separated = make_pairwise_different(roomy)
+    assert [sum(team) for team in separated] == [sum(team) for team in roomy]
+    flat = [size for team in separated for size in team]
+    assert len(set(flat)) == len(flat)
+    assert min(flat) >= 1
+
+
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    holders=st.integers(1, 9),
+    concentration=st.sampled_from([0.05, 1.0, 50.0]),
+    seed=st.integers(0, 99),
+)
+def test_dirichlet_loses_no_row(
+    counts: list[int], holders: int, concentration: float, seed: int
+) -> None:
+    assume(sum(counts) >= holders)
+    group = groups_of(counts, seed)
+    parts = partition_by_dirichlet(group, holders, concentration, seed)
+    assert len(parts) == holders
+    assert_every_row_once(group, parts)
+
+
+def test_dirichlet_concentration_moves_from_single_groups_to_equal_mixes() -> None:
+    group = groups_of([2000, 2000], seed=0)
+    shares = []
+    for concentration in (0.05, 500.0):
+        table = count_table(group, partition_by_dirichlet(group, 10, concentration, seed=0))
+        sizes = table.sum(dim=1).clamp(min=1)
+        shares.append(float((table.max(dim=1).values / sizes * sizes).sum() / len(group)))
+    assert shares[0] > 0.8
+    assert shares[1] < 0.55
+
+
+def test_seeds_decide_the_partition() -> None:
+    group = groups_of([50, 50], seed=0)
+    same = [partition(Setting.SSG, group, 4, seed=s) for s in (5, 5, 6)]
+    assert all(torch.equal(a, b) for a, b in zip(same[0], same[1], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(same[0], same[2], strict=True))
+
+
+def test_too_few_rows_are_refused_with_the_number_that_would_do() -> None:
+    group = groups_of([10, 10], seed=0)
+    message = complaint_of(lambda: partition(Setting.SSG, group, 8, seed=0))
+    assert "36" in message
+
+
+def test_holders_that_cannot_be_shared_by_the_groups_are_refused() -> None:
+    message = complaint_of(lambda: partition(Setting.SSG, torch.arange(300) % 3, 40, seed=0))
+    assert "multiple of 3" in message
+
+
+def test_a_gap_in_the_groups_is_named() -> None:
+    message = complaint_of(lambda: partition(Setting.ESG, torch.tensor([0, 2, 0, 2]), 2, seed=0))
+    assert "group 1" in message
+
+
+def test_more_holders_than_rows_are_refused() -> None:
+    assert "3 rows" in complaint_of(lambda: partition_equally(torch.tensor([0, 0, 0]), 4, seed=0))

@@ -1,0 +1,75 @@
+"""Summaries over folds against numpy, and the paper's numbers against its own text."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.data.synthetic import GroupRisks
+from fedminmax.report.synthetic_results import PAPER_TABLE_1, RunResult, spread, summarise
+from fedminmax.report.synthetic_table import markdown_table, rows_as_json, table_notes
+
+
+def run(
+    fold: int, last: tuple[float, float], average: tuple[float, float], factor: float | None = None
+) -> RunResult:
+    return RunResult(
+        setting="SSG",
+        method="FedMinMax",
+        fold=fold,
+        rounds=7,
+        gradient_evaluations=70,
+        seconds=1.0,
+        shown=Iterate.AVERAGE,
+        risks={
+            Iterate.LAST: GroupRisks(*last),
+            Iterate.AVERAGE: GroupRisks(*average),
+            Iterate.TAIL_AVERAGE: GroupRisks(*average),
+        },
+        step_factor=factor,
+    )
+
+
+def test_spread_is_mean_and_sample_deviation() -> None:
+    values = [0.45, 0.46, 0.48]
+    assert spread(values).mean == pytest.approx(np.mean(values))
+    assert spread(values).deviation == pytest.approx(np.std(values, ddof=1))
+    assert spread([0.3]).deviation == 0.0
+
+
+def test_worst_and_best_are_taken_within_each_fold() -> None:
+    """Fold 0 is worst in group 0 and fold 1 in group 1: means of groups would hide both."""
+    (row,) = summarise([run(0, (0.9, 0.1), (0.5, 0.3)), run(1, (0.1, 0.9), (0.2, 0.6))])
+    assert row.worst.mean == pytest.approx((0.5 + 0.6) / 2)
+    assert row.best.mean == pytest.approx((0.3 + 0.2) / 2)
+    assert row.worst_by_iterate[Iterate.LAST].mean == pytest.approx(0.9)
+    assert row.excess == pytest.approx(0.55 - 0.45)
+
+
+def test_a_stalled_q_fedavg_is_said_in_the_notes() -> None:
+    quiet = summarise([run(0, (0.5, 0.4), (0.5, 0.4), factor=0.3)])
+    stalled = summarise([run(0, (0.5, 0.4), (0.5, 0.4), factor=0.01)])
+    assert not any("curvature" in note for note in table_notes(quiet, "seeds", missing=0))
+    assert any("0.010" in note for note in table_notes(stalled, "seeds", missing=0))
+
+
+def test_unfinished_runs_are_said_in_the_notes() -> None:
+    rows = summarise([run(0, (0.5, 0.4), (0.5, 0.4))])
+    assert any(note.startswith("3 run(s)") for note in table_notes(rows, "seeds", missing=3))
+
+
+def test_json_holds_what_the_table_shows() -> None:
+    rows = summarise([run(0, (0.9, 0.1), (0.5, 0.3))])
+    (entry,) = json.loads(json.dumps(rows_as_json(rows)))
+    assert entry["worst"]["mean"] == 0.5
+    assert entry["worst_by_iterate"]["last"]["mean"] == 0.9
+    assert entry["paper_worst"] == 0.451
+    assert "0.500±0.000" in markdown_table(rows)
+
+
+def test_fedminmax_has_the_papers_lowest_worst_group_risk_in_each_setting() -> None:
+    for setting in ("ESG", "SSG"):
+        worst = {m: risks[0] for (s, m), risks in PAPER_TABLE_1.items() if s == setting}
+        assert min(worst.values()) == worst["FedMinMax"]
+        assert len(worst) == 5
