@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedminmax.federation.checkpoint import checkpoint_paths, load_checkpoint, save_checkpoint
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.losses import EXPLICIT_GRADIENTS
 from fedminmax.core.workspace import Workspace
 
 
@@ -41,7 +42,6 @@ def train_locally(
     """
     rows = len(examples)
     batch_size = rows if plan.batch_size is None else min(plan.batch_size, rows)
-    parameters = tuple(workspace.parameters)
     for _ in range(plan.epochs):
         # One batch holds every row whatever their order: no need to shuffle it.
         order = torch.randperm(rows, generator=generator) if batch_size < rows else None
@@ -52,9 +52,42 @@ def train_locally(
                 batch = order[start : start + batch_size].to(examples.x.device)
                 x, y = examples.x[batch], examples.y[batch]
                 weights = None if row_weights is None else row_weights[batch]
-            losses = workspace.loss(workspace.model(x), y)
-            objective = losses.mean() if weights is None else torch.dot(losses, weights) / len(y)
-            gradients = torch.autograd.grad(objective, parameters, materialize_grads=True)
-            with torch.no_grad():
-                torch._foreach_add_(parameters, gradients, alpha=-plan.learning_rate)
+            _take_step(workspace, x, y, weights, plan.learning_rate)
     return workspace.flat
+
+
+def _take_step(
+    workspace: Workspace, x: Tensor, y: Tensor, weights: Tensor | None, rate: float
+) -> None:
+    """Descend the mean weighted loss of one batch, by the cheapest way that the model allows."""
+    layers = workspace.explicit_layers
+    if layers is None or x.dim() != 2:
+        _descend_by_autograd(workspace, _objective(workspace, workspace.model(x), y, weights), rate)
+        return
+    with torch.no_grad():
+        outputs = layers.forward(x)
+        layers.descend(_output_gradient(workspace, outputs, y, weights), rate)
+
+
+def _output_gradient(
+    workspace: Workspace, outputs: Tensor, y: Tensor, weights: Tensor | None
+) -> Tensor:
+    """Return the gradient of the objective in the model's outputs."""
+    gradient_by_row = EXPLICIT_GRADIENTS.get(workspace.loss)
+    if gradient_by_row is not None:
+        gradient = gradient_by_row(outputs, y).mul_(1.0 / len(y))
+        return gradient if weights is None else gradient.mul_(weights.unsqueeze(1))
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        return torch.autograd.grad(_objective(workspace, leaf, y, weights), leaf)[0]
+
+
+def _objective(workspace: Workspace, outputs: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    losses = workspace.loss(outputs, y)
+    return losses.mean() if weights is None else torch.dot(losses, weights) / len(y)
+
+
+def _descend_by_autograd(workspace: Workspace, objective: Tensor, rate: float) -> None:
+    gradients = torch.autograd.grad(objective, workspace.parameters, materialize_grads=True)
+    with torch.no_grad():
+        torch._foreach_add_(tuple(workspace.parameters), gradients, alpha=-rate)

@@ -43,3 +43,38 @@ def squared_error_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     [4.0]
     """
     return (outputs.reshape(targets.shape) - targets).square()
+
+
+def brier_gradient(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Gradient of each row's Brier loss in its outputs: 2 p_c (e_c - sum_j p_j e_j), e = p - y.
+
+    >>> brier_gradient(torch.zeros(1, 2), torch.tensor([1])).tolist()
+    [[0.5, -0.5]]
+    """
+    probabilities = torch.softmax(outputs, dim=1)
+    pulls = _minus_one_hot(probabilities, targets).mul_(probabilities)
+    return pulls.sub_(probabilities * pulls.sum(dim=1, keepdim=True)).mul_(2.0)
+
+
+def cross_entropy_gradient(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Gradient of each row's cross-entropy in its outputs: p - y."""
+    return _minus_one_hot(torch.softmax(outputs, dim=1), targets)
+
+
+def squared_error_gradient(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Gradient of each row's squared error in its output: 2 (output - target)."""
+    return (outputs - targets.reshape(outputs.shape)).mul_(2.0)
+
+
+def _minus_one_hot(probabilities: Tensor, targets: Tensor) -> Tensor:
+    minus_one = probabilities.new_full((len(targets), 1), -1.0)
+    return probabilities.scatter_add(1, targets.unsqueeze(1), minus_one)
+
+
+# For thousands of small steps, building and walking autograd's graph of a loss costs more than
+# these lines; any other loss is differentiated by autograd.
+EXPLICIT_GRADIENTS: dict[Loss, Callable[[Tensor, Tensor], Tensor]] = {
+    brier_loss: brier_gradient,
+    cross_entropy_loss: cross_entropy_gradient,
+    squared_error_loss: squared_error_gradient,
+}

@@ -84,6 +84,7 @@ class Sums:
 
     ``holder_loss`` and ``holder_count`` have one entry per holder, all but the sender's zero;
     they are empty unless the method needs each holder's own loss (``Reveals.OWN_LOSS``).
+    ``step`` is in the model's precision in one reply, and in float64 once replies are added up.
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
     """
 

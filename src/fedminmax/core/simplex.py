@@ -22,8 +22,8 @@ def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0
 
     Clipping and renormalising is not a projection and has other fixed points; this is exact.
 
-    >>> project_on_simplex(torch.tensor([1.2, 0.15], dtype=torch.float64), floor=0.05).tolist()
-    [0.95, 0.05]
+    >>> project_on_simplex(torch.tensor([0.75, 0.5], dtype=torch.float64)).tolist()
+    [0.625, 0.375]
     """
     values = vector.to(torch.float64)
     size = values.numel()

@@ -9,6 +9,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.task import Task, trainable_parameters
 
 
@@ -18,6 +19,7 @@ class Workspace:
     def __init__(self, task: Task) -> None:
         self.model = copy.deepcopy(task.model).train()
         self.loss = task.loss
+        self.explicit_layers = find_explicit_layers(self.model)
         self.parameters = trainable_parameters(self.model)
         self.flat = task.initial_parameters.clone()
         self.gradient = torch.zeros_like(self.flat)

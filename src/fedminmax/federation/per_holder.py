@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
 from queue import SimpleQueue
 
 import torch
@@ -45,7 +44,7 @@ def one_step_answer(
     group_loss = sum_by_group(losses, holder)
     reply = replace(
         zero_sums(order.parameters.numel(), holder.groups, holders),
-        step=gradient.to(torch.float64).cpu() * method.learning_rate,
+        step=gradient.cpu() * method.learning_rate,
         scale=float(own.scale[0]),
         group_loss=group_loss,
         group_count=count,
@@ -86,13 +85,14 @@ def ask_each_seeded(
 
 
 def _add_up(replies: Iterable[Sums]) -> Sums:
-    """Add replies in the order given, their large steps in place: nobody else holds the first."""
-
-    def add(total: Sums, reply: Sums) -> Sums:
-        step = total.step.add_(reply.step)
-        return replace(replace(total, step=NOTHING) + replace(reply, step=NOTHING), step=step)
-
-    return reduce(add, replies)
+    """Add replies in the order given, their large steps in place and in float64."""
+    rest = iter(replies)
+    first = next(rest)
+    step, total = first.step.to(torch.float64), replace(first, step=NOTHING)
+    for reply in rest:
+        step.add_(reply.step)
+        total += replace(reply, step=NOTHING)
+    return replace(total, step=step)
 
 
 def _ask_in_threads(

@@ -33,5 +33,5 @@ def sum_by_group(values: Tensor, holder: Holder) -> Tensor:
 
 
 def displacement(order: Order, trained: Tensor) -> Tensor:
-    """How far local training went, theta - theta_k, in float64."""
-    return order.parameters.to(torch.float64, copy=True).sub_(trained)
+    """How far local training went, theta - theta_k, in the model's own precision."""
+    return order.parameters - trained

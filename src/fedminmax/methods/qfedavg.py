@@ -107,7 +107,7 @@ class QFedAvg:
         trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
         lipschitz = 1.0 / self.learning_rate
         pull = displacement(order, trained).mul_(lipschitz)
-        squared_length = float(torch.dot(pull, pull))
+        squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
         weight = rows if self.weighting is HolderWeighting.ROWS else 1
         exponent = self.q * math.log(loss / float(order.weights[0]))
         relative = weight * math.exp(min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT))

@@ -1,0 +1,142 @@
+"""The explicit backward pass against autograd, and the models that it must leave alone."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.explicit_layers import find_explicit_layers
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.models import cnn, linear, mlp
+from fedminmax.core.task import Task
+from fedminmax.core.workspace import Workspace
+
+
+def stack(widths: list[int], *, bias: bool) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    for features, outputs in pairwise(widths):
+        modules += [nn.Linear(features, outputs, bias=bias, dtype=torch.float64), nn.ReLU()]
+    return nn.Sequential(*modules[:-1])
+
+
+def own_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A user's loss, whose gradient nobody has written down."""
+    return (outputs.sum(dim=1) - targets).abs() ** 1.5
+
+
+@given(
+    hidden=st.lists(st.integers(1, 6), max_size=3),
+    bias=st.booleans(),
+    weighted=st.booleans(),
+    loss=st.sampled_from([brier_loss, cross_entropy_loss, squared_error_loss, own_loss]),
+    batch_size=st.sampled_from([None, 1, 4]),
+    seed=st.integers(0, 50),
+)
+def test_training_equals_torchs_own_optimiser(
+    *,
+    hidden: list[int],
+    bias: bool,
+    weighted: bool,
+    loss: Loss,
+    batch_size: int | None,
+    seed: int,
+) -> None:
+    """Oracle: autograd with torch.optim.SGD over the same batches."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = 1 if loss is squared_error_loss else 3
+    model = stack([2, *hidden, outputs], bias=bias)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    x = torch.randn(7, 2, generator=generator, dtype=torch.float64)
+    y = torch.randint(0, 3, (7,), generator=generator)
+    target = y.double() if outputs == 1 else y
+    weights = torch.rand(7, generator=generator, dtype=torch.float64) if weighted else None
+    workspace = Workspace(Task(model, loss))
+    assert workspace.explicit_layers is not None
+    trained = train_locally(
+        workspace,
+        Examples(x, target, y),
+        LocalEpochs(epochs=3, batch_size=batch_size, learning_rate=0.2),
+        torch.Generator().manual_seed(1),
+        weights,
+    ).clone()
+
+    shuffles = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+    for _ in range(3):
+        order = torch.arange(7) if batch_size is None else torch.randperm(7, generator=shuffles)
+        for batch in torch.split(order, batch_size or 7):
+            losses = loss(model(x[batch]), target[batch])
+            scaled = losses if weights is None else losses * weights[batch]
+            optimiser.zero_grad()
+            torch.autograd.backward(scaled.mean())
+            optimiser.step()
+    expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+    assert torch.allclose(trained, expected, rtol=1e-11, atol=1e-13)
+
+
+def test_our_own_fully_connected_models_are_recognised() -> None:
+    assert find_explicit_layers(mlp(3, 2)) is not None
+    assert find_explicit_layers(mlp(3, 2, hidden=())) is not None
+    assert find_explicit_layers(linear(3, 2)) is not None
+
+
+class Doubling(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 2 * torch.nn.functional.linear(inputs, self.weight, self.bias)
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(2, 2)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    model[0].register_forward_hook(lambda _module, _inputs, output: output + 1)
+    return model
+
+
+def partly_frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    model[0].requires_grad_(requires_grad=False)
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        cnn(),
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
+        nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)),
+        nn.Sequential(nn.ReLU(), nn.Linear(2, 2)),
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(0.5)),
+        nn.Sequential(Doubling(2, 2)),
+        nn.Sequential(),
+        shared(),
+        hooked(),
+        partly_frozen(),
+    ],
+)
+def test_any_other_model_is_left_to_autograd(model: nn.Module) -> None:
+    assert find_explicit_layers(model) is None
+
+
+def test_a_batch_of_more_than_two_dimensions_is_left_to_autograd() -> None:
+    """A linear layer may be applied along a sequence; the loss then sees [n, steps, outputs]."""
+    model = nn.Linear(2, 1, dtype=torch.float64)
+    x = torch.randn(5, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    workspace = Workspace(Task(model, lambda out, y: (out.mean(dim=(1, 2)) - y) ** 2))
+    plan = LocalEpochs(1, None, 0.1)
+    rows = Examples(x, torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.int64))
+    trained = train_locally(workspace, rows, plan, torch.Generator())
+    flat = x.mean(dim=1)
+    residual = flat @ model.weight.detach()[0] + model.bias.detach()
+    gradient = 2 * (residual.unsqueeze(1) * flat).mean(dim=0)
+    assert torch.allclose(trained[:2], model.weight.detach()[0] - 0.1 * gradient)
