@@ -51,6 +51,12 @@ def _add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
         help="own rows for each fold, or parts of one training set (seeds)",
     )
     add("--seed", type=_whole_number, default=0, metavar="N", help="of all randomness (0)")
+    add(
+        "--model",
+        choices=("mlp", "sides"),
+        default="mlp",
+        help="the paper's network, or a linear model of the side of 0 that x is on (mlp)",
+    )
     add("--rows", type=_positive_int, metavar="N", help="training rows (6000; quick: 2000)")
     add(
         "--rounds",
@@ -91,7 +97,8 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         rounds=options.rounds or defaults["rounds"],
         local_rounds=options.local_rounds or defaults["local_rounds"],
         holders=options.holders,
-        hidden=defaults["hidden"],
+        model=options.model,
+        hidden=defaults["hidden"] if options.model == "mlp" else (),
         learning_rate=options.learning_rate,
         adversary_rate=options.adversary_rate,
         epsilon=options.epsilon,

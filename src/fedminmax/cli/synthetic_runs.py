@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.models import mlp
+from fedminmax.core.models import linear, mlp
 from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
 from fedminmax.data.partition import Setting, partition
 from fedminmax.data.synthetic import GROUP_NAMES, GroupRisks, draw_synthetic, expected_risks
@@ -38,6 +39,7 @@ class SyntheticConfig:
     rounds: int
     local_rounds: int
     holders: int
+    model: str
     hidden: tuple[int, ...]
     learning_rate: float
     adversary_rate: float
@@ -134,13 +136,23 @@ def build_federation(config: SyntheticConfig, plan: RunPlan) -> InProcessFederat
     seed = fold_seed(config, plan.fold)
     rows = fold_rows(config, plan.fold)
     with torch_seeded(seed, Purpose.INITIALISATION):
-        model = mlp(1, 2, config.hidden)
+        model = mlp(1, 2, config.hidden) if config.model == "mlp" else linear(2, 2)
     if plan.setting == CENTRALIZED:
         parts = [torch.arange(len(rows))]
     else:
         parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
-    holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
+    x = features_of(config, rows.x)
+    holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
     return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+
+
+def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
+    """What the model sees: x itself, or on which side of 0 it lies.
+
+    A linear model of the two sides can express the optimum exactly, and is so cheap that samples
+    can be large: it separates what a method does from what a network or a small sample adds.
+    """
+    return x if config.model == "mlp" else torch.cat([x <= 0, x > 0], dim=1).float()
 
 
 def check_runs(config: SyntheticConfig, plans: list[RunPlan]) -> None:
@@ -182,15 +194,34 @@ def run_to_end(config: SyntheticConfig, plan: RunPlan, folder: Path) -> Iterator
         yield Tick(done.number, None)
     if progress is None:
         raise InputError(f"run {plan.key} has no round to run; give at least 1")
-    write_result(folder, _result(plan, federation, progress, history.seconds))
+    write_result(folder, _result(config, plan, federation, progress, history.seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A trained model together with the features that it was trained on."""
+
+    config: SyntheticConfig
+    model: nn.Module
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits for x."""
+        logits: Tensor = self.model(features_of(self.config, x))
+        return logits
 
 
 def _result(
-    plan: RunPlan, federation: InProcessFederation, progress: Progress[Any], seconds: float
+    config: SyntheticConfig,
+    plan: RunPlan,
+    federation: InProcessFederation,
+    progress: Progress[Any],
+    seconds: float,
 ) -> RunResult:
     """Evaluate the three iterates of a finished run."""
     risks = {
-        which: expected_risks(federation.model(progress.iterates.parameters(which)))
+        which: expected_risks(
+            Predictor(config, federation.model(progress.iterates.parameters(which)))
+        )
         for which in Iterate
     }
     state = progress.state
