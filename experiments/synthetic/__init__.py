@@ -1,0 +1,1 @@
+"""The synthetic experiment, Table 1 of the paper."""

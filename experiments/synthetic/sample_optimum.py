@@ -1,0 +1,108 @@
+"""What each method's objective has as its exact optimum on the very rows that it was given.
+
+A method cannot be closer to the population optimum than the optimum of its own sample is. For
+models that give one probability on each side of 0 (which contain the population optimum), the
+empirical risk of any set of rows is a quadratic in the two probabilities, so minimax over groups
+(FedMinMax) and over holders (AFL) are small convex programs, solved here by scipy; FedAvg's
+objective is a mean. Printed: the population risks of the three optima, per fold.
+
+    python -m experiments.synthetic.sample_optimum experiments/synthetic/full
+    python -m experiments.synthetic.sample_optimum experiments/synthetic/full 200000
+
+The second form asks what the same experiment would have with another number of rows.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy import optimize
+from torch import Tensor
+
+from fedminmax.cli.synthetic_runs import SyntheticConfig, fold_rows, fold_seed
+from fedminmax.core.examples import Examples
+from fedminmax.data.partition import Setting, partition
+from fedminmax.data.synthetic import GroupRisks, risks_of_sides
+
+Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def side_statistics(rows: Examples, part: Tensor) -> list[tuple[float, float]]:
+    """For either side of 0: the share of these rows there, and their mean of y."""
+    x, y = rows.x[part, 0], rows.y[part].double()
+    sides = (x <= 0, x > 0)
+    return [
+        (float(side.double().mean()), float(y[side].mean()) if bool(side.any()) else 0.5)
+        for side in sides
+    ]
+
+
+def empirical_risks(statistics: list[list[tuple[float, float]]], sides: Vector) -> Vector:
+    """Empirical Brier risk of each set of rows for probabilities (low, high)."""
+    return np.array(
+        [
+            sum(
+                share * 2 * ((float(predicted) - mean) ** 2 + mean * (1 - mean))
+                for (share, mean), predicted in zip(one, sides, strict=True)
+            )
+            for one in statistics
+        ]
+    )
+
+
+def minimax_sides(statistics: list[list[tuple[float, float]]]) -> tuple[float, float]:
+    """Minimise the highest of these empirical risks: least t with every risk at most t."""
+
+    def room(variables: Vector) -> Vector:
+        return float(variables[2]) - empirical_risks(statistics, variables[:2])
+
+    def height(variables: Vector) -> float:
+        return float(variables[2])
+
+    found = optimize.minimize(
+        height,
+        [0.3, 0.6, 0.7],
+        method="SLSQP",
+        constraints=[optimize.NonlinearConstraint(room, 0.0, np.inf)],
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    sides = float(found.x[0]), float(found.x[1])
+    # The solver's own flag is too strict near the optimum of many almost equal risks.
+    if abs(float(empirical_risks(statistics, found.x[:2]).max()) - float(found.x[2])) > 1e-6:
+        raise RuntimeError(f"the solver stopped: {found.message}")
+    return sides
+
+
+def optima_of_fold(config: SyntheticConfig, fold: int) -> dict[str, GroupRisks]:
+    """Population risks of the sample optima of the three kinds of objective."""
+    rows = fold_rows(config, fold)
+    everyone = torch.arange(len(rows))
+    (_, low), (_, high) = side_statistics(rows, everyone)
+    optima = {"FedAvg (mean)": risks_of_sides(low, high)}
+    by_group = [side_statistics(rows, (rows.group == a).nonzero().squeeze(1)) for a in (0, 1)]
+    optima["FedMinMax (groups)"] = risks_of_sides(*minimax_sides(by_group))
+    for setting in (Setting.ESG, Setting.SSG):
+        parts = partition(setting, rows.group, config.holders, fold_seed(config, fold))
+        by_holder = [side_statistics(rows, part) for part in parts]
+        optima[f"AFL {setting.value} (holders)"] = risks_of_sides(*minimax_sides(by_holder))
+    return optima
+
+
+def main() -> None:
+    """Print the optima of three folds of the configuration in a results folder."""
+    content = json.loads((Path(sys.argv[1]) / "config.json").read_text())
+    rows = int(sys.argv[2]) if len(sys.argv) > 2 else content["rows"]
+    config = SyntheticConfig(**(content | {"hidden": tuple(content["hidden"]), "rows": rows}))
+    folds = [optima_of_fold(config, fold) for fold in range(3)]
+    print(f"{config.rows} rows, {config.holders} holders; population risks (worst, best)")
+    for name in folds[0]:
+        worst = [optima[name].worst for optima in folds]
+        best = [optima[name].best for optima in folds]
+        shown = "  ".join(f"({w:.4f}, {b:.4f})" for w, b in zip(worst, best, strict=True))
+        print(f"{name:22} mean ({np.mean(worst):.4f}, {np.mean(best):.4f})   folds {shown}")
+
+
+if __name__ == "__main__":
+    main()
