@@ -24,9 +24,10 @@ bench: $(READY)
 # The marker is newer than both files exactly when the installation is up to date,
 # so a second call installs nothing.
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "fedminmax needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) runs/demo build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
+from fedminmax.data.partition import partition_equally
+from fedminmax.data.synthetic import draw_synthetic
 from fedminmax.federation.inprocess import InProcessFederation
 
 CLASSES = 2
@@ -40,12 +42,10 @@ def make_workload(
     hidden: tuple[int, ...] = (512, 512, 512, 512),
     dtype: torch.dtype = torch.float32,
 ) -> Workload:
-    """One normal feature, two classes, two groups: Appendix B of Papadaki et al. 2021."""
-    generator = torch.Generator().manual_seed(SEED)
-    x = torch.randn(rows, 1, generator=generator, dtype=dtype)
-    group = torch.arange(rows) % 2
-    likely = torch.where(x.squeeze(1) > 0, 0.9, 0.3) - 0.2 * group
-    y = (torch.rand(rows, generator=generator) < likely).long()
+    """The paper's synthetic rows, dealt to holders so that each has both groups."""
+    drawn = draw_synthetic(rows, SEED)
+    order = torch.cat(partition_equally(drawn.group, holders, SEED))
+    x, y, group = drawn.x[order].to(dtype), drawn.y[order], drawn.group[order]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model = mlp(1, CLASSES, hidden)

@@ -1,4 +1,4 @@
-"""The methods of algorithms.md as plain numpy loops, written without the library.
+"""The methods' papers as plain numpy loops, written without the library.
 
 Softmax regression under the Brier score: with p = softmax(z), e the one-hot target and
 g = 2 (p - e) = d loss / d p, the softmax Jacobian gives d loss / d z_j = p_j (g_j - <p, g>).

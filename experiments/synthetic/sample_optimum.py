@@ -7,13 +7,13 @@ empirical risk of any set of rows is a quadratic in the two probabilities, so mi
 objective is a mean. Printed: the population risks of the three optima, per fold.
 
     python -m experiments.synthetic.sample_optimum experiments/synthetic/full
-    python -m experiments.synthetic.sample_optimum experiments/synthetic/full 200000
+    python -m experiments.synthetic.sample_optimum experiments/synthetic/full --rows 200000
 
 The second form asks what the same experiment would have with another number of rows.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,10 +69,27 @@ def minimax_sides(statistics: list[list[tuple[float, float]]]) -> tuple[float, f
         options={"maxiter": 500, "ftol": 1e-12},
     )
     sides = float(found.x[0]), float(found.x[1])
-    # The solver's own flag is too strict near the optimum of many almost equal risks.
-    if abs(float(empirical_risks(statistics, found.x[:2]).max()) - float(found.x[2])) > 1e-6:
-        raise RuntimeError(f"the solver stopped: {found.message}")
+    if (distance := distance_from_optimal(statistics, found.x[:2])) > 1e-3:
+        raise RuntimeError(f"not an optimum (residual {distance:.1e}): {found.message}")
     return sides
+
+
+def distance_from_optimal(statistics: list[list[tuple[float, float]]], sides: Vector) -> float:
+    """Residual of the optimality condition: 0 is a convex mixture of the highest risks' gradients.
+
+    The solver's own flag does not decide: it gives up near optima of many almost equal risks.
+    """
+    risks = empirical_risks(statistics, sides)
+    highest = np.flatnonzero(risks > risks.max() - 1e-5)
+    gradients = [
+        [
+            4 * share * (float(predicted) - mean)
+            for (share, mean), predicted in zip(statistics[number], sides, strict=True)
+        ]
+        for number in highest
+    ]
+    conditions = np.vstack([np.array(gradients).T, np.ones(len(highest))])
+    return float(optimize.nnls(conditions, np.array([0.0, 0.0, 1.0]))[1])
 
 
 def optima_of_fold(config: SyntheticConfig, fold: int) -> dict[str, GroupRisks]:
@@ -92,8 +109,13 @@ def optima_of_fold(config: SyntheticConfig, fold: int) -> dict[str, GroupRisks]:
 
 def main() -> None:
     """Print the optima of three folds of the configuration in a results folder."""
-    content = json.loads((Path(sys.argv[1]) / "config.json").read_text())
-    rows = int(sys.argv[2]) if len(sys.argv) > 2 else content["rows"]
+    parser = argparse.ArgumentParser(description="Exact optima of the samples of an experiment.")
+    parser.add_argument("folder", type=Path, help="results folder, for its configuration")
+    parser.add_argument("--rows", type=int, help="ask for another number of rows")
+    options = parser.parse_args()
+    content = json.loads((options.folder / "config.json").read_text())
+    del content["version"]
+    rows = options.rows or content["rows"]
     config = SyntheticConfig(**(content | {"hidden": tuple(content["hidden"]), "rows": rows}))
     folds = [optima_of_fold(config, fold) for fold in range(3)]
     print(f"{config.rows} rows, {config.holders} holders; population risks (worst, best)")

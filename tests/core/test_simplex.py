@@ -1,4 +1,4 @@
-"""Golden values and refusals of the projection on {x >= epsilon, sum x = 1} (algorithms.md 13).
+"""Golden values and refusals of the projection on {x >= epsilon, sum x = 1}.
 
 (.9, .6): tau = .25. (1.2, .15): tau = .2 and the second entry is cut off. (0, 0, 0, 5) with
 epsilon = .02 leaves 1 - 3 * .02 for the last. A clip-and-renormalise would give (.6, .4) first.

@@ -1,15 +1,19 @@
 """Mistakes in the holders' data are refused when the federation is built, not in some round."""
 
 import math
+import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.qfedavg import QFedAvg
 from tests.complaints import complaint_of
 from tests.problems import Rows
 
@@ -112,3 +116,57 @@ def test_class_labels_for_a_model_with_one_output_are_explained() -> None:
         lambda: InProcessFederation(nn.Linear(2, 1), squared_error_loss, [(x, y, group)])
     )
     assert "floating point for regression" in message
+
+
+def test_arrays_and_pairs_are_refused_with_what_to_give() -> None:
+    pair: list[Any] = [(GOOD[0], GOOD[1])]
+    arrays: list[Any] = [tuple(tensor.numpy() for tensor in GOOD)]
+    assert "three torch tensors" in complaint_of(lambda: federation(pair))
+    assert "(ndarray, ndarray, ndarray)" in complaint_of(lambda: federation(arrays))
+
+
+def test_a_model_that_keeps_score_of_its_calls_is_refused() -> None:
+    model = nn.Sequential(spectral_norm(nn.Linear(2, 3)))
+    message = complaint_of(lambda: InProcessFederation(model, brier_loss, [GOOD]))
+    assert "changes its own buffers" in message
+
+
+def test_lazy_layers_are_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that lazy modules are under development
+        model = nn.LazyLinear(3)
+    message = complaint_of(lambda: InProcessFederation(model, brier_loss, [GOOD]))
+    assert "lazy" in message
+
+
+def test_a_loss_without_gradient_is_refused() -> None:
+    def mistakes(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(dim=1) != targets).float()
+
+    message = complaint_of(lambda: InProcessFederation(nn.Linear(2, 3), mistakes, [GOOD]))
+    assert "no gradient" in message
+
+
+def test_a_loss_of_another_precision_is_refused() -> None:
+    def double(outputs: Tensor, targets: Tensor) -> Tensor:
+        return brier_loss(outputs.double(), targets)
+
+    message = complaint_of(lambda: InProcessFederation(nn.Linear(2, 3), double, [GOOD]))
+    assert "torch.float64" in message
+
+
+def test_the_users_model_may_change_without_moving_the_start() -> None:
+    model = nn.Linear(2, 3)
+    built = InProcessFederation(model, brier_loss, [GOOD])
+    before = built.initial_parameters
+    nn.init.zeros_(model.weight)
+    assert torch.equal(built.initial_parameters, before)
+
+
+def test_q_fedavg_refuses_negative_losses() -> None:
+    def negative(outputs: Tensor, _: Tensor) -> Tensor:
+        return -outputs.square().sum(dim=1) - 1
+
+    built = InProcessFederation(nn.Linear(2, 3), negative, [GOOD])
+    message = complaint_of(lambda: list(train(built, QFedAvg(1.0), rounds=1)))
+    assert "never negative" in message

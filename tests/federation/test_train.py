@@ -46,7 +46,7 @@ MANY_STEPS: list[AnyMethod[Any]] = [
 def test_at_least_one_round_is_asked_for(rounds: int) -> None:
     federation = quadratic_federation([0.0], [points([[[1.0]]])])
     message = complaint_of(lambda: train(federation, FedMinMax(), rounds=rounds))
-    assert f"rounds = {rounds}; give at least 1" in message
+    assert f"rounds = {rounds}; give a whole number of at least 1" in message
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.001, math.nan])
@@ -155,3 +155,28 @@ def test_a_model_with_an_unused_parameter_can_be_trained_locally() -> None:
     (done,) = train(federation, FedAvg(epochs=1), rounds=1)
     moved = done.parameters() - federation.initial_parameters
     assert moved.count_nonzero() == 2
+
+
+@pytest.mark.parametrize(("seed", "participation"), [(1, 1.0), (0, 0.5)])
+def test_another_seed_or_participation_does_not_go_on(seed: int, participation: float) -> None:
+    federation = softmax_problem([[2, 1], [1, 2]]).federation()
+    (done,) = train(federation, FedAvg(), rounds=1)
+    message = complaint_of(
+        lambda: train(
+            federation,
+            FedAvg(),
+            rounds=2,
+            seed=seed,
+            participation=participation,
+            resume=done.progress,
+        )
+    )
+    assert message.startswith("cannot resume")
+
+
+def test_rounds_and_epochs_are_counted_in_whole_numbers() -> None:
+    federation = softmax_problem([[2, 1], [1, 2]]).federation()
+    half: Any = 2.5
+    assert "rounds = 2.5" in complaint_of(lambda: train(federation, FedAvg(), rounds=half))
+    assert "epochs = 2.5" in complaint_of(lambda: FedAvg(epochs=half))
+    assert "batch_size = 2.5" in complaint_of(lambda: QFedAvg(1.0, batch_size=half))

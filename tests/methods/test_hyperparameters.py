@@ -58,4 +58,6 @@ def test_some_numbers_may_be_zero_but_not_less(
 @pytest.mark.parametrize(("name", "make"), COUNTS)
 def test_counts_are_positive(name: str, make: Callable[[int], object], value: int) -> None:
     make(1)
-    assert f"{name} = {value}; give a positive number" in complaint_of(lambda: make(value))
+    assert f"{name} = {value}; give a whole number of at least 1" in complaint_of(
+        lambda: make(value)
+    )

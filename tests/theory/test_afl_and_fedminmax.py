@@ -1,4 +1,4 @@
-"""How AFL's adversary compares with FedMinMax's (algorithms.md, section 3).
+"""How AFL's adversary compares with FedMinMax's.
 
 One holder per group and lambda^0 = rho: the same numbers. c holders per group with equal shares:
 a holder's weight moves by eta (r_k - mean), so the group's moves c times as far. With 20 + 20

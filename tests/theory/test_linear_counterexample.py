@@ -1,10 +1,10 @@
-"""Lemma 1's last claim needs uniqueness: a documentation test (algorithms.md 1, item 5).
+"""Lemma 1's last claim needs uniqueness: a documentation test.
 
 theta in [0, 1], r_0 = theta, r_1 = 1 - theta, one holder with both groups alike. Its risk is
 1/2 for every theta, so every theta is minimax over holders, and AFL stays where it starts. Yet
 theta = 1 leaves group 0 with risk 1, twice the group minimax value 1/2.
 
-FedMinMax: regret of both players (algorithms.md b) with D_theta = 1 on [0, 1], gradient at most
+FedMinMax: the regret of both players with D_theta = 1 on [0, 1], gradient at most
 1, D_mu^2 <= 1/2 from the middle of the simplex and risks within [-.5, 1.5] on this run bounds
 the gap of the averages by 1/(2 eta T) + eta/2 + 1/(4 eta T) + 2.25 eta = .0651 for eta = .01 and
 T = 2000; the minimum of mu_0 theta + mu_1 (1 - theta) over [0, 1] is at most 1/2.

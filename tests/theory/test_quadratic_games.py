@@ -1,4 +1,4 @@
-"""Quadratic games with known saddle points (algorithms.md, section a).
+"""Quadratic games with known saddle points, derived below.
 
 r_a = |theta - c_a|^2 / 2 + b_a; targets c_a +- s give b_a = s^2 / 2. The dual is
 g(mu) = sum_a mu_a b_a + sum_a mu_a |c_a - c_mu|^2 / 2 with theta = c_mu = sum_a mu_a c_a.

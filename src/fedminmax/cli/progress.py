@@ -36,10 +36,6 @@ class Display:
         """Show how much of all work is done."""
         self._bars.update(self._work, completed=done)
 
-    def say(self, message: str) -> None:
-        """Print a line above the bars."""
-        self._bars.console.print(message, markup=False, highlight=False, soft_wrap=True)
-
 
 @contextmanager
 def display(title: str, work: float) -> Iterator[Display]:

@@ -82,6 +82,7 @@ def _add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
     add("--epsilon", type=_not_negative, default=0.0, metavar="X", help="FedMinMax's floor (0)")
     add("--epochs", type=_positive_int, default=15, metavar="N", help="local epochs E (15)")
     add("--batch-size", type=_positive_int, default=100, metavar="N", help="local batch (100)")
+    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
     add("--json", action="store_true", help="print machine-readable results alone on stdout")
     parser.set_defaults(run=_run_synthetic)
 
@@ -89,9 +90,13 @@ def _add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
 def _run_synthetic(options: argparse.Namespace) -> None:
     from fedminmax.cli.reproduce_synthetic import Selection, reproduce_synthetic
     from fedminmax.cli.synthetic_runs import SyntheticConfig
+    from fedminmax.core.errors import InputError
 
     defaults: dict[str, Any] = QUICK if options.quick else FULL
-    folds = options.folds or (1 if options.quick else 3)
+    cross_validation = options.folds_by == "cross-validation"
+    folds = options.folds or (1 if options.quick and not cross_validation else 3)
+    if cross_validation and folds < 2:
+        raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
     config = SyntheticConfig(
         rows=options.rows or defaults["rows"],
         rounds=options.rounds or defaults["rounds"],
@@ -106,8 +111,9 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         folds_by=options.folds_by,
         # By seeds, folds are independent: later calls may add some to the same folder.
-        folds_in_all=folds if options.folds_by == "cross-validation" else 0,
+        folds_in_all=folds if cross_validation else 0,
         seed=options.seed,
+        device=options.device,
     )
     methods = options.methods or list(METHODS)
     settings = options.settings or list(SETTINGS)

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from fedminmax import __version__
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.run_folder import claim_folder, claim_run
 from fedminmax.cli.synthetic_runs import (
@@ -20,7 +21,7 @@ from fedminmax.cli.synthetic_runs import (
     run_to_end,
 )
 from fedminmax.report.files import write_json, write_text
-from fedminmax.report.synthetic_results import TableRow, summarise
+from fedminmax.report.synthetic_results import PAPER_TABLE_1, RunResult, TableRow, summarise
 from fedminmax.report.synthetic_table import (
     HEADERS,
     markdown_table,
@@ -45,11 +46,11 @@ def reproduce_synthetic(
     """Finish the selected runs and print the table of all finished runs in the folder."""
     plans = plan_runs(config, selection.settings, selection.methods, selection.folds)
     check_runs(config, plans)
-    claim_folder(folder, asdict(config))
+    claim_folder(folder, {"version": __version__} | asdict(config))
     _finish_runs(config, plans, folder)
-    results = [read_result(run_folder(folder, plan)) for plan in plans]
-    rows = summarise(result for result in results if result is not None)
-    notes = table_notes(rows, config.folds_by, missing=results.count(None))
+    missing = sum(read_result(run_folder(folder, plan)) is None for plan in plans)
+    rows = summarise(read_results(folder))
+    notes = table_notes(rows, config.folds_by, missing=missing)
     content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
     write_json(folder / "results.json", content)
     write_text(folder / "table.md", markdown_table(rows) + "\n" + "\n\n".join(notes) + "\n")
@@ -57,6 +58,16 @@ def reproduce_synthetic(
         print(json.dumps(content))
     else:
         _print_table(rows, notes, folder)
+
+
+def read_results(folder: Path) -> list[RunResult]:
+    """Read all finished runs in the folder, also those of earlier and narrower calls."""
+    found = [read_result(path.parent) for path in (folder / "runs").glob("*/result.json")]
+    order = list(PAPER_TABLE_1)
+    return sorted(
+        (result for result in found if result is not None),
+        key=lambda result: (order.index((result.setting, result.method)), result.fold),
+    )
 
 
 def run_folder(folder: Path, plan: RunPlan) -> Path:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_json
+from fedminmax.report.files import write_first_json
 
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
@@ -20,17 +20,22 @@ def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
     path = folder / "config.json"
     # What is compared is what a later call will read.
     wanted = json.loads(json.dumps(config))
-    if path.exists():
-        _check_same(folder, path, wanted)
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(
-            f"{folder} holds other files and no configuration; choose a new folder with --out"
+    if not path.exists():
+        others = folder.exists() and any(
+            not entry.name.startswith(path.name) for entry in folder.iterdir()
         )
-    try:
-        write_json(path, wanted)
-    except OSError as error:
-        raise InputError(f"cannot write in {folder} ({error.strerror}); choose --out") from error
+        # A second look: another call may have made the folder its own in between.
+        if others and not path.exists():
+            raise InputError(
+                f"{folder} holds other files and no configuration; choose a new folder with --out"
+            )
+        try:
+            write_first_json(path, wanted)
+        except OSError as error:
+            raise InputError(
+                f"cannot write in {folder} ({error.strerror}); choose --out"
+            ) from error
+    _check_same(folder, path, wanted)
 
 
 @contextmanager
@@ -52,8 +57,10 @@ def claim_run(folder: Path) -> Iterator[bool]:
 def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
     try:
         found = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged; choose a new folder with --out") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged; choose a new folder with --out")
     differing = [
         f"{name} is {found.get(name)} there and {wanted.get(name)} here"
         for name in sorted(wanted.keys() | found.keys())

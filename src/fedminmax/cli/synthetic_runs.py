@@ -49,6 +49,7 @@ class SyntheticConfig:
     folds_by: str
     folds_in_all: int
     seed: int
+    device: str
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,18 @@ def build_federation(config: SyntheticConfig, plan: RunPlan) -> InProcessFederat
         parts = [torch.arange(len(rows))]
     else:
         parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
+    model.to(usable_device(config.device))
     x = features_of(config, rows.x)
     holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
     return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return the device of this name, or say that there is none."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name} cannot be used here; give cpu") from error
 
 
 def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
@@ -177,7 +187,6 @@ def run_to_end(config: SyntheticConfig, plan: RunPlan, folder: Path) -> Iterator
     method: AnyMethod[Any] = plan.method
     federation = build_federation(config, plan)
     progress, complaint = restore(folder, federation, method)
-    folder.mkdir(parents=True, exist_ok=True)
     history = History(folder / "history.jsonl", progress.round if progress else 0)
     yield Tick(progress.round if progress else 0, complaint)
     for done in train_resumably(
@@ -206,8 +215,8 @@ class Predictor:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits for x."""
-        logits: Tensor = self.model(features_of(self.config, x))
-        return logits
+        logits: Tensor = self.model(features_of(self.config, x).to(self.config.device))
+        return logits.cpu()
 
 
 def _result(

@@ -2,8 +2,8 @@
 
 Algorithm 1 of Papadaki et al. 2021 returns (1/T) sum_{t=1..T} theta^t. The tail average drops
 the early rounds: it starts at half of the largest power of two that is not above T, so it covers
-between one half and three quarters of all rounds, and does not need to know T in advance. A run
-can therefore be prolonged, and still equals one that was planned longer.
+more than half and at most 3 (T + 1) / 4 of all T rounds, and does not need to know T in advance.
+A run can therefore be prolonged, and still equals one that was planned longer.
 """
 
 from dataclasses import dataclass, replace

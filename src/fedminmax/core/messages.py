@@ -75,7 +75,6 @@ class Reveals(Enum):
 
     SUMS = "only sums over all holders"
     OWN_LOSS = "each holder's own loss"
-    OWN_VECTOR = "each holder's own parameter step"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.parameter import is_lazy
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
@@ -31,6 +32,8 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 def check_task(task: Task) -> None:
     """Refuse a model that no federation can train as if its data were pooled."""
+    if any(is_lazy(parameter) for parameter in task.model.parameters()):
+        raise InputError("the model has lazy layers; run one batch through it first")
     parameters = trainable_parameters(task.model)
     if not parameters:
         raise InputError("the model has no trainable parameter; give a model that can learn")
@@ -49,16 +52,21 @@ def check_task(task: Task) -> None:
 def check_fit(task: Task, examples: Examples, owner: str) -> None:
     """Try the model and the loss on two rows, and refuse labels outside the model's outputs."""
     few = examples.rows(torch.arange(min(2, len(examples))))
-    with torch.no_grad():
-        try:
-            outputs = task.model(few.x)
-            losses = task.loss(outputs, few.y.clamp(min=0, max=0) if labelled(few) else few.y)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"{owner}: model and loss do not fit x of shape {tuple(few.x.shape)} "
-                f"and y of {few.y.dtype}: {reason}"
-            ) from error
+    try:
+        outputs = task.model(few.x)
+        losses = task.loss(outputs, few.y.clamp(min=0, max=0) if labelled(few) else few.y)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{owner}: model and loss do not fit x of shape {tuple(few.x.shape)} "
+            f"and y of {few.y.dtype}: {reason}"
+        ) from error
+    if not losses.requires_grad:
+        raise InputError("the loss has no gradient in the model's outputs; use a smooth loss")
+    if losses.dtype != outputs.dtype:
+        raise InputError(
+            f"the loss gives {losses.dtype} for outputs of {outputs.dtype}; keep their precision"
+        )
     if tuple(losses.shape) != (len(few),):
         raise InputError(
             f"the loss must give one number per row, got shape {tuple(losses.shape)} for "
@@ -88,9 +96,19 @@ def labelled(examples: Examples) -> bool:
 def draws_random_numbers(model: nn.Module, examples: Examples) -> bool:
     """Whether a forward pass in training mode is random (dropout and the like).
 
-    Found by trying: such a model moves torch's global random state, which is put back here.
+    Found by trying: such a model moves torch's global random state, which is put back here. A
+    model that moves its own buffers is refused: they would depend on who came when.
     """
+    # Torch counts writes to a tensor: even one that happens to change no value is seen.
+    buffers = [(buffer, buffer._version) for buffer in model.buffers()]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         model(examples.x[:1])
-        return not torch.equal(before, torch.get_rng_state())
+        random = not torch.equal(before, torch.get_rng_state())
+    for (old, version), new in zip(buffers, model.buffers(), strict=True):
+        if new is not old or new._version != version:
+            raise InputError(
+                "the model changes its own buffers in a forward pass, so its results would "
+                "depend on the order of holders; use a model without running statistics"
+            )
+    return random

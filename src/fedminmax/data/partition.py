@@ -39,6 +39,7 @@ def partition(setting: Setting, group: Tensor, holders: int, seed: int) -> list[
     >>> [rows.tolist() for rows in partition(Setting.ESG, torch.tensor([0, 0, 1, 1]), 1, seed=0)]
     [[0, 1, 2, 3]]
     """
+    _check_holders(holders, len(group))
     groups = int(group.max()) + 1
     if setting is Setting.ESG:
         return partition_equally(group, holders, seed)

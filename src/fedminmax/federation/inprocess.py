@@ -1,5 +1,6 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 
@@ -47,12 +48,13 @@ class InProcessFederation:
         group_names: Sequence[str] | None = None,
         fused: bool = True,
     ) -> None:
-        self._task = Task(model, loss)
-        check_task(self._task)
+        check_task(Task(model, loss))
+        # A copy: what the user does to the model later must not move the start of a run.
+        self._task = Task(copy.deepcopy(model), loss)
         start = self._task.initial_parameters
         self._holders = [
             # Cast first: what is finite for the user may not be in the model's precision.
-            check_examples(*_cast(rows, start), f"holder {number}")
+            check_examples(*_cast(rows, start, f"holder {number}"), f"holder {number}")
             for number, rows in enumerate(holders)
         ]
         self._census = _count(self._holders, group_names)
@@ -124,10 +126,15 @@ class InProcessFederation:
         return self._workspaces[:wanted]
 
 
-def _cast(rows: tuple[Tensor, Tensor, Tensor], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cast(rows: Sequence[object], like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
     """Move a holder's tensors to the model's device, floating-point ones to its precision."""
+    tensors = [tensor for tensor in rows if isinstance(tensor, Tensor)]
+    if len(rows) != 3 or len(tensors) != 3:
+        kinds = ", ".join(type(entry).__name__ for entry in rows)
+        raise InputError(f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors")
     x, y, group = (
-        tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device) for tensor in rows
+        tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
+        for tensor in tensors
     )
     return x, y, group
 

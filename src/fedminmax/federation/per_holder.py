@@ -117,18 +117,15 @@ def _ask_in_threads(
             free.put(workspace)
 
     waiting: deque[Future[Sums]] = deque()
-    with ThreadPoolExecutor(
-        len(workspaces), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        try:
-            for holder in holders:
-                if len(waiting) == 2 * len(workspaces):
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(work, holder))
-            while waiting:
+    pool = ThreadPoolExecutor(len(workspaces), initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        for holder in holders:
+            if len(waiting) == 2 * len(workspaces):
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-            # Also undoes the workers' setting, which became the default of threads yet to come.
-            torch.set_num_threads(threads_before)
+            waiting.append(pool.submit(work, holder))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        # Also undoes the workers' setting, which became the default of threads yet to come.
+        torch.set_num_threads(threads_before)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fedminmax.core.errors import InputError
 from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.train import Progress, Round, start_of, train
@@ -80,11 +81,11 @@ class History:
 
     def __init__(self, path: Path, restored_round: int) -> None:
         self._path = path
-        self.points = [p for p in read_history(path) if p.round <= restored_round]
-        self._before = self.points[-1].seconds if self.points else 0.0
+        kept = [point for point in read_history(path) if point.round <= restored_round]
+        self._before = kept[-1].seconds if kept else 0.0
         self._started = time.monotonic()
         beside = path.with_suffix(".partial")
-        beside.write_text("".join(_line(point) for point in self.points))
+        beside.write_text("".join(_line(point) for point in kept))
         beside.replace(path)
 
     @property
@@ -100,7 +101,6 @@ class History:
             tuple(done.risks.tolist()),
             tuple(done.weights.tolist()),
         )
-        self.points.append(point)
         with self._path.open("a") as file:
             file.write(_line(point))
 
@@ -109,16 +109,19 @@ def read_history(path: Path) -> list[HistoryPoint]:
     """Read a history file; a last line that was cut off by a crash is not part of it."""
     if not path.exists():
         return []
-    points = []
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            entry = json.loads(line)
-            points.append(
-                HistoryPoint(
-                    entry["round"], entry["seconds"], tuple(entry["risks"]), tuple(entry["weights"])
-                )
-            )
-    return points
+    lines = path.read_text().splitlines(keepends=True)
+    return [_parsed(line, path) for line in lines if line.endswith("\n")]
+
+
+def _parsed(line: str, path: Path) -> HistoryPoint:
+    try:
+        entry = json.loads(line)
+        risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
+        return HistoryPoint(entry["round"], entry["seconds"], risks, weights)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is damaged; remove it, and the run goes on from its checkpoint"
+        ) from error
 
 
 def _line(point: HistoryPoint) -> str:

@@ -5,7 +5,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -16,6 +16,7 @@ from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
+from fedminmax.methods.checks import check_whole
 from fedminmax.methods.method import AnyMethod, StateT
 
 
@@ -23,10 +24,13 @@ from fedminmax.methods.method import AnyMethod, StateT
 class Progress(Generic[StateT]):
     """All that a run has to remember: saving it and going on equals never having stopped.
 
-    ``method`` is the method with all its settings, so that no other one goes on from here.
+    ``method`` is the method with all its settings: no other one goes on from here, nor does
+    another seed or participation.
     """
 
     method: str
+    seed: int
+    participation: float
     round: int
     state: StateT
     iterates: Iterates
@@ -69,11 +73,17 @@ class Round(Generic[StateT]):
         return self.progress.iterates.parameters(which or self.output)
 
 
-def start_of(federation: Federation, method: AnyMethod[StateT]) -> Progress[StateT]:
+def start_of(
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    seed: int = 0,
+    participation: float = 1.0,
+) -> Progress[StateT]:
     """Where a run stands before its first round."""
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
-    return Progress(repr(method), 0, state, no_iterates(initial), 0)
+    return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0)
 
 
 def train(
@@ -95,40 +105,45 @@ def train(
         participation: share of the holders that take part in a round, C.
         resume: the progress of an earlier round of the same run, to go on from there.
     """
-    if rounds < 1:
-        raise InputError(f"rounds = {rounds}; give at least 1")
-    if seed < 0:
-        raise InputError(f"seed = {seed}; give zero or a positive whole number")
+    check_whole("train", least=1, rounds=rounds)
+    check_whole("train", least=0, seed=seed)
     if not 0.0 < participation <= 1.0:
         raise InputError(f"participation = {participation:g}; give a share above 0, at most 1")
-    progress = start_of(federation, method) if resume is None else resume
-    if progress.method != repr(method):
-        raise InputError(f"cannot resume {progress.method} as {method!r}; give the same method")
-    return _rounds(federation, method, rounds, seed, participation, progress)
+    start = start_of(federation, method, seed=seed, participation=participation)
+    return _rounds(federation, method, rounds, _checked(resume, start))
+
+
+def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
+    """Return the progress to go on from; refuse one of another method, seed or participation."""
+    if resume is None:
+        return start
+    for name in ("method", "seed", "participation"):
+        before, now = getattr(resume, name), getattr(start, name)
+        if before != now:
+            raise InputError(f"cannot resume {name} {before} as {now}; give the same {name}")
+    return resume
 
 
 def _rounds(
     federation: Federation,
     method: AnyMethod[StateT],
     rounds: int,
-    seed: int,
-    participation: float,
     progress: Progress[StateT],
 ) -> Iterator[Round[StateT]]:
     while progress.round < rounds:
-        moment = Moment(seed, progress.round + 1)
-        participants = draw_participants(federation.census, participation, moment)
+        moment = Moment(progress.seed, progress.round + 1)
+        participants = draw_participants(federation.census, progress.participation, moment)
         total = federation.ask(method, method.order(progress.state, moment), participants)
         _check_finite(total, method, moment, federation.group_names)
         state = method.update(progress.state, total)
         if not bool(torch.isfinite(state.parameters).all()):
             raise _diverged(method, moment, "a parameter")
-        progress = Progress(
-            progress.method,
-            moment.round,
-            state,
-            progress.iterates.add(state.parameters),
-            progress.gradient_evaluations + total.gradient_evaluations,
+        progress = replace(
+            progress,
+            round=moment.round,
+            state=state,
+            iterates=progress.iterates.add(state.parameters),
+            gradient_evaluations=progress.gradient_evaluations + total.gradient_evaluations,
         )
         yield Round(
             moment.round, total, participants, progress, method.output, federation.group_names

@@ -13,7 +13,7 @@ With c holders per group, one ascent step moves a group's weight c times as far 
 FedMinMax's speed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import torch
@@ -59,7 +59,7 @@ class AFL:
     scale_adversary_rate: bool = False
     name: str = "AFL"
     output: Iterate = Iterate.AVERAGE
-    reveals: Reveals = Reveals.OWN_LOSS
+    reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -1,4 +1,4 @@
-"""Checks of hyperparameters that several methods share."""
+"""Checks of hyperparameters that several methods and the round loop share."""
 
 import math
 
@@ -17,6 +17,20 @@ def check_not_negative(method: str, **values: float) -> None:
     for name, value in values.items():
         if not (math.isfinite(value) and value >= 0):
             raise InputError(f"{method}: {name} = {value:g}; give zero or a positive number")
+
+
+def check_whole(owner: str, *, least: int, **values: float) -> None:
+    """Refuse what is not a whole number of at least ``least``."""
+    for name, value in values.items():
+        if not isinstance(value, int) or value < least:
+            raise InputError(f"{owner}: {name} = {value}; give a whole number of at least {least}")
+
+
+def check_plan(method: str, epochs: int, batch_size: int | None) -> None:
+    """Refuse local epochs or batches that cannot be counted; None means all rows in one batch."""
+    check_whole(method, least=1, epochs=epochs)
+    if batch_size is not None:
+        check_whole(method, least=1, batch_size=batch_size)
 
 
 def check_floor(method: str, epsilon: float, size: int, what: str) -> None:

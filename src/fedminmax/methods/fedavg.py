@@ -11,7 +11,7 @@ holders that took part.
 | n_k (w - w_k)   | Sums.step                |
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.checks import check_positive
+from fedminmax.methods.checks import check_plan, check_positive
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
 
@@ -49,17 +49,11 @@ class FedAvg:
     batch_size: int | None = 100
     name: str = "FedAvg"
     output: Iterate = Iterate.LAST
-    reveals: Reveals = Reveals.SUMS
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate, epochs=self.epochs)
-        if self.batch_size is not None:
-            check_positive(self.name, batch_size=self.batch_size)
-
-    @property
-    def plan(self) -> LocalEpochs:
-        """The holder's training plan."""
-        return LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_plan(self.name, self.epochs, self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgState:  # noqa: ARG002
         """Start from the initial model."""
@@ -72,7 +66,8 @@ class FedAvg:
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train and return n_k (theta - theta_k) on the scale n_k."""
         before = sums_before_training(order, holder, workspace)
-        trained = train_locally(workspace, holder.examples, self.plan, local_stream(order, holder))
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
         rows = len(holder.examples)
         return replace(
             before,

@@ -18,7 +18,7 @@ Both players move at once: the risks that move mu are those of theta^{t-1}, from
 as the gradient.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class FedMinMax:
     epsilon: float = 0.0
     name: str = "FedMinMax"
     output: Iterate = Iterate.AVERAGE
-    reveals: Reveals = Reveals.SUMS
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -6,7 +6,7 @@ received. One epoch with one full batch is Algorithm 1; more of them need not ha
 point, because each holder drifts towards its own optimum.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.checks import check_positive
+from fedminmax.methods.checks import check_plan
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.local_sums import displacement, sums_before_training
@@ -30,12 +30,10 @@ class FedMinMaxLocal:
     batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
     output: Iterate = Iterate.AVERAGE
-    reveals: Reveals = Reveals.SUMS
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, epochs=self.epochs)
-        if self.batch_size is not None:
-            check_positive(self.name, batch_size=self.batch_size)
+        check_plan(self.name, self.epochs, self.batch_size)
 
     @property
     def learning_rate(self) -> float:

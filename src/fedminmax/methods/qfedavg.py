@@ -18,17 +18,18 @@ p_k = n_k / n makes q = 0 exactly FedAvg.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
@@ -76,13 +77,12 @@ class QFedAvg:
     batch_size: int | None = 100
     weighting: HolderWeighting = HolderWeighting.ROWS
     output: Iterate = Iterate.LAST
-    reveals: Reveals = Reveals.SUMS
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("q-FedAvg", q=self.q)
-        check_positive("q-FedAvg", learning_rate=self.learning_rate, epochs=self.epochs)
-        if self.batch_size is not None:
-            check_positive("q-FedAvg", batch_size=self.batch_size)
+        check_positive("q-FedAvg", learning_rate=self.learning_rate)
+        check_plan("q-FedAvg", self.epochs, self.batch_size)
 
     @property
     def name(self) -> str:
@@ -103,6 +103,11 @@ class QFedAvg:
         before = sums_before_training(order, holder, workspace)
         rows = len(holder.examples)
         loss = float(before.group_loss.sum()) / rows + SMALLEST_LOSS
+        if loss < 0:
+            raise InputError(
+                f"q-FedAvg takes powers of losses, but holder {holder.number} has a mean loss of "
+                f"{loss:g}; use a loss that is never negative"
+            )
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
         lipschitz = 1.0 / self.learning_rate
