@@ -65,7 +65,14 @@ def test_json_holds_what_the_table_shows() -> None:
     assert entry["worst"]["mean"] == 0.5
     assert entry["worst_by_iterate"]["last"]["mean"] == 0.9
     assert entry["paper_worst"] == 0.451
-    assert "0.500±0.000" in markdown_table(rows)
+    assert "| 0.500 |" in markdown_table(rows)
+
+
+def test_deviations_are_shown_only_where_there_are_several_folds() -> None:
+    one = summarise([run(0, (0.9, 0.1), (0.5, 0.3))])
+    two = summarise([run(0, (0.9, 0.1), (0.5, 0.3)), run(1, (0.9, 0.1), (0.7, 0.3))])
+    assert "±" not in markdown_table(one)
+    assert "0.600±0.141" in markdown_table(two)
 
 
 def test_fedminmax_has_the_papers_lowest_worst_group_risk_in_each_setting() -> None:

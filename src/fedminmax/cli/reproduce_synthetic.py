@@ -100,9 +100,7 @@ def _finish_run(
 
 def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
     console = Console(soft_wrap=True)
-    table = Table(
-        title="Papadaki et al. 2021, Table 1, next to ours", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    table = Table(title="Papadaki et al. 2021, Table 1, next to ours", box=SIMPLE_HEAD, padding=0)
     for header in HEADERS:
         justify: JustifyMethod = "left" if header in HEADERS[:2] else "right"
         table.add_column(header, justify=justify, no_wrap=True)

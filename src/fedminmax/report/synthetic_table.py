@@ -13,10 +13,10 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
     return [
         (
             *_labels(row),
-            str(row.worst),
+            _spread(row.worst, row.folds),
             _number(row.paper_worst),
             _number(row.optimum.worst if row.optimum else None),
-            str(row.best),
+            _spread(row.best, row.folds),
             _number(row.paper_best),
             _number(row.optimum.best if row.optimum else None),
         )
@@ -105,6 +105,11 @@ def _shown(rows: list[TableRow]) -> dict[tuple[str, int], list[str]]:
 
 def _by_name(spreads: dict[Iterate, Spread]) -> dict[str, dict[str, float]]:
     return {which.value: asdict(spread) for which, spread in spreads.items()}
+
+
+def _spread(spread: Spread, folds: int) -> str:
+    """Mean and deviation; one fold has no deviation to show."""
+    return str(spread) if folds > 1 else f"{spread.mean:.3f}"
 
 
 def _number(value: float | None) -> str:
