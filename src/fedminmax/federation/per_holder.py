@@ -43,7 +43,7 @@ def one_step_answer(
     holders = holder.holders if method.reveals is Reveals.OWN_LOSS else 0
     group_loss = sum_by_group(losses, holder)
     reply = replace(
-        zero_sums(order.parameters.numel(), holder.groups, holders),
+        zero_sums(0, holder.groups, holders),
         step=gradient.cpu() * method.learning_rate,
         scale=float(own.scale[0]),
         group_loss=group_loss,
