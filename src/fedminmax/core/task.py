@@ -32,8 +32,6 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 def check_task(task: Task) -> None:
     """Refuse a model that no federation can train as if its data were pooled."""
-    if any(is_lazy(parameter) for parameter in task.model.parameters()):
-        raise InputError("the model has lazy layers; run one batch through it first")
     parameters = trainable_parameters(task.model)
     if not parameters:
         raise InputError("the model has no trainable parameter; give a model that can learn")
@@ -47,6 +45,8 @@ def check_task(task: Task) -> None:
                 f"the model's '{name}' ({type(module).__name__}) keeps statistics of batches, "
                 "which would differ by holder; use torch.nn.GroupNorm"
             )
+    if any(is_lazy(parameter) for parameter in task.model.parameters()):
+        raise InputError("the model has lazy layers; run one batch through it first")
 
 
 def check_fit(task: Task, examples: Examples, owner: str) -> None:
