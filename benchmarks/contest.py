@@ -96,7 +96,7 @@ def _library_rounds(work: Workload, method: AnyMethod[StateT]) -> Callable[[], T
 def check_same_work(entry: Entry) -> None:
     """Stop unless all contestants reach the same parameters, in float64 on a small model."""
     plan = replace(entry.plan, epochs=3, batch_size=7)
-    work = make_workload(101, 6, hidden=(16, 12), dtype=torch.float64)
+    work = make_workload(104, 6, hidden=(16, 12), dtype=torch.float64)
     small = replace(entry, rows=work.rows, holders=work.holders, plan=plan)
     start = torch.cat([p.detach().reshape(-1) for p in work.model.parameters()])
     gradient = plain_pass(work, 17).run()

@@ -83,7 +83,8 @@ class Sums:
 
     ``holder_loss`` and ``holder_count`` have one entry per holder, all but the sender's zero;
     they are empty unless the method needs each holder's own loss (``Reveals.OWN_LOSS``).
-    ``step`` is in the model's precision in one reply, and in float64 once replies are added up.
+    ``step`` is in the model's precision in one reply (and in the fused path, which forms a single
+    one), and in float64 once replies are added up.
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
     """
 
@@ -137,4 +138,6 @@ def descend(parameters: Tensor, total: Sums) -> Tensor:
     """The one server line: theta <- theta - step / scale (unchanged if nobody had weight)."""
     if total.scale == 0.0:
         return parameters
+    if total.step.dtype == parameters.dtype:
+        return torch.sub(parameters, total.step.to(parameters.device), alpha=1.0 / total.scale)
     return parameters - (total.step / total.scale).to(parameters)

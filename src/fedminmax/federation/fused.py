@@ -58,7 +58,7 @@ def ask_fused(
     count[participants] = census.counts[participants]
     shown = slice(None) if method.reveals is Reveals.OWN_LOSS else slice(0)
     return Sums(
-        step=gradient.to(torch.float64).cpu() * method.learning_rate,
+        step=gradient.cpu() * method.learning_rate,
         scale=float(weighed.scale.sum()),
         curvature=0.0,
         group_loss=loss.sum(dim=0),
