@@ -1,6 +1,7 @@
 """Summaries over folds against numpy, and the paper's numbers against its own text."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,12 @@ def test_a_stalled_q_fedavg_is_said_in_the_notes() -> None:
     stalled = summarise([run(0, (0.5, 0.4), (0.5, 0.4), factor=0.01)])
     assert not any("curvature" in note for note in table_notes(quiet, "seeds", missing=0))
     assert any("0.010" in note for note in table_notes(stalled, "seeds", missing=0))
+
+
+def test_rows_of_different_numbers_of_folds_are_told() -> None:
+    other = replace(run(0, (0.5, 0.4), (0.5, 0.4)), setting="ESG")
+    rows = summarise([run(0, (0.5, 0.4), (0.5, 0.4)), run(1, (0.5, 0.4), (0.5, 0.4)), other])
+    assert "over 1 to 2 fold(s)" in table_notes(rows, "seeds", missing=0)[0]
 
 
 def test_unfinished_runs_are_said_in_the_notes() -> None:

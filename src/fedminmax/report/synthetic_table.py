@@ -33,7 +33,8 @@ def markdown_table(rows: list[TableRow]) -> str:
 
 def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
     """What a reader must know to read the numbers; ``missing`` runs are not finished yet."""
-    folds = max((row.folds for row in rows), default=0)
+    counts = sorted({row.folds for row in rows}) or [0]
+    folds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {
         "seeds": "each with its own training rows, partition and initialisation",
         "cross-validation": "parts of one training set, with own partition and initialisation",
