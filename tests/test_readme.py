@@ -17,7 +17,7 @@ def test_the_first_example_has_at_most_twenty_lines() -> None:
 def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
     program = tmp_path / "readme.py"
     program.write_text("".join(BLOCKS))
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

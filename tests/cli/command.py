@@ -16,7 +16,7 @@ SMALL = [
 
 def fedminmax(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run `fedminmax` with these words and return what it printed."""
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         command(*words), cwd=cwd, env=ONE_THREAD, capture_output=True, text=True, check=False
     )
 

@@ -23,7 +23,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from fedminmax.cli.main import build_parser; build_parser().format_help();"
         "print([m for m in ('torch', 'numpy', 'rich', 'scipy') if m in sys.modules])"
     )
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"

@@ -33,7 +33,7 @@ def start_and_wait_for_a_checkpoint(folder: Path) -> subprocess.Popen[str]:
     (folder / "sitecustomize.py").write_text(
         "import fedminmax.federation.resumable as r\nr.SECONDS_BETWEEN_CHECKPOINTS = 0.0\n"
     )
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         command(*ONE_RUN), cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
     )
     saved = folder / "here" / "runs" / "esg-fedminmax-fold-0" / "checkpoint.previous.bin"
