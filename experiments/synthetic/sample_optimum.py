@@ -21,10 +21,10 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from fedminmax.cli.synthetic_runs import SyntheticConfig, fold_rows, fold_seed
 from fedminmax.core.examples import Examples
 from fedminmax.data.partition import Setting, partition
 from fedminmax.data.synthetic import GroupRisks, risks_of_sides
+from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, fold_rows
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -92,16 +92,16 @@ def distance_from_optimal(statistics: list[list[tuple[float, float]]], sides: Ve
     return float(optimize.nnls(conditions, np.array([0.0, 0.0, 1.0]))[1])
 
 
-def optima_of_fold(config: SyntheticConfig, fold: int) -> dict[str, GroupRisks]:
+def optima_of_fold(study: SyntheticStudy, fold: int) -> dict[str, GroupRisks]:
     """Population risks of the sample optima of the three kinds of objective."""
-    rows = fold_rows(config, fold)
+    rows = fold_rows(study, fold)
     everyone = torch.arange(len(rows))
     (_, low), (_, high) = side_statistics(rows, everyone)
     optima = {"FedAvg (mean)": risks_of_sides(low, high)}
     by_group = [side_statistics(rows, (rows.group == a).nonzero().squeeze(1)) for a in (0, 1)]
     optima["FedMinMax (groups)"] = risks_of_sides(*minimax_sides(by_group))
     for setting in (Setting.ESG, Setting.SSG):
-        parts = partition(setting, rows.group, config.holders, fold_seed(config, fold))
+        parts = partition(setting, rows.group, study.config.holders, study.fold_seed(fold))
         by_holder = [side_statistics(rows, part) for part in parts]
         optima[f"AFL {setting.value} (holders)"] = risks_of_sides(*minimax_sides(by_holder))
     return optima
@@ -117,7 +117,7 @@ def main() -> None:
     del content["version"]
     rows = options.rows or content["rows"]
     config = SyntheticConfig(**(content | {"hidden": tuple(content["hidden"]), "rows": rows}))
-    folds = [optima_of_fold(config, fold) for fold in range(3)]
+    folds = [optima_of_fold(SyntheticStudy(config), fold) for fold in range(3)]
     print(f"{config.rows} rows, {config.holders} holders; population risks (worst, best)")
     for name in folds[0]:
         worst = [optima[name].worst for optima in folds]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.data.synthetic import GroupRisks
-from fedminmax.report.synthetic_results import PAPER_TABLE_1, RunResult, spread, summarise
+from fedminmax.report.run_result import GroupScores, RunResult
+from fedminmax.report.spread import spread
+from fedminmax.report.synthetic_results import PAPER_TABLE_1, summarise
 from fedminmax.report.synthetic_table import markdown_table, rows_as_json, table_notes
 
 
@@ -23,10 +24,11 @@ def run(
         gradient_evaluations=70,
         seconds=1.0,
         shown=Iterate.AVERAGE,
-        risks={
-            Iterate.LAST: GroupRisks(*last),
-            Iterate.AVERAGE: GroupRisks(*average),
-            Iterate.TAIL_AVERAGE: GroupRisks(*average),
+        groups=("group 0", "group 1"),
+        scores={
+            Iterate.LAST: GroupScores(last),
+            Iterate.AVERAGE: GroupScores(average),
+            Iterate.TAIL_AVERAGE: GroupScores(average),
         },
         step_factor=factor,
     )

@@ -53,7 +53,7 @@ def train_locally(
                 x, y = examples.x[batch], examples.y[batch]
                 weights = None if row_weights is None else row_weights[batch]
             _take_step(workspace, x, y, weights, plan.learning_rate)
-    return workspace.flat
+    return workspace.in_model_order(workspace.flat)
 
 
 def _take_step(

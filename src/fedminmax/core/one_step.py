@@ -6,34 +6,53 @@ whether the rows of one holder or of all holders go through this function.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.task import Task
+from fedminmax.core.workers import work_at_once
 from fedminmax.core.workspace import Workspace
-
-# Activations of one chunk: large enough to keep all cores busy inside one operation, small
-# enough that the allocator gets the same blocks back for each chunk.
-ACTIVATION_BYTES_PER_CHUNK = 16 * 2**20
 
 
 def weighted_gradient(
-    workspace: Workspace, examples: Examples, row_weights: Tensor, rows_per_chunk: int
+    workspaces: Sequence[Workspace],
+    examples: Examples,
+    row_weights: Tensor,
+    rows_per_chunk: int,
 ) -> tuple[Tensor, Tensor]:
     """Return (sum_i row_weights[i] * grad loss_i, all losses) at the loaded parameters.
 
-    The gradient is the workspace's own buffer, overwritten by the next call.
+    Each workspace takes an equal stretch of the rows. The gradient is the first one's own buffer,
+    overwritten by the next call.
     """
+    stretches = _equal_parts(len(examples), len(workspaces))
+
+    def work(worker: int) -> Tensor:
+        own = stretches[worker]
+        rows = Examples(examples.x[own], examples.y[own], examples.group[own])
+        return _accumulate(workspaces[worker], rows, row_weights[own], rows_per_chunk)
+
+    losses = work_at_once(len(workspaces), work)
+    first, *others = workspaces
+    for workspace in others:
+        first.gradient.add_(workspace.gradient)
+    return first.in_model_order(first.gradient), torch.cat(losses)
+
+
+def _accumulate(
+    workspace: Workspace, examples: Examples, row_weights: Tensor, rows_per_chunk: int
+) -> Tensor:
+    """Put the weighted gradient into the workspace's buffer and return the losses."""
     workspace.gradient.zero_()
     losses = []
     for chunk in _chunks(len(examples), rows_per_chunk):
         chunk_losses = workspace.loss(workspace.model(examples.x[chunk]), examples.y[chunk])
         torch.dot(chunk_losses, row_weights[chunk]).backward()  # type: ignore[no-untyped-call]
         losses.append(chunk_losses.detach())
-    return workspace.gradient, torch.cat(losses)
+    return torch.cat(losses)
 
 
 def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> Tensor:
@@ -47,25 +66,11 @@ def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> 
         )
 
 
-def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
-    """Model the chunk size from what one row leaves behind for the backward pass."""
-    few = examples.rows(torch.arange(min(2, len(examples))))
-    own = {parameter.data_ptr() for parameter in task.model.parameters()}
-    saved: dict[int, int] = {}
-
-    def count(tensor: Tensor) -> Tensor:
-        if tensor.data_ptr() not in own:
-            saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        task.loss(task.model(few.x), few.y)
-    bytes_per_row = max(1, sum(saved.values()) // len(few))
-    return max(1, ACTIVATION_BYTES_PER_CHUNK // bytes_per_row)
-
-
 def _chunks(rows: int, rows_per_chunk: int) -> list[slice]:
     """Cut the rows into chunks of equal size, up to one row, none above the limit."""
-    pieces = max(1, math.ceil(rows / rows_per_chunk))
-    edges = [rows * piece // pieces for piece in range(pieces + 1)]
+    return _equal_parts(rows, max(1, math.ceil(rows / rows_per_chunk)))
+
+
+def _equal_parts(rows: int, parts: int) -> list[slice]:
+    edges = [rows * part // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]

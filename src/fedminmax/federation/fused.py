@@ -5,6 +5,7 @@ group) cell that is known before the pass; loss sums per cell come from the same
 does not depend on the number of holders.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +41,7 @@ def ask_fused(
     rows: PooledRows,
     census: Census,
     participants: Tensor,
-    workspace: Workspace,
+    workspaces: Sequence[Workspace],
     rows_per_chunk: int,
 ) -> Sums:
     """Return what adding up the participants' replies would give."""
@@ -49,9 +50,10 @@ def ask_fused(
     weighed = method.weigh(order, participants, census.counts[participants])
     table[participants] = weighed.coefficients
     present = _rows_of(rows, participants, census.holders)
-    workspace.load(order.parameters)
+    for workspace in workspaces:
+        workspace.load(order.parameters)
     row_weights = table.reshape(-1).to(order.parameters)[present.cell]
-    gradient, losses = weighted_gradient(workspace, present.examples, row_weights, rows_per_chunk)
+    gradient, losses = weighted_gradient(workspaces, present.examples, row_weights, rows_per_chunk)
     loss = torch.bincount(present.cell, weights=losses.to(torch.float64), minlength=cells)
     loss = loss.cpu().view(census.holders, census.groups)
     count = torch.zeros_like(census.counts)

@@ -11,16 +11,16 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Sums
-from fedminmax.core.one_step import choose_rows_per_chunk
 from fedminmax.core.task import Task, check_fit, check_task, draws_random_numbers
+from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import ask_fused, pool_rows
 from fedminmax.federation.per_holder import ask_each, ask_each_seeded
 from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
 
-# Below this many multiplications per local step, two threads lose more to Python's lock than
-# they gain: see benchmarks/local_training.py.
-OPERATIONS_WORTH_A_THREAD = 5_000_000
+# Below this many multiplications per step, two threads lose more to Python's lock than they gain:
+# see benchmarks/local_training.py.
+MULTIPLICATIONS_WORTH_A_THREAD = 5_000_000
 
 
 class InProcessFederation:
@@ -66,6 +66,7 @@ class InProcessFederation:
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
+            self._multiplications_per_row = multiplications_per_row(self._task, largest)
         self._random = draws_random_numbers(self._workspaces[0].model, largest)
         fusable = fused and not self._random
         self._pooled = pool_rows(self._holders, self._census.groups) if fusable else None
@@ -98,13 +99,15 @@ class InProcessFederation:
                 self._pooled,
                 self._census,
                 torch.tensor(participants),
-                self._workspaces[0],
+                self._workers(len(self._pooled.examples) // torch.get_num_threads()),
                 self._rows_per_chunk,
             )
         holders = [self._holder(number) for number in participants]
         if self._random:
             return ask_each_seeded(method, order, holders, self._workspaces[0])
-        return ask_each(method, order, holders, self._workers())
+        return ask_each(
+            method, order, holders, self._workers(int(self._census.holder_counts.max()))
+        )
 
     def _holder(self, number: int) -> Holder:
         return Holder(
@@ -115,12 +118,12 @@ class InProcessFederation:
             self._rows_per_chunk,
         )
 
-    def _workers(self) -> list[Workspace]:
-        """One workspace per core if local steps are heavy enough, else a single one."""
+    def _workers(self, rows: int) -> list[Workspace]:
+        """One workspace per core if a step over this many rows is heavy enough, else one in all."""
         parameters = self._workspaces[0].flat
-        rows = int(self._census.holder_counts.max())
-        worth_it = parameters.numel() * min(rows, 100) >= OPERATIONS_WORTH_A_THREAD
-        wanted = torch.get_num_threads() if worth_it and parameters.device.type == "cpu" else 1
+        work = self._multiplications_per_row * min(rows, self._rows_per_chunk, 100)
+        worth_it = work >= MULTIPLICATIONS_WORTH_A_THREAD and parameters.device.type == "cpu"
+        wanted = torch.get_num_threads() if worth_it else 1
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task))
         return self._workspaces[:wanted]

@@ -7,7 +7,7 @@ order with few replies in memory, so the number of workers changes nothing but t
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
 
@@ -16,6 +16,7 @@ import torch
 from fedminmax.core.messages import Order, Reveals, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
@@ -39,7 +40,7 @@ def one_step_answer(
     own = method.weigh(order, torch.tensor([holder.number]), count.unsqueeze(0))
     workspace.load(order.parameters)
     row_weights = own.coefficients[0].to(order.parameters)[examples.group]
-    gradient, losses = weighted_gradient(workspace, examples, row_weights, holder.rows_per_chunk)
+    gradient, losses = weighted_gradient([workspace], examples, row_weights, holder.rows_per_chunk)
     holders = holder.holders if method.reveals is Reveals.OWN_LOSS else 0
     group_loss = sum_by_group(losses, holder)
     reply = replace(
@@ -102,9 +103,6 @@ def _ask_in_threads(
     workspaces: Sequence[Workspace],
 ) -> Iterator[Sums]:
     """Yield replies in order, at most two per worker ahead of the sum."""
-    threads_before = torch.get_num_threads()
-    # Adding up happens in this thread while the workers work: one core's worth, no more.
-    torch.set_num_threads(1)
     free: SimpleQueue[Workspace] = SimpleQueue()
     for workspace in workspaces:
         free.put(workspace)
@@ -117,15 +115,11 @@ def _ask_in_threads(
             free.put(workspace)
 
     waiting: deque[Future[Sums]] = deque()
-    pool = ThreadPoolExecutor(len(workspaces), initializer=torch.set_num_threads, initargs=(1,))
-    try:
+    # Adding up happens in this thread while the workers work.
+    with pool_of_workers(len(workspaces)) as pool:
         for holder in holders:
             if len(waiting) == 2 * len(workspaces):
                 yield waiting.popleft().result()
             waiting.append(pool.submit(work, holder))
         while waiting:
             yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        # Also undoes the workers' setting, which became the default of threads yet to come.
-        torch.set_num_threads(threads_before)

@@ -6,7 +6,7 @@ interrupted run goes on after its last finished round, and a killed one at most 
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def train_resumably(
     seed: int,
     resume: Progress[StateT] | None,
     participation: float = 1.0,
-) -> Iterator[Round[StateT]]:
+) -> Generator[Round[StateT]]:
     """Yield the rounds after ``resume``, with checkpoints in ``folder``.
 
     A round counts as finished when the caller's loop body has come back from it.

@@ -2,17 +2,28 @@
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+@contextmanager
+def written_beside(path: Path) -> Iterator[Path]:
+    """Give a name to write under; what stands there after the block gets its final name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two calls may work in one folder: each has its own file beside.
+    beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Two calls may work in one folder: each has its own file beside.
-    beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with written_beside(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def write_first_json(path: Path, content: object) -> None:

@@ -1,42 +1,15 @@
-"""Results of the synthetic experiment: one record per run, summaries per table row.
+"""Results of the synthetic experiment: summaries per table row.
 
 The printed numbers are those of Papadaki et al. 2021, Table 1.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS, GroupRisks, qffl_risks
-
-CENTRALIZED = "centralized"
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What one finished run leaves: its final test risks for each iterate, and its cost."""
-
-    setting: str
-    method: str
-    fold: int
-    rounds: int
-    gradient_evaluations: int
-    seconds: float
-    shown: Iterate
-    risks: dict[Iterate, GroupRisks]
-    step_factor: float | None
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over folds (0 for a single fold)."""
-
-    mean: float
-    deviation: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}±{self.deviation:.3f}"
+from fedminmax.report.run_result import RunResult
+from fedminmax.report.spread import Spread, spread
 
 
 @dataclass(frozen=True)
@@ -75,7 +48,7 @@ PAPER_TABLE_1: dict[tuple[str, str], tuple[float, float]] = {
     ("SSG", "q-FedAvg (q=0.2)"): (0.476, 0.221),
     ("SSG", "q-FedAvg (q=5)"): (0.468, 0.274),
     ("SSG", "FedMinMax"): (0.451, 0.309),
-    (CENTRALIZED, "FedMinMax"): (0.451, 0.308),
+    ("centralized", "FedMinMax"): (0.451, 0.308),
 }
 
 # Population optimum of each method's own objective: in ESG every holder has the same risk, so
@@ -91,22 +64,22 @@ OPTIMA: dict[tuple[str, str], GroupRisks] = {
     ("SSG", "q-FedAvg (q=0.2)"): qffl_risks(0.2),
     ("SSG", "q-FedAvg (q=5)"): qffl_risks(5.0),
     ("SSG", "FedMinMax"): MINIMAX_RISKS,
-    (CENTRALIZED, "FedMinMax"): MINIMAX_RISKS,
+    ("centralized", "FedMinMax"): MINIMAX_RISKS,
 }
 
 
 def summarise(results: Iterable[RunResult]) -> list[TableRow]:
-    """Put runs that differ only in their fold together, in the order of their first run."""
+    """Put runs that differ only in their fold together, in the order of the paper's table."""
     rows: dict[tuple[str, str], list[RunResult]] = {}
-    for result in results:
+    for result in sorted(results, key=_place):
         rows.setdefault((result.setting, result.method), []).append(result)
     return [_row(key, runs) for key, runs in rows.items()]
 
 
 def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
     shown = runs[0].shown
-    worst = {which: spread([r.risks[which].worst for r in runs]) for which in Iterate}
-    best = {which: spread([r.risks[which].best for r in runs]) for which in Iterate}
+    worst = {which: spread([r.scores[which].worst for r in runs]) for which in Iterate}
+    best = {which: spread([r.scores[which].best for r in runs]) for which in Iterate}
     paper = PAPER_TABLE_1.get(key)
     factors = [r.step_factor for r in runs if r.step_factor is not None]
     return TableRow(
@@ -127,6 +100,5 @@ def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
     )
 
 
-def spread(values: list[float]) -> Spread:
-    """Mean and sample deviation of some numbers."""
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0)
+def _place(result: RunResult) -> tuple[int, int]:
+    return list(PAPER_TABLE_1).index((result.setting, result.method)), result.fold

@@ -3,7 +3,8 @@
 from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.synthetic_results import CENTRALIZED, Spread, TableRow
+from fedminmax.report.spread import Spread, shown_spread
+from fedminmax.report.synthetic_results import TableRow
 
 HEADERS = ("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt.")
 
@@ -13,10 +14,10 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
     return [
         (
             *_labels(row),
-            _spread(row.worst, row.folds),
+            shown_spread(row.worst, row.folds),
             _number(row.paper_worst),
             _number(row.optimum.worst if row.optimum else None),
-            _spread(row.best, row.folds),
+            shown_spread(row.best, row.folds),
             _number(row.paper_best),
             _number(row.optimum.best if row.optimum else None),
         )
@@ -51,7 +52,9 @@ def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
         + ".",
     ]
     if missing:
-        notes.append(f"{missing} run(s) are still with another process and not in the table.")
+        notes.append(
+            f"{missing} run(s) of this call are not finished and not in the table; call it again."
+        )
     stalled = [row for row in rows if row.step_factor is not None and row.step_factor < 0.05]
     notes += [
         f"{row.setting} {row.method}: the curvature term cut its last step to "
@@ -88,7 +91,7 @@ def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
 
 def _labels(row: TableRow) -> tuple[str, str]:
     """Setting and method; FedMinMax with one holder goes by the paper's name for it."""
-    if row.setting == CENTRALIZED:
+    if row.setting == "centralized":
         return "-", "Centralized MinMax"
     return row.setting, row.method
 
@@ -106,11 +109,6 @@ def _shown(rows: list[TableRow]) -> dict[tuple[str, int], list[str]]:
 
 def _by_name(spreads: dict[Iterate, Spread]) -> dict[str, dict[str, float]]:
     return {which.value: asdict(spread) for which, spread in spreads.items()}
-
-
-def _spread(spread: Spread, folds: int) -> str:
-    """Mean and deviation; one fold has no deviation to show."""
-    return str(spread) if folds > 1 else f"{spread.mean:.3f}"
 
 
 def _number(value: float | None) -> str:

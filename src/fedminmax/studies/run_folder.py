@@ -38,6 +38,13 @@ def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
     _check_same(folder, path, wanted)
 
 
+def check_folder(folder: Path, config: Mapping[str, object]) -> None:
+    """Refuse a folder of another configuration; write nothing."""
+    path = folder / "config.json"
+    if path.exists():
+        _check_same(folder, path, json.loads(json.dumps(config)))
+
+
 @contextmanager
 def claim_run(folder: Path) -> Iterator[bool]:
     """Hold one run while the block runs; False if another process holds it.

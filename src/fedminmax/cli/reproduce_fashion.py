@@ -1,0 +1,151 @@
+"""`fedminmax reproduce fashion-mnist`: the paper's Table 2, its appendix table and figure."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedminmax.cli.fetch_fashion import fashion_mnist
+from fedminmax.cli.progress import display
+from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
+from fedminmax.report.fashion_figure import draw_accuracies
+from fedminmax.report.fashion_results import FashionRow, summarise_fashion
+from fedminmax.report.fashion_table import (
+    APPENDIX_HEADERS,
+    TABLE_2_HEADERS,
+    appendix_cells,
+    fashion_notes,
+    fashion_rows_as_json,
+    markdown_tables,
+    table_2_cells,
+)
+from fedminmax.report.files import write_json, write_text
+from fedminmax.report.rounds_figure import draw_risk_against_rounds
+from fedminmax.report.run_result import read_results
+from fedminmax.studies.curves import read_curves
+from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy, plan_runs
+from fedminmax.studies.one_trajectory import (
+    PRECISIONS,
+    OneTrajectory,
+    compare_first_rounds,
+    read_one_trajectory,
+    write_one_trajectory,
+)
+from fedminmax.studies.study import RunPlan, Selection
+
+ROUNDS_TO_COMPARE = 3
+
+
+def reproduce_fashion(
+    config: FashionConfig,
+    selection: Selection,
+    call: Call,
+    *,
+    data_dir: Path | None,
+    follow: bool,
+    quick: bool,
+) -> None:
+    """Finish the selected runs and show all finished runs in the folder."""
+    plans = plan_runs(config, selection)
+    fedminmax = [plan for plan in plans if plan.method.name == "FedMinMax"]
+    kept = [plan for plan in plans if not follow or _is_run(plan, fedminmax)]
+    if call.status_only:
+        print_status(kept, asdict(config), call)
+        return
+    study = FashionStudy(config, fashion_mnist(data_dir))
+    open_study(study, kept, asdict(config), call)
+    if follow and fedminmax:
+        _compare(study, [plan for plan in fedminmax if plan.fold == fedminmax[0].fold], call)
+    missing = finish_with_bars("reproduce fashion-mnist", study, kept, call)
+    _report(config, plans, call, missing, quick=quick)
+
+
+def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
+    """With --follow, FedMinMax is run in its first setting alone."""
+    return plan not in fedminmax or plan.setting == fedminmax[0].setting
+
+
+def _compare(study: FashionStudy, plans: list[RunPlan], call: Call) -> None:
+    """Compare the first rounds in all settings of FedMinMax, unless an earlier call has."""
+    settings = tuple(plan.setting for plan in plans)
+    found = read_one_trajectory(call.folder)
+    if found is not None and (found.source, *found.followers) == settings:
+        return
+    steps = len(plans) * ROUNDS_TO_COMPARE * len(PRECISIONS)
+    with display("compare first rounds (Lemma 2)", steps) as bars:
+        for done, comparison in compare_first_rounds(study, plans, ROUNDS_TO_COMPARE):
+            bars.show_work(done)
+            if comparison is not None:
+                write_one_trajectory(call.folder, comparison)
+
+
+def _report(
+    config: FashionConfig, plans: list[RunPlan], call: Call, missing: int, *, quick: bool
+) -> None:
+    """Write and print tables and figures of all finished runs."""
+    folder = call.folder
+    comparison = read_one_trajectory(folder)
+    rows = summarise_fashion(
+        read_results(folder),
+        comparison.source if comparison else None,
+        comparison.followers if comparison else (),
+    )
+    notes = fashion_notes(rows, _details(config, comparison, quick=quick), missing)
+    content = {
+        "config": asdict(config),
+        "one_trajectory": asdict(comparison) if comparison else None,
+        "rows": fashion_rows_as_json(rows),
+        "notes": notes,
+    }
+    write_json(folder / "results.json", content)
+    write_text(folder / "table.md", markdown_tables(rows, notes))
+    figures = draw_accuracies(rows, folder / "accuracies") if rows else []
+    panels = read_curves(folder, plans)
+    if panels:
+        figures += draw_risk_against_rounds(panels, folder / "risk_against_rounds")
+    if call.as_json:
+        print(json.dumps(content))
+    else:
+        _print_tables(rows, notes, [folder / "results.json", folder / "table.md", *figures])
+
+
+def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: bool) -> list[str]:
+    first, second = config.channels
+    details = [
+        f"{config.rows} rows, {config.holders} holders, CNN with {first} and {second} channels.",
+        f"eta_theta = {config.learning_rate:g}, eta_mu = eta_lambda = {config.adversary_rate:g}.",
+        f"FedAvg: {config.epochs} local epochs, batch {config.batch_size}.",
+    ]
+    if quick:
+        details.append(
+            "Quick: fewer rows, a smaller model and larger steps than the paper's; its numbers "
+            "are not comparable, the order of the methods is."
+        )
+    if comparison:
+        details.append(f"{comparison}.")
+    return details
+
+
+def _print_tables(rows: list[FashionRow], notes: list[str], files: list[Path]) -> None:
+    console = Console(soft_wrap=True)
+    titled = (
+        ("Papadaki et al. 2021, Table 2, next to ours", TABLE_2_HEADERS, table_2_cells(rows)),
+        ("All groups, next to the appendix table", APPENDIX_HEADERS, appendix_cells(rows)),
+    )
+    for title, headers, lines in titled:
+        table = Table(title=title, box=SIMPLE_HEAD, padding=0)
+        for number, header in enumerate(headers):
+            table.add_column(header, justify="left" if number < 2 else "right", no_wrap=True)
+        previous = ""
+        for cells in lines:
+            if previous and cells[0] not in ("", previous):
+                table.add_section()
+            previous = cells[0] or previous
+            table.add_row(*cells)
+        console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
+    console.print(f"Results: {', '.join(map(str, files))}", highlight=False)

@@ -1,0 +1,109 @@
+"""Run a study in its folder with bars on the terminal, or say how far it is."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from fedminmax import __version__
+from fedminmax.cli.progress import display
+from fedminmax.report.durations import in_words
+from fedminmax.report.run_result import read_result
+from fedminmax.studies.finish import check_runs, finish_runs, run_folder
+from fedminmax.studies.run_folder import check_folder, claim_folder
+from fedminmax.studies.status import RunStatus, read_status, seconds_left
+from fedminmax.studies.study import RunPlan, Study
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call of an experiment is to do: where, for how long, and what to print."""
+
+    folder: Path
+    budget: float | None
+    as_json: bool
+    status_only: bool
+
+
+def open_study(
+    study: Study, plans: Sequence[RunPlan], config: Mapping[str, object], call: Call
+) -> None:
+    """Check every kind of run, and make the folder this study's or refuse it."""
+    check_runs(study, plans)
+    claim_folder(call.folder, {"version": __version__} | dict(config))
+
+
+def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: Call) -> int:
+    """Finish the runs, or as many as the budget allows; return how many are left."""
+    costs = [plan.cost for plan in plans]
+    with display(title, sum(costs)) as bars:
+        current = -1
+        for tick in finish_runs(study, plans, call.folder, call.budget or math.inf):
+            plan = plans[tick.run]
+            if tick.run != current:
+                current = tick.run
+                bars.start_run(f"{plan.setting} {plan.method.name}, fold {plan.fold}", plan.rounds)
+            if tick.complaint:
+                print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
+            bars.show_round(tick.round)
+            bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
+    return sum(read_result(run_folder(call.folder, plan)) is None for plan in plans)
+
+
+def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: Call) -> None:
+    """Say which runs are done and which are left, with an estimate of their time."""
+    check_folder(call.folder, {"version": __version__} | dict(config))
+    statuses = read_status(plans, call.folder)
+    left = [seconds_left(status, statuses) for status in statuses]
+    if call.as_json:
+        rows = [_as_json(status, rest) for status, rest in zip(statuses, left, strict=True)]
+        print(json.dumps({"folder": str(call.folder), "runs": rows}))
+        return
+    console = Console(soft_wrap=True)
+    table = Table(title=f"Runs in {call.folder}", box=SIMPLE_HEAD, padding=0)
+    for header in ("Setting", "Method", "Fold", "Round", "of", "Spent", "Left, about"):
+        table.add_column(header, justify="left" if header in ("Setting", "Method") else "right")
+    for status, rest in zip(statuses, left, strict=True):
+        plan = status.plan
+        table.add_row(
+            plan.setting,
+            plan.method.name,
+            str(plan.fold),
+            str(status.round),
+            str(plan.rounds),
+            in_words(status.seconds),
+            "done" if status.finished else _rest(rest),
+        )
+    console.print(table)
+    console.print(_summary(statuses, left), highlight=False)
+
+
+def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
+    finished = sum(status.finished for status in statuses)
+    known = [rest for rest in left if rest is not None]
+    total = in_words(sum(known)) if len(known) == len(left) else "not known before a first round"
+    return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
+
+
+def _rest(seconds: float | None) -> str:
+    return "?" if seconds is None else in_words(seconds)
+
+
+def _as_json(status: RunStatus, rest: float | None) -> dict[str, object]:
+    plan = status.plan
+    return {
+        "setting": plan.setting,
+        "method": plan.method.name,
+        "fold": plan.fold,
+        "round": status.round,
+        "rounds": plan.rounds,
+        "finished": status.finished,
+        "seconds": status.seconds,
+        "seconds_left": rest,
+    }

@@ -1,0 +1,34 @@
+"""Options that the paper's experiments share."""
+
+import argparse
+from pathlib import Path
+
+from fedminmax.cli.option_types import duration, not_negative, positive, positive_int, whole_number
+
+
+def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add where results go and how much of the work one call does."""
+    add = parser.add_argument
+    add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+    )
+    add("--status", action="store_true", help="show what is done and what is left, and exit")
+    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add the hyperparameters of the paper's Table 3, with its values as defaults."""
+    add = parser.add_argument
+    add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
+    add("--holders", type=positive_int, default=40, metavar="N", help="number of holders (40)")
+    add(
+        "--adversary-rate", type=positive, default=0.1, metavar="X", help="eta_mu, eta_lambda (0.1)"
+    )
+    add("--epsilon", type=not_negative, default=0.0, metavar="X", help="FedMinMax's floor (0)")
+    add("--epochs", type=positive_int, default=15, metavar="N", help="local epochs E (15)")
+    add("--batch-size", type=positive_int, default=100, metavar="N", help="local batch (100)")
+    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")

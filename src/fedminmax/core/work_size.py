@@ -1,0 +1,45 @@
+"""How heavy a model's rows are: what decides the size of chunks and the number of workers.
+
+Modelled and not measured, so that the same data on the same machine are always cut alike, and
+floating-point sums come out the same.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.task import Task
+
+# Activations of one chunk. On a CPU, small enough for the cache and for the allocator to get the
+# same blocks back each time; on other devices, large enough to keep them busy.
+ACTIVATION_BYTES_ON_CPU = 8 * 2**20
+ACTIVATION_BYTES_ELSEWHERE = 2**30
+
+
+def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
+    """Model the chunk size from what one row leaves behind for the backward pass."""
+    few = examples.rows(torch.arange(min(2, len(examples))))
+    own = {parameter.data_ptr() for parameter in task.model.parameters()}
+    saved: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        task.loss(task.model(few.x), few.y)
+    bytes_per_row = max(1, sum(saved.values()) // len(few))
+    on_cpu = few.x.device.type == "cpu"
+    room = ACTIVATION_BYTES_ON_CPU if on_cpu else ACTIVATION_BYTES_ELSEWHERE
+    return max(1, room // bytes_per_row)
+
+
+def multiplications_per_row(task: Task, examples: Examples) -> int:
+    """Count the multiplications of one row's forward pass."""
+    one = examples.rows(torch.arange(1))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        task.model(one.x)
+    return int(counter.get_total_flops()) // 2

@@ -1,0 +1,163 @@
+"""FashionMNIST: 28 x 28 grey images of clothing, with the ten labels as protected groups.
+
+Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine learning
+algorithms, 2017; 60,000 training and 10,000 test images, MIT licence. Papadaki et al. 2021,
+Appendix B, make each label a group.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.data.download import Fetched, RemoteFile, download
+from fedminmax.data.idx_files import IdxFile, find_idx_file, read_idx_file
+
+GROUP_NAMES = (
+    "T-shirt",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+TRAIN_IMAGES = IdxFile(
+    "train-images-idx3-ubyte",
+    (60_000, 28, 28),
+    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+)
+TRAIN_LABELS = IdxFile(
+    "train-labels-idx1-ubyte",
+    (60_000,),
+    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+)
+TEST_IMAGES = IdxFile(
+    "t10k-images-idx3-ubyte",
+    (10_000, 28, 28),
+    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+)
+TEST_LABELS = IdxFile(
+    "t10k-labels-idx1-ubyte",
+    (10_000,),
+    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+)
+FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+
+PUBLISHER = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+# Of the .gz files, as the publisher's page gives them.
+PUBLISHED_MD5 = {
+    TRAIN_IMAGES.name: "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    TRAIN_LABELS.name: "25c81989df183df01b3e8a0aad5dffbe",
+    TEST_IMAGES.name: "bef4ecab320f06d8554ea6380940ec79",
+    TEST_LABELS.name: "bb300cfdad3c16e7a12a480ee83cd310",
+}
+
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+DEBIAN_PACKAGE = "dataset-fashion-mnist"
+# Mean and deviation of a pixel, from 0 to 1, over the training images.
+PIXEL_MEAN = 0.2860
+PIXEL_DEVIATION = 0.3530
+
+
+@dataclass(frozen=True, eq=False)
+class FashionMnist:
+    """Training and test rows: standardised images [n, 1, 28, 28], label and group alike."""
+
+    train: Examples
+    test: Examples
+
+
+def folders_to_search(data_dir: Path | None) -> list[Path]:
+    """Where the files may lie: the user's word first, then Debian's package, then the cache."""
+    chosen = [data_dir] if data_dir else []
+    if os.environ.get("FEDMINMAX_DATA"):
+        chosen.append(Path(os.environ["FEDMINMAX_DATA"]))
+    # A folder for all data sets may have one of its own for this one.
+    named = [folder / name for folder in chosen for name in ("", "fashion-mnist")]
+    return [*named, DEBIAN_FOLDER, cache_folder()]
+
+
+def cache_folder() -> Path:
+    """Where a download is kept for all later runs of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fedminmax" / "fashion-mnist"
+
+
+def find_fashion_mnist(folders: list[Path]) -> Path | None:
+    """Return the first folder that has all four files; refuse one that has only some."""
+    for folder in folders:
+        missing = [file.name for file in FILES if find_idx_file(folder, file) is None]
+        if not missing:
+            return folder
+        if len(missing) < len(FILES) and folder != cache_folder():
+            raise InputError(
+                f"{folder} lacks {', '.join(missing)} (.gz or plain); add what is missing, or "
+                "give another --data-dir"
+            )
+    return None
+
+
+def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator[Fetched]:
+    """Fetch from the publisher what the folder lacks, and yield how far it is."""
+    for file in FILES:
+        if find_idx_file(folder, file) is None:
+            remote = RemoteFile(f"{publisher}/{file.name}.gz", PUBLISHED_MD5[file.name])
+            yield from download(remote, folder / f"{file.name}.gz")
+
+
+def where_to_get_it(data_dir: Path | None) -> str:
+    """Say what a user without the files and without a network can do."""
+    return (
+        f"install Debian's package {DEBIAN_PACKAGE}, or put the four files "
+        f"{', '.join(file.name + '.gz' for file in FILES)} in {data_dir or cache_folder()}"
+    )
+
+
+def load_fashion_mnist(folder: Path) -> FashionMnist:
+    """Read and check the four files."""
+    train = _examples(_read(folder, TRAIN_IMAGES), _read(folder, TRAIN_LABELS))
+    return FashionMnist(train, _examples(_read(folder, TEST_IMAGES), _read(folder, TEST_LABELS)))
+
+
+def choose_rows(examples: Examples, rows: int, seed: int) -> Examples:
+    """Draw as many rows of each group as of any other; all rows stay as they are."""
+    groups = len(GROUP_NAMES)
+    if rows % groups or not groups <= rows <= len(examples):
+        raise InputError(
+            f"rows = {rows}; give a multiple of {groups} from {groups} to {len(examples)}"
+        )
+    if rows == len(examples):
+        return examples
+    generator = numpy_stream(seed, Purpose.DATA)
+    by_group = [np.flatnonzero(examples.group.numpy() == a) for a in range(groups)]
+    drawn = [generator.choice(own, rows // groups, replace=False) for own in by_group]
+    return examples.rows(torch.from_numpy(np.sort(np.concatenate(drawn))))
+
+
+def _read(folder: Path, file: IdxFile) -> NDArray[np.uint8]:
+    path = find_idx_file(folder, file)
+    if path is None:
+        raise InputError(f"{folder} has no {file.name}.gz; {where_to_get_it(folder)}")
+    return read_idx_file(path, file, FILES)
+
+
+def _examples(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Examples:
+    y = torch.from_numpy(labels.astype(np.int64))
+    return Examples(_standardised(torch.from_numpy(images.copy())), y, y)
+
+
+def _standardised(images: Tensor) -> Tensor:
+    pixels = images.unsqueeze(1).to(torch.float32).div_(255.0)
+    return pixels.sub_(PIXEL_MEAN).div_(PIXEL_DEVIATION)

@@ -1,0 +1,139 @@
+"""The paper's Table 2 and its appendix table next to ours, as text, Markdown and JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from fedminmax.data.fashion_mnist import GROUP_NAMES
+from fedminmax.report.fashion_results import FashionRow, GroupSpread
+from fedminmax.report.spread import Spread, shown_spread
+
+TABLE_2_GROUPS = ("T-shirt", "Pullover", "Shirt")
+TABLE_2_HEADERS = (
+    "Setting",
+    "Method",
+    *(word for group in TABLE_2_GROUPS for word in (group, "paper")),
+    "from",
+)
+APPENDIX_HEADERS = ("Setting", "Method", "", *GROUP_NAMES)
+
+
+def table_2_cells(rows: Sequence[FashionRow]) -> list[tuple[str, ...]]:
+    """Format Table 2: the three groups that the paper calls the worst, ours next to the paper's."""
+    chosen = [GROUP_NAMES.index(name) for name in TABLE_2_GROUPS]
+    return [
+        (
+            _setting(row),
+            row.label,
+            *(
+                word
+                for group in chosen
+                for word in (
+                    shown_spread(row.ours.risks[group], row.folds),
+                    f"{row.paper[group].mean:.3f}",
+                )
+            ),
+            _origin(row),
+        )
+        for row in rows
+    ]
+
+
+def appendix_cells(
+    rows: Sequence[FashionRow], *, deviations: bool = False
+) -> list[tuple[str, ...]]:
+    """Format the appendix table: two lines per row, ours and the paper's."""
+    cells = []
+    for row in rows:
+        ours = [_number(one, row.folds, deviations=deviations) for one in row.ours.risks]
+        paper = [_number(one, 3, deviations=deviations) for one in row.paper]
+        cells.append((_setting(row), row.label, "ours", *ours))
+        cells.append(("", "", "paper", *paper))
+    return cells
+
+
+def markdown_tables(rows: Sequence[FashionRow], notes: Sequence[str]) -> str:
+    """Return both tables and the notes in Markdown."""
+    parts = [
+        "Test Brier risk, Table 2:",
+        _markdown(TABLE_2_HEADERS, table_2_cells(rows)),
+        "All ten groups, appendix table:",
+        _markdown(APPENDIX_HEADERS, appendix_cells(rows, deviations=True)),
+        *notes,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: int) -> list[str]:
+    """What a reader must know to read the numbers."""
+    folds = sorted({row.folds for row in rows}) or [0]
+    counted = str(folds[0]) if len(folds) == 1 else f"{folds[0]} to {folds[-1]}"
+    notes = [
+        f"Brier risk (sum over classes) on all 10,000 test images, over {counted} fold(s).",
+        "Each fold has its own initialisation, partition and choice of rows.",
+        *details,
+    ]
+    shown: dict[str, list[str]] = {}
+    for row in rows:
+        word = f"{row.shown.value.replace('_', ' ')} iterate after {row.rounds} rounds"
+        names = shown.setdefault(word, [])
+        if row.label not in names:
+            names.append(row.label)
+    if shown:
+        words = "; ".join(f"{word} for {', '.join(names)}" for word, names in shown.items())
+        notes.append(f"Shown: {words}.")
+    if any(row.follows for row in rows):
+        notes.append("Rows marked '= ...' were not run: they follow from that run by Lemma 2.")
+    if missing:
+        notes.append(f"{missing} run(s) of this call are not finished yet: call it again.")
+    return notes
+
+
+def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
+    """Return the rows as plain data."""
+    return [
+        {
+            "setting": row.setting,
+            "method": row.method,
+            "run": row.follows is None,
+            "follows": row.follows,
+            "folds": row.folds,
+            "rounds": row.rounds,
+            "gradient_evaluations": row.gradient_evaluations,
+            "iterate": row.shown.value,
+            "scores": {which.value: _scores(one) for which, one in row.by_iterate.items()},
+            "paper_risks": _by_group(row.paper),
+        }
+        for row in rows
+    ]
+
+
+def _scores(one: GroupSpread) -> dict[str, object]:
+    return {
+        "worst_risk": asdict(one.worst),
+        "best_risk": asdict(one.best),
+        "mean_risk": asdict(one.mean),
+        "mean_accuracy": asdict(one.mean_accuracy),
+        "risks": _by_group(one.risks),
+        "accuracies": _by_group(one.accuracies),
+    }
+
+
+def _by_group(values: Sequence[Spread]) -> dict[str, dict[str, float]]:
+    return {name: asdict(one) for name, one in zip(GROUP_NAMES, values, strict=True)}
+
+
+def _markdown(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers)]
+    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in cells)])
+
+
+def _setting(row: FashionRow) -> str:
+    return "-" if row.setting == "centralized" else row.setting
+
+
+def _origin(row: FashionRow) -> str:
+    return "run" if row.follows is None else f"= {row.follows}"
+
+
+def _number(value: Spread, folds: int, *, deviations: bool) -> str:
+    return shown_spread(value, folds) if deviations else f"{value.mean:.3f}"

@@ -1,0 +1,113 @@
+"""The study behind the paper's Table 2 and the appendix table on FashionMNIST.
+
+Papadaki et al. 2021, Section 6 and Appendix B. Not in the paper, and so options of ours: the
+number of rounds, the CNN's channels (16 and 32) and head (one linear layer), the activation (ReLU)
+and the pixels' scale (standardised by the training images' mean and deviation).
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.models import cnn
+from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
+from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
+from fedminmax.data.partition import Setting, partition
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.report.run_result import GroupScores
+from fedminmax.report.scoring import score_by_group
+from fedminmax.studies.study import (
+    CENTRALIZED,
+    RunPlan,
+    Selection,
+    StudyMethod,
+    takes_one_step,
+    usable_device,
+)
+
+# A test of the three iterates costs as much as two rounds over 6,000 rows.
+ROUNDS_BETWEEN_TESTS = 50
+
+
+@dataclass(frozen=True)
+class FashionConfig:
+    """Everything that decides a run's numbers; a folder holds runs of one configuration."""
+
+    rows: int
+    rounds: int
+    local_rounds: int
+    holders: int
+    channels: tuple[int, int]
+    learning_rate: float
+    adversary_rate: float
+    epsilon: float
+    epochs: int
+    batch_size: int
+    seed: int
+    device: str
+
+
+@dataclass(frozen=True, eq=False)
+class FashionStudy:
+    """The study with this configuration on these images."""
+
+    config: FashionConfig
+    data: FashionMnist = field(repr=False)
+
+    def fold_seed(self, fold: int) -> int:
+        """Return the seed of a fold's rows, partition and initialisation."""
+        return stream_seed(self.config.seed, Purpose.FOLDS, fold)
+
+    def federation(
+        self, plan: RunPlan, precision: torch.dtype = torch.float32
+    ) -> InProcessFederation:
+        """Draw the fold's rows and model and hand the rows to the holders."""
+        config, seed = self.config, self.fold_seed(plan.fold)
+        rows = choose_rows(self.data.train, config.rows, seed)
+        with torch_seeded(seed, Purpose.INITIALISATION):
+            model = cnn((1, 28, 28), len(GROUP_NAMES), config.channels)
+        model.to(usable_device(config.device), precision)
+        if plan.setting == CENTRALIZED:
+            parts = [torch.arange(len(rows))]
+        else:
+            parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
+        holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
+        return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+
+    def scores(self, model: nn.Module) -> GroupScores:
+        """Test a trained model on all 10,000 test images."""
+        return score_by_group(model, self.data.test, len(GROUP_NAMES))
+
+
+def method_named(name: str, config: FashionConfig) -> StudyMethod:
+    """Build a method of the table from its name on the command line."""
+    rate, adversary = config.learning_rate, config.adversary_rate
+    methods: dict[str, StudyMethod] = {
+        "afl": AFL(rate, adversary),
+        "fedavg": FedAvg(rate, config.epochs, config.batch_size),
+        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
+    }
+    return methods[name]
+
+
+def plan_runs(config: FashionConfig, selection: Selection) -> list[RunPlan]:
+    """List the runs in the table's order, one whole table per fold."""
+    return [
+        _plan(config, setting, method_named(name, config), fold)
+        for fold in selection.folds
+        for setting, name in selection.table()
+    ]
+
+
+def _plan(config: FashionConfig, setting: str, method: StudyMethod, fold: int) -> RunPlan:
+    one_step = takes_one_step(method)
+    rounds = config.rounds if one_step else config.local_rounds
+    passes = 1 if one_step else config.epochs
+    cost = rounds * passes * config.rows
+    return RunPlan(setting, method, fold, rounds, cost, ROUNDS_BETWEEN_TESTS if one_step else 1)

@@ -1,0 +1,129 @@
+"""Bring the runs of a study to their end, from wherever they stand.
+
+Several calls, at once or one after another, add up: each takes runs that nobody else holds, and
+goes on from the last checkpoint.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.resumable import History, restore, train_resumably
+from fedminmax.federation.train import Progress, start_of
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.qfedavg import QFedAvgState
+from fedminmax.report.run_result import GroupScores, RunResult, read_result, write_result
+from fedminmax.studies.run_folder import claim_run
+from fedminmax.studies.scored_rounds import ScoredRounds
+from fedminmax.studies.study import RunPlan, Study
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What a display needs: which run is how far, and a complaint about a damaged file."""
+
+    run: int
+    round: int
+    complaint: str | None = None
+
+
+def run_folder(folder: Path, plan: RunPlan) -> Path:
+    """Where a run keeps its files."""
+    return folder / "runs" / plan.key
+
+
+def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
+    """Bring every kind of run to its start, so that a mistake shows before anything is written."""
+    for plan in plans:
+        if plan.fold == plans[0].fold:
+            method: AnyMethod[Any] = plan.method
+            start_of(study.federation(plan), method)
+
+
+def finish_runs(
+    study: Study, plans: Sequence[RunPlan], folder: Path, seconds: float = math.inf
+) -> Iterator[Tick]:
+    """Run what is not finished yet, and yield each round; stop at a checkpoint after ``seconds``.
+
+    A run that another process holds is left to it.
+    """
+    deadline = time.monotonic() + seconds
+    for number, plan in enumerate(plans):
+        own = run_folder(folder, plan)
+        with claim_run(own) as ours:
+            if ours and read_result(own) is None:
+                for tick in _run_to_end(study, plan, own):
+                    yield Tick(number, tick.round, tick.complaint)
+                    if time.monotonic() > deadline:
+                        return
+        yield Tick(number, plan.rounds)
+
+
+def _run_to_end(study: Study, plan: RunPlan, folder: Path) -> Iterator[Tick]:
+    """Train a run to its last round, from where it stands, and leave ``result.json``."""
+    # A table mixes methods, and so types of state; each is only ever given its own.
+    method: AnyMethod[Any] = plan.method
+    federation = study.federation(plan)
+    progress, complaint = restore(folder, federation, method)
+    start = progress.round if progress else 0
+    history = History(folder / "history.jsonl", start)
+    scored = ScoredRounds(folder / "tests.jsonl", start)
+    yield Tick(0, start, complaint)
+    with closing(
+        train_resumably(
+            folder,
+            federation,
+            method,
+            rounds=plan.rounds,
+            seed=study.fold_seed(plan.fold),
+            resume=progress,
+        )
+    ) as rounds:
+        for done in rounds:
+            progress = done.progress
+            if done.number <= 10 or done.number % 10 == 0:
+                history.add(done)
+            if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
+                scored.add(done.number, _scores(study, federation, progress))
+            yield Tick(0, done.number)
+    if progress is None:
+        raise AssertionError("a run has at least one round")
+    write_result(folder, _result(study, plan, federation, progress, history.seconds))
+
+
+def _scores(
+    study: Study, federation: InProcessFederation, progress: Progress[Any]
+) -> dict[Iterate, GroupScores]:
+    return {
+        which: study.scores(federation.model(progress.iterates.parameters(which)))
+        for which in Iterate
+    }
+
+
+def _result(
+    study: Study,
+    plan: RunPlan,
+    federation: InProcessFederation,
+    progress: Progress[Any],
+    seconds: float,
+) -> RunResult:
+    """Score the three iterates of a finished run."""
+    state = progress.state
+    return RunResult(
+        setting=plan.setting,
+        method=plan.method.name,
+        fold=plan.fold,
+        groups=federation.group_names,
+        rounds=progress.round,
+        gradient_evaluations=progress.gradient_evaluations,
+        seconds=round(seconds, 1),
+        shown=plan.method.output,
+        scores=_scores(study, federation, progress),
+        step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
+    )

@@ -1,0 +1,88 @@
+"""What a study is: its runs, and how one of them is set up and scored."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.report.run_result import GroupScores
+
+StudyMethod = AFL | FedAvg | FedMinMax | QFedAvg
+# The setting of FedMinMax with one holder.
+CENTRALIZED = "centralized"
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One run of a study.
+
+    ``cost`` is in gradient evaluations, which its time is proportional to; test scores are
+    recorded every ``rounds_between_tests`` rounds (0: at the end alone).
+    """
+
+    setting: str
+    method: StudyMethod
+    fold: int
+    rounds: int
+    cost: int
+    rounds_between_tests: int = 0
+
+    @property
+    def key(self) -> str:
+        """The run's folder name."""
+        words = f"{self.setting} {self.method.name} fold {self.fold}"
+        kept = (c if c.isalnum() or c == "." else "-" for c in words.lower())
+        return "-".join(part for part in "".join(kept).split("-") if part)
+
+
+class Study(Protocol):
+    """One configuration of an experiment: what decides the numbers of all its runs."""
+
+    def fold_seed(self, fold: int) -> int:
+        """Return the seed of a fold's rows, partition, initialisation and training."""
+
+    def federation(
+        self, plan: RunPlan, precision: torch.dtype = torch.float32
+    ) -> InProcessFederation:
+        """Draw the fold's rows and model and hand the rows to the holders."""
+
+    def scores(self, model: nn.Module) -> GroupScores:
+        """Test a trained model."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of a study's runs a call is about."""
+
+    settings: list[str]
+    methods: list[str]
+    folds: list[int]
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return (setting, method) line by line; the centralized setting has its own method."""
+        return [
+            (setting, name)
+            for setting in self.settings
+            for name in self.methods
+            if (name == CENTRALIZED) == (setting == CENTRALIZED)
+        ]
+
+
+def takes_one_step(method: StudyMethod) -> bool:
+    """Tell whether a round of this method is one pass over the rows."""
+    return isinstance(method, AFL | FedMinMax)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return the device of this name, or say that there is none."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name} cannot be used here; give cpu") from error

@@ -1,0 +1,149 @@
+"""The study behind the paper's Table 1: which runs there are, and how one is set up."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.models import linear, mlp
+from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
+from fedminmax.data.partition import Setting, partition
+from fedminmax.data.synthetic import GROUP_NAMES, draw_synthetic, expected_risks
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.report.run_result import GroupScores
+from fedminmax.studies.study import (
+    CENTRALIZED,
+    RunPlan,
+    Selection,
+    StudyMethod,
+    takes_one_step,
+    usable_device,
+)
+
+
+@dataclass(frozen=True)
+class SyntheticConfig:
+    """Everything that decides a run's numbers; a folder holds runs of one configuration."""
+
+    rows: int
+    rounds: int
+    local_rounds: int
+    holders: int
+    model: str
+    hidden: tuple[int, ...]
+    learning_rate: float
+    adversary_rate: float
+    epsilon: float
+    epochs: int
+    batch_size: int
+    folds_by: str
+    folds_in_all: int
+    seed: int
+    device: str
+
+
+@dataclass(frozen=True)
+class SyntheticStudy:
+    """The study with this configuration."""
+
+    config: SyntheticConfig
+
+    def fold_seed(self, fold: int) -> int:
+        """Return the seed of a fold's rows (by seeds), partition and initialisation."""
+        return stream_seed(self.config.seed, Purpose.FOLDS, fold)
+
+    def federation(
+        self, plan: RunPlan, precision: torch.dtype = torch.float32
+    ) -> InProcessFederation:
+        """Draw the fold's rows and model and hand the rows to the holders."""
+        config, seed = self.config, self.fold_seed(plan.fold)
+        rows = fold_rows(self, plan.fold)
+        with torch_seeded(seed, Purpose.INITIALISATION):
+            model = mlp(1, 2, config.hidden) if config.model == "mlp" else linear(2, 2)
+        if plan.setting == CENTRALIZED:
+            parts = [torch.arange(len(rows))]
+        else:
+            parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
+        model.to(usable_device(config.device), precision)
+        x = features_of(config, rows.x)
+        holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
+        return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+
+    def scores(self, model: nn.Module) -> GroupScores:
+        """Return the expected risks of a trained model."""
+        risks = expected_risks(Predictor(self.config, model))
+        return GroupScores((risks.group_0, risks.group_1))
+
+
+def method_named(name: str, config: SyntheticConfig) -> StudyMethod:
+    """Build a method of the table from its name on the command line."""
+    rate, adversary = config.learning_rate, config.adversary_rate
+    local = (config.epochs, config.batch_size)
+    methods: dict[str, StudyMethod] = {
+        "afl": AFL(rate, adversary),
+        "fedavg": FedAvg(rate, *local),
+        "q-fedavg-0.2": QFedAvg(0.2, rate, *local),
+        "q-fedavg-5": QFedAvg(5.0, rate, *local),
+        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
+    }
+    return methods[name]
+
+
+def plan_runs(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
+    """List the runs in the table's order, one whole table per fold."""
+    return [
+        _plan(config, setting, method_named(name, config), fold)
+        for fold in selection.folds
+        for setting, name in selection.table()
+    ]
+
+
+def _plan(config: SyntheticConfig, setting: str, method: StudyMethod, fold: int) -> RunPlan:
+    one_step = takes_one_step(method)
+    rounds = config.rounds if one_step else config.local_rounds
+    passes = 1 if one_step else config.epochs
+    return RunPlan(setting, method, fold, rounds, rounds * passes * config.rows)
+
+
+def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
+    """Return the training rows of a fold.
+
+    By seeds, each fold draws its own rows; by cross-validation, all folds share one draw and each
+    leaves out its own part. The test risk is an exact expectation in both cases.
+    """
+    config = study.config
+    if config.folds_by == "seeds":
+        return draw_synthetic(config.rows, study.fold_seed(fold))
+    everything = draw_synthetic(config.rows, config.seed)
+    order = numpy_stream(config.seed, Purpose.FOLDS).permutation(config.rows // 2)
+    part = torch.from_numpy(order % config.folds_in_all).repeat(2)
+    return everything.rows((part != fold).nonzero().squeeze(1))
+
+
+def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
+    """What the model sees: x itself, or on which side of 0 it lies.
+
+    A linear model of the two sides can express the optimum exactly, and is so cheap that samples
+    can be large: it separates what a method does from what a network or a small sample adds.
+    """
+    return x if config.model == "mlp" else torch.cat([x <= 0, x > 0], dim=1).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A trained model together with the features that it was trained on."""
+
+    config: SyntheticConfig
+    model: nn.Module
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits for x."""
+        logits: Tensor = self.model(features_of(self.config, x).to(self.config.device))
+        return logits.cpu()
