@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import (
     DEBIAN_FOLDER,
@@ -29,14 +30,12 @@ from tests.complaints import complaint_of
 
 @pytest.fixture(scope="module")
 def data() -> FashionMnist:
-    folder = find_fashion_mnist(folders_to_search(None))
-    assert folder, "these tests need FashionMNIST: apt-get install dataset-fashion-mnist"
-    return load_fashion_mnist(folder)
+    return fashion_mnist(None)  # downloads if the machine has no copy
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A folder of our own with the small files real and the large ones linked."""
+def copy(tmp_path: Path, data: FashionMnist) -> Path:  # noqa: ARG001
+    """A folder of our own with all four files."""
     source = find_fashion_mnist(folders_to_search(None))
     assert source
     for file in FILES:

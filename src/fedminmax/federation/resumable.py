@@ -5,6 +5,7 @@ interrupted run goes on after its last finished round, and a killed one at most 
 """
 
 import json
+import math
 import time
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
@@ -38,13 +39,15 @@ def train_resumably(
     seed: int,
     resume: Progress[StateT] | None,
     participation: float = 1.0,
+    seconds: float = math.inf,
 ) -> Generator[Round[StateT]]:
     """Yield the rounds after ``resume``, with checkpoints in ``folder``.
 
-    A round counts as finished when the caller's loop body has come back from it.
+    A round counts as finished when the caller's loop body has come back from it. No round begins
+    after ``seconds``, except for the first one: every call gets somewhere.
     """
     finished = resume
-    saved_at = time.monotonic()
+    started = saved_at = time.monotonic()
     saved = resume
     try:
         for done in train(
@@ -60,6 +63,8 @@ def train_resumably(
             if time.monotonic() - saved_at > SECONDS_BETWEEN_CHECKPOINTS:
                 save_checkpoint(folder, finished)
                 saved, saved_at = finished, time.monotonic()
+            if time.monotonic() - started > seconds:
+                break
     finally:
         if finished is not None and finished is not saved:
             save_checkpoint(folder, finished)

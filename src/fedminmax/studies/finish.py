@@ -58,15 +58,15 @@ def finish_runs(
         own = run_folder(folder, plan)
         with claim_run(own) as ours:
             if ours and read_result(own) is None:
-                for tick in _run_to_end(study, plan, own):
+                for tick in _run_on(study, plan, own, deadline - time.monotonic()):
                     yield Tick(number, tick.round, tick.complaint)
-                    if time.monotonic() > deadline:
-                        return
+                if time.monotonic() > deadline:
+                    return
         yield Tick(number, plan.rounds)
 
 
-def _run_to_end(study: Study, plan: RunPlan, folder: Path) -> Iterator[Tick]:
-    """Train a run to its last round, from where it stands, and leave ``result.json``."""
+def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterator[Tick]:
+    """Train a run from where it stands; leave ``result.json`` if it gets to its last round."""
     # A table mixes methods, and so types of state; each is only ever given its own.
     method: AnyMethod[Any] = plan.method
     federation = study.federation(plan)
@@ -83,6 +83,7 @@ def _run_to_end(study: Study, plan: RunPlan, folder: Path) -> Iterator[Tick]:
             rounds=plan.rounds,
             seed=study.fold_seed(plan.fold),
             resume=progress,
+            seconds=seconds,
         )
     ) as rounds:
         for done in rounds:
@@ -92,9 +93,8 @@ def _run_to_end(study: Study, plan: RunPlan, folder: Path) -> Iterator[Tick]:
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
                 scored.add(done.number, _scores(study, federation, progress))
             yield Tick(0, done.number)
-    if progress is None:
-        raise AssertionError("a run has at least one round")
-    write_result(folder, _result(study, plan, federation, progress, history.seconds))
+    if progress is not None and progress.round == plan.rounds:
+        write_result(folder, _result(study, plan, federation, progress, history.seconds))
 
 
 def _scores(

@@ -1,0 +1,103 @@
+"""Runs of a study: whatever way they are cut into calls, they end at the same results."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedminmax.report.run_result import read_result, read_results
+from fedminmax.studies.finish import Tick, finish_runs, run_folder
+from fedminmax.studies.run_folder import claim_run
+from fedminmax.studies.scored_rounds import read_scored_rounds
+from fedminmax.studies.status import read_status, seconds_left
+from tests.complaints import complaint_of
+from tests.studies.small_study import PLANS, STUDY
+
+
+def finish(folder: Path, seconds: float = 1e9) -> list[Tick]:
+    return list(finish_runs(STUDY, PLANS, folder, seconds))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    finish(folder)
+    return folder
+
+
+def test_plans_are_the_tables_lines() -> None:
+    names = [(plan.setting, plan.method.name, plan.rounds) for plan in PLANS]
+    assert names == [
+        ("ESG", "FedAvg", 4),
+        ("ESG", "FedMinMax", 30),
+        ("SSG", "FedAvg", 4),
+        ("SSG", "FedMinMax", 30),
+        ("centralized", "FedMinMax", 30),
+    ]
+    assert PLANS[0].cost == 4 * 2 * 80
+    assert PLANS[1].cost == 30 * 80
+
+
+def test_a_budget_of_nothing_still_makes_headway_and_ends_at_the_same_numbers(
+    finished: Path, tmp_path: Path
+) -> None:
+    calls = 0
+    while any(read_result(run_folder(tmp_path, plan)) is None for plan in PLANS):
+        finish(tmp_path, seconds=0.0)
+        calls += 1
+        assert calls < 200
+    assert calls > len(PLANS)
+    without_time = [
+        [replace(result, seconds=0.0) for result in read_results(folder)]
+        for folder in (finished, tmp_path)
+    ]
+    assert without_time[0] == without_time[1]
+
+
+def test_a_budget_stops_between_rounds_with_a_checkpoint(tmp_path: Path) -> None:
+    started = time.monotonic()
+    ticks = finish(tmp_path, seconds=0.0)
+    assert ticks[-1].round < PLANS[0].rounds
+    assert time.monotonic() - started < 30
+    assert read_result(run_folder(tmp_path, PLANS[0])) is None
+
+
+def test_a_run_held_by_another_process_is_left_to_it(tmp_path: Path) -> None:
+    with claim_run(run_folder(tmp_path, PLANS[0])):
+        finish(tmp_path)
+    done = [read_result(run_folder(tmp_path, plan)) is not None for plan in PLANS]
+    assert done == [False, True, True, True, True]
+
+
+def test_test_scores_are_recorded_on_the_way_and_end_at_the_result(tmp_path: Path) -> None:
+    plan = replace(PLANS[1], rounds_between_tests=10)
+    for _ in range(100):
+        list(finish_runs(STUDY, [plan], tmp_path, seconds=0.0))
+    points = read_scored_rounds(run_folder(tmp_path, plan) / "tests.jsonl")
+    assert [point.round for point in points] == [10, 20, 30]
+    result = read_result(run_folder(tmp_path, plan))
+    assert result is not None
+    assert points[-1].scores == result.scores
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"setting": 1}')
+    assert "result.json is damaged" in complaint_of(lambda: read_result(tmp_path))
+
+
+def test_the_status_counts_rounds_and_estimates_from_the_runs_most_alike(finished: Path) -> None:
+    statuses = read_status(PLANS, finished)
+    assert [status.round for status in statuses] == [plan.rounds for plan in PLANS]
+    assert [seconds_left(status, statuses) for status in statuses] == [0.0] * len(PLANS)
+
+
+def test_estimates_are_proportional_to_the_work_left(tmp_path: Path) -> None:
+    """Two seconds for a third of the cost leave four; a run not begun takes a like one's pace."""
+    nothing = read_status(PLANS, tmp_path)
+    assert [seconds_left(status, nothing) for status in nothing] == [None] * len(PLANS)
+    begun = replace(nothing[1], round=10, seconds=2.0)
+    local = replace(nothing[0], round=1, seconds=3.0)
+    statuses = [local, begun, *nothing[2:]]
+    left = [seconds_left(status, statuses) for status in statuses]
+    assert left == pytest.approx([9.0, 4.0, 12.0, 6.0, 6.0])
