@@ -11,18 +11,20 @@ METHODS = ("afl", "fedavg", "fedminmax", "centralized")
 SETTINGS = ("ESG", "SSG", "PSG")
 FULL: dict[str, Any] = {
     "rows": 60_000,
-    "rounds": 1000,
-    "local_rounds": 20,
+    "holders": 40,
+    "rounds": 1500,
+    "local_rounds": 40,
     "channels": (16, 32),
     "learning_rate": 0.1,
     "folds": 3,
 }
 QUICK: dict[str, Any] = {
-    "rows": 1000,
-    "rounds": 300,
-    "local_rounds": 10,
+    "rows": 400,
+    "holders": 20,
+    "rounds": 150,
+    "local_rounds": 5,
     "channels": (8, 16),
-    "learning_rate": 0.3,
+    "learning_rate": 0.5,
     "folds": 1,
 }
 
@@ -40,7 +42,7 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         epilog="example: fedminmax reproduce fashion-mnist --rows 6000 --follow --budget 2h",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="1,000 rows, a smaller model, larger steps, one fold")
+    add("--quick", action="store_true", help="400 rows, a smaller model, larger steps, one fold")
     add_folder_options(parser, "runs/fashion-mnist")
     add(
         "--data-dir",
@@ -56,7 +58,7 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         help="run FedMinMax in the first setting alone; check that the others follow (Lemma 2)",
     )
     add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
-    add("--rows", type=positive_int, metavar="N", help="training rows (60000; quick: 1000)")
+    add("--rows", type=positive_int, metavar="N", help="training rows (60000; quick: 400)")
     add(
         "--channels",
         type=channel_pair,
@@ -67,16 +69,16 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         "--rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of AFL, FedMinMax, Centralized; not in the paper (1000; quick: 300)",
+        help="rounds of AFL, FedMinMax, Centralized; not in the paper (1500; quick: 150)",
     )
     add(
         "--local-rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of FedAvg, each of several local epochs (20; quick: 10)",
+        help="rounds of FedAvg, each of several local epochs (40; quick: 5)",
     )
-    add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.3)")
-    add_training_options(parser)
+    add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
+    add_training_options(parser, "40; quick: 20")
     parser.set_defaults(run=_run)
 
 
@@ -91,7 +93,7 @@ def _run(options: argparse.Namespace) -> None:
         rows=options.rows or defaults["rows"],
         rounds=options.rounds or defaults["rounds"],
         local_rounds=options.local_rounds or defaults["local_rounds"],
-        holders=options.holders,
+        holders=options.holders or defaults["holders"],
         channels=options.channels or defaults["channels"],
         learning_rate=options.learning_rate or defaults["learning_rate"],
         adversary_rate=options.adversary_rate,

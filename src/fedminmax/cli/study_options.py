@@ -20,11 +20,11 @@ def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
     add("--json", action="store_true", help="print machine-readable results alone on stdout")
 
 
-def add_training_options(parser: argparse.ArgumentParser) -> None:
+def add_training_options(parser: argparse.ArgumentParser, holders: str = "40") -> None:
     """Add the hyperparameters of the paper's Table 3, with its values as defaults."""
     add = parser.add_argument
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
-    add("--holders", type=positive_int, default=40, metavar="N", help="number of holders (40)")
+    add("--holders", type=positive_int, metavar="N", help=f"number of holders ({holders})")
     add(
         "--adversary-rate", type=positive, default=0.1, metavar="X", help="eta_mu, eta_lambda (0.1)"
     )

@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> None:
         rows=options.rows or defaults["rows"],
         rounds=options.rounds or defaults["rounds"],
         local_rounds=options.local_rounds or defaults["local_rounds"],
-        holders=options.holders,
+        holders=options.holders or 40,
         model=options.model,
         hidden=defaults["hidden"] if options.model == "mlp" else (),
         learning_rate=options.learning_rate,
