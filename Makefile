@@ -18,8 +18,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)
+# With PEERS=1 also Flower and pfl-research, in an environment of their own.
+PEERS_VENV := .venv-peers
+PEERS_READY := $(PEERS_VENV)/.ready
+bench: $(READY) $(if $(PEERS),$(PEERS_READY))
 	$(BIN)/python -m benchmarks.round_speed
+	$(BIN)/python -m benchmarks.cnn_speed
+	$(BIN)/python -m benchmarks.holders_speed $(if $(PEERS),--peers $(PEERS_VENV)/bin/python)
 
 # The marker is newer than both files exactly when the installation is up to date,
 # so a second call installs nothing.
@@ -30,5 +35,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
+$(PEERS_READY): benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv --clear $(PEERS_VENV)
+	$(PEERS_VENV)/bin/python -m pip install --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	$(PEERS_VENV)/bin/python -m pip install --disable-pip-version-check --no-deps --editable .
+	touch $(PEERS_READY)
+
 clean:
-	rm -rf $(VENV) runs/demo build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) runs/demo build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

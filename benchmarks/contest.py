@@ -6,11 +6,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from benchmarks.hand_rounds import STRATEGIES, hand_written_round
-from benchmarks.hand_written import LocalPlan
+from benchmarks.cnn_passes import Layout, plain_cnn_pass
+from benchmarks.hand_rounds import IMAGE_STRATEGIES, STRATEGIES, hand_written_round
+from benchmarks.hand_written import LocalPlan, views_of
 from benchmarks.plain_pytorch import CHUNK_SIZES, plain_pass
 from benchmarks.timing import Contestant
-from benchmarks.workload import SEED, Workload, make_federation, make_workload
+from benchmarks.workload import (
+    SEED,
+    Workload,
+    make_federation,
+    make_image_workload,
+    make_workload,
+)
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
@@ -23,21 +30,34 @@ HOLDERS = (1, 40, 1000)
 LIBRARY = "fedminmax"
 ONE_STEP = ("FedMinMax", "AFL")
 LOCAL = ("FedAvg", "q-FedAvg")
+# The fastest of benchmarks/cnn_layouts.py.
+IMAGE_LAYOUTS = {
+    str(layout): layout
+    for layout in (
+        Layout(60, channels_last=True, workers=2),
+        Layout(125, channels_last=True, workers=2),
+        Layout(250, channels_last=True, workers=2),
+        Layout(125, channels_last=True, workers=1),
+    )
+}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One contestant by its description; ``way`` is LIBRARY, a strategy or a chunk size."""
+    """One contestant by its description; ``way`` is LIBRARY, a strategy, a chunk size or layout."""
 
     method: str
     way: str
     rows: int
     holders: int
     plan: LocalPlan
+    images: bool = False
 
 
 def plain_entries(entry: Entry) -> dict[str, Entry]:
-    """Return the centralized pass with each chunk size."""
+    """Return the centralized pass with each chunk size, or the best layouts for images."""
+    if entry.images:
+        return {name: replace(entry, method="plain", way=name, holders=1) for name in IMAGE_LAYOUTS}
     sizes = [size for size in CHUNK_SIZES if size <= entry.rows] or [entry.rows]
     return {
         f"chunks of {size}": replace(entry, method="plain", way=str(size), holders=1)
@@ -57,17 +77,21 @@ def one_step_entries(entry: Entry) -> dict[str, Entry]:
 
 def local_entries(entry: Entry) -> dict[str, Entry]:
     """Return the library's and the hand-written rounds of one locally training method."""
-    return {way: replace(entry, way=way) for way in (LIBRARY, *STRATEGIES)}
+    ways = IMAGE_STRATEGIES if entry.images else STRATEGIES
+    return {way: replace(entry, way=way) for way in (LIBRARY, *ways)}
 
 
 def build(entry: Entry) -> Contestant:
     """Make the contestant ready to run."""
-    return build_on(make_workload(entry.rows, entry.holders), entry)
+    make = make_image_workload if entry.images else make_workload
+    return build_on(make(entry.rows, entry.holders), entry)
 
 
 def build_on(work: Workload, entry: Entry) -> Contestant:
     """Make the contestant ready to run on this work."""
     plan = entry.plan
+    if entry.method == "plain" and entry.images:
+        return plain_cnn_pass(work, IMAGE_LAYOUTS[entry.way])
     if entry.method == "plain":
         return plain_pass(work, int(entry.way))
     if entry.method in LOCAL and entry.way != LIBRARY:
@@ -96,19 +120,23 @@ def _library_rounds(work: Workload, method: AnyMethod[StateT]) -> Callable[[], T
 def check_same_work(entry: Entry) -> None:
     """Stop unless all contestants reach the same parameters, in float64 on a small model."""
     plan = replace(entry.plan, epochs=3, batch_size=7)
-    work = make_workload(104, 6, hidden=(16, 12), dtype=torch.float64)
+    if entry.images:
+        work = make_image_workload(120, 6, channels=(3, 4), dtype=torch.float64)
+    else:
+        work = make_workload(104, 6, hidden=(16, 12), dtype=torch.float64)
     small = replace(entry, rows=work.rows, holders=work.holders, plan=plan)
     start = torch.cat([p.detach().reshape(-1) for p in work.model.parameters()])
-    gradient = plain_pass(work, 17).run()
-    assert isinstance(gradient, Tensor)
-    for method in ONE_STEP:
-        moved = _run(build_on(work, replace(small, method=method, way=LIBRARY)), times=1)
-        _check_close(method, moved, start - plan.learning_rate * gradient)
+    for name, plain in plain_entries(small).items():
+        gradient = _run(build_on(work, plain), times=1)
+        for method in ONE_STEP:
+            moved = _run(build_on(work, replace(small, method=method, way=LIBRARY)), times=1)
+            _check_close(f"{method}, {name}", moved, start - plan.learning_rate * gradient)
     for method in LOCAL:
         of_method = local_entries(replace(small, method=method, plan=plan_of(method, plan)))
-        expected = _run(build_on(work, of_method[LIBRARY]), times=2)
-        for way in STRATEGIES:
-            _check_close(f"{method}, {way}", _run(build_on(work, of_method[way]), 2), expected)
+        expected = _run(build_on(work, of_method.pop(LIBRARY)), times=2)
+        for way, other in of_method.items():
+            views = views_of(_run(build_on(work, other), times=2), work.model)
+            _check_close(f"{method}, {way}", torch.cat([v.reshape(-1) for v in views]), expected)
 
 
 def plan_of(method: str, plan: LocalPlan) -> LocalPlan:

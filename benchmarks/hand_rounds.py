@@ -29,13 +29,21 @@ STRATEGIES = (
     "explicit, two processes",
 )
 
+# Explicit gradients of a convolution are what autograd calls, too.
+IMAGE_STRATEGIES = (
+    "autograd, one core",
+    "autograd, one by one",
+    "autograd, two threads",
+    "autograd, two processes",
+)
+
 
 def hand_written_round(strategy: str, work: Workload, plan: LocalPlan) -> Contestant:
     """Build the contestant of this name; each ``run`` is the next round and returns theta."""
     gradients, workers = strategy.split(", ")
     make: MakeWorker = AutogradWorker if gradients == "autograd" else ExplicitWorker
-    if workers == "one by one":
-        return _one_by_one(make, work, plan)
+    if workers in ("one by one", "one core"):
+        return _one_by_one(make, work, plan, alone=workers == "one core")
     if workers == "two threads":
         return _two_threads(make, work, plan)
     return _two_processes(make, work, plan)
@@ -52,11 +60,13 @@ def _descend(theta: Tensor, totals: Sequence[Total]) -> Tensor:
     return theta
 
 
-def _one_by_one(make: MakeWorker, work: Workload, plan: LocalPlan) -> Contestant:
+def _one_by_one(make: MakeWorker, work: Workload, plan: LocalPlan, *, alone: bool) -> Contestant:
     worker = make(work.model, plan.batch_size)
     total, theta, rounds = empty_total(work.model), flatten(work.model), iter(range(1, 10**9))
 
     def run() -> Tensor:
+        if alone:
+            torch.set_num_threads(1)
         serve(worker, total, work, plan, theta, next(rounds), range(work.holders))
         return _descend(theta, [total])
 

@@ -1,4 +1,4 @@
-"""FedAvg and q-FedAvg as an expert writes them by hand for one MLP: nothing general, all reused.
+"""FedAvg and q-FedAvg as an expert writes them by hand for one model: all buffers reused.
 
 Two kinds of worker (autograd, or explicit gradients that go straight into the weights) and three
 ways to run them (one after another with all threads, two threads, two processes).
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.workload import CLASSES, SEED, Workload
+from benchmarks.workload import SEED, Workload
 from fedminmax.core.randomness import Purpose, torch_stream
 
 SMALLEST_LOSS = 1e-10
@@ -65,8 +65,33 @@ def empty_total(model: nn.Sequential) -> Total:
 
 
 def flatten(model: nn.Sequential) -> Tensor:
-    """Return all parameters in one new vector."""
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    """Return all parameters in one new vector, convolutions with their channels last."""
+    return torch.cat(
+        [
+            (p.detach().permute(0, 2, 3, 1) if p.dim() == 4 else p.detach()).reshape(-1)
+            for p in model.parameters()
+        ]
+    )
+
+
+def views_of(flat: Tensor, model: nn.Sequential) -> list[Tensor]:
+    """Cut a vector from ``flatten`` into views with the parameters' shapes."""
+    views = []
+    pieces = torch.split(flat, [p.numel() for p in model.parameters()])
+    for piece, like in zip(pieces, model.parameters(), strict=True):
+        if like.dim() == 4:
+            out, into, height, width = like.shape
+            views.append(piece.view(out, height, width, into).permute(0, 3, 1, 2))
+        else:
+            views.append(piece.view_as(like))
+    return views
+
+
+def classes_of(model: nn.Sequential) -> int:
+    """Number of outputs of the last layer."""
+    last = model[-1]
+    assert isinstance(last, nn.Linear)
+    return last.out_features
 
 
 def train_holder(
@@ -130,10 +155,9 @@ class AutogradWorker:
         self._model = copy.deepcopy(model)
         self.flat = flatten(model)
         self._parameters = tuple(self._model.parameters())
-        self._one_hot = torch.eye(CLASSES, dtype=self.flat.dtype)
-        sizes = [p.numel() for p in self._parameters]
-        for parameter, piece in zip(self._parameters, torch.split(self.flat, sizes), strict=True):
-            parameter.data = piece.view_as(parameter)
+        self._one_hot = torch.eye(classes_of(model), dtype=self.flat.dtype)
+        for parameter, view in zip(self._parameters, views_of(self.flat, model), strict=True):
+            parameter.data = view
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         miss = torch.softmax(self._model(x), dim=1) - functional.embedding(y, self._one_hot)
@@ -173,12 +197,11 @@ class ExplicitWorker:
     def __init__(self, model: nn.Sequential, batch_size: int) -> None:
         layers = [layer for layer in model if isinstance(layer, nn.Linear)]
         self.flat = flatten(model)
-        shapes = [tuple(p.shape) for p in model.parameters()]
-        sizes = [p.numel() for p in model.parameters()]
-        views = [p.view(s) for p, s in zip(torch.split(self.flat, sizes), shapes, strict=True)]
+        views = views_of(self.flat, model)
         self._weights, self._biases = views[0::2], views[1::2]
         self._widths = [layer.in_features for layer in layers]
-        self._one_hot = torch.eye(CLASSES, dtype=self.flat.dtype)
+        self._classes = classes_of(model)
+        self._one_hot = torch.eye(self._classes, dtype=self.flat.dtype)
         self._batches: dict[int, _Batch] = {}
         self._batch(batch_size)
 
@@ -191,10 +214,10 @@ class ExplicitWorker:
             self._batches[rows] = _Batch(
                 [new(width) for width in self._widths],
                 [new(width) for width in self._widths],
-                target=new(CLASSES),
-                logits=new(CLASSES),
-                probability=new(CLASSES),
-                error=new(CLASSES),
+                target=new(self._classes),
+                logits=new(self._classes),
+                probability=new(self._classes),
+                error=new(self._classes),
                 dot=new(1),
                 ones=torch.ones(rows, dtype=self.flat.dtype),
             )

@@ -1,4 +1,4 @@
-"""The work that all contestants do: the paper's synthetic rows, split evenly among holders."""
+"""The work that all contestants do: the rows of the paper's experiments, dealt to holders."""
 
 import copy
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.models import mlp
+from fedminmax.core.models import cnn, mlp
+from fedminmax.data.fashion_mnist import GROUP_NAMES, choose_rows
 from fedminmax.data.partition import partition_equally
 from fedminmax.data.synthetic import draw_synthetic
 from fedminmax.federation.inprocess import InProcessFederation
@@ -61,3 +63,20 @@ def make_federation(work: Workload) -> InProcessFederation:
         brier_loss,
         [(work.x[part], work.y[part], work.group[part]) for part in parts],
     )
+
+
+def make_image_workload(
+    rows: int,
+    holders: int,
+    channels: tuple[int, int] = (16, 32),
+    dtype: torch.dtype = torch.float32,
+) -> Workload:
+    """FashionMNIST rows, dealt to holders so that each has all groups it can, and the CNN."""
+    drawn = choose_rows(fashion_mnist(None).train, rows, SEED)
+    order = torch.cat(partition_equally(drawn.group, holders, SEED))
+    x, y, group = drawn.x[order].to(dtype), drawn.y[order], drawn.group[order]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = cnn((1, 28, 28), len(GROUP_NAMES), channels)
+    assert isinstance(model, nn.Sequential)
+    return Workload(x, y, group, model.to(dtype), holders)

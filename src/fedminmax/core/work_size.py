@@ -13,7 +13,7 @@ from fedminmax.core.task import Task
 
 # Activations of one chunk. On a CPU, small enough for the cache and for the allocator to get the
 # same blocks back each time; on other devices, large enough to keep them busy.
-ACTIVATION_BYTES_ON_CPU = 8 * 2**20
+ACTIVATION_BYTES_ON_CPU = 16 * 2**20
 ACTIVATION_BYTES_ELSEWHERE = 2**30
 
 

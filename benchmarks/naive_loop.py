@@ -1,0 +1,48 @@
+"""The loop that most people would write: for each holder a copy of the model and an optimizer.
+
+Algorithm 1 of Papadaki et al. 2021 word for word: it is the yardstick for users who come from a
+tutorial, and an independent check of the risks.
+"""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmarks.workload import Workload
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.simplex import project_on_simplex
+
+STEP = 0.1
+ROWS_PER_CHUNK = 250
+
+
+def naive_rounds(work: Workload) -> Iterator[Tensor]:
+    """Yield the parameters after each round of FedMinMax."""
+    model = copy.deepcopy(work.model)
+    groups = int(work.group.max()) + 1
+    share = torch.bincount(work.group, minlength=groups).double() / work.rows
+    weight = share.clone()
+    parts = [work.rows_of(holder) for holder in range(work.holders)]
+    while True:
+        average = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+        losses, counts = torch.zeros(groups).double(), torch.zeros(groups).double()
+        for part in parts:
+            own = copy.deepcopy(model)
+            optimizer = torch.optim.SGD(own.parameters(), lr=STEP)
+            optimizer.zero_grad()
+            x, y, group = work.x[part], work.y[part], work.group[part]
+            row_weight = (weight / share).to(x.dtype)[group] / len(y)
+            for start in range(0, len(y), ROWS_PER_CHUNK):
+                chunk = slice(start, start + ROWS_PER_CHUNK)
+                loss = brier_loss(own(x[chunk]), y[chunk])
+                torch.autograd.backward(torch.dot(loss, row_weight[chunk]))
+                losses.index_add_(0, group[chunk], loss.detach().double())
+                counts += torch.bincount(group[chunk], minlength=groups)
+            optimizer.step()
+            for name, value in own.state_dict().items():
+                average[name] += value * (len(y) / work.rows)
+        model.load_state_dict(average)
+        weight = project_on_simplex(weight + STEP * losses / counts)
+        yield torch.cat([p.detach().reshape(-1) for p in model.parameters()])

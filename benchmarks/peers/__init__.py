@@ -1,0 +1,1 @@
+"""The same round of FedMinMax in other federated learning libraries, each in its own environment."""
