@@ -1,1 +1,1 @@
-"""The same round of FedMinMax in other federated learning libraries, each in its own environment."""
+"""The same round of FedMinMax in other libraries, each run in an environment of its own."""

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections import defaultdict
@@ -19,6 +20,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from benchmarks.memory import peak_bytes
 from benchmarks.workload import Workload, make_image_workload, make_workload
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.simplex import ascend_on_simplex
@@ -32,7 +34,8 @@ MAKERS = {"synthetic": make_workload, "fashion-mnist": make_image_workload}
 # Activations of the CNN fill the memory long before those of the MLP do.
 ROWS_PER_CHUNK = {"synthetic": 2000, "fashion-mnist": 250}
 SECONDS_BETWEEN_SAMPLES = 0.25
-MEMORY_MEASURE = f"PSS summed over the process tree, every {SECONDS_BETWEEN_SAMPLES} s"
+MEMORY_MEASURE = "RSS summed over the process tree, libraries and shared memory counted once"
+_RESIDENT = re.compile(r"^Rss(Anon|File|Shmem):\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class GroupSums:
 
 
 def gradient_pass(model: nn.Module, job: Job, rows: Rows, importance: Tensor) -> GroupSums:
-    """Leave the gradient of (1/n) sum_i w_{a_i} loss_i in ``model``; return sums of plain losses."""
+    """Leave the gradient of (1/n) sum_i w_{a_i} loss_i in ``model``; return the groups' sums."""
     x, y, group = rows
     sums = torch.zeros(len(importance), dtype=torch.float64)
     row_weights = importance.to(x.dtype)[group] / len(y)
@@ -135,23 +138,36 @@ class GroupWeights:
         )
 
 
-def _tree_bytes(root: int) -> int:
-    """PSS of a process and its descendants: pages that n of them share count 1/n in each."""
+def _tree(root: int) -> list[int]:
+    """Return the ids of a process and all its descendants."""
     children = defaultdict(list)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may end while we look
-            # The name stands in brackets and may contain spaces; state and parent follow it.
+            # The name stands in brackets and may hold spaces; state and parent follow it.
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
             children[int(parent)].append(int(process.name))
-    total, waiting = 0, [root]
-    while waiting:
-        process_id = waiting.pop()
-        waiting += children[process_id]
+    found = [root]
+    for process_id in found:  # grows on the way
+        found += children[process_id]
+    return found
+
+
+def _tree_bytes(root: int) -> int:
+    """Own pages of a process and its descendants, plus once those that they share.
+
+    The sum of PSS would say nearly the same, but the kernel needs milliseconds per process for
+    it, which the timed rounds would pay. Libraries and Ray's object store are mapped by all, so
+    the process that sees most of them stands for all.
+    """
+    own, libraries, shared = 0, 0, 0
+    for process_id in _tree(root):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1]) * 1024
-    return total
+            status = Path(f"/proc/{process_id}/status").read_text()
+            sizes = {kind: int(kilobytes) * 1024 for kind, kilobytes in _RESIDENT.findall(status)}
+            own += sizes.get("Anon", 0)
+            libraries = max(libraries, sizes.get("File", 0))
+            shared = max(shared, sizes.get("Shmem", 0))
+    return own + libraries + shared
 
 
 class TreeMemory:
@@ -178,6 +194,8 @@ class TreeMemory:
     ) -> None:
         self._stop.set()
         self._watcher.join()
+        # The kernel saw also what came and went between two samples, but only of this process.
+        self.peak_bytes = max(self.peak_bytes, peak_bytes())
 
 
 @dataclass

@@ -11,8 +11,10 @@ from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.methods.term import TERM
 
 Method = AnyMethod[Any]
 MINMAX = FedMinMax(learning_rate=0.3, adversary_rate=0.4)
@@ -66,6 +68,12 @@ ONE_STEP = [
         Over.HOLDERS,
         has_batches=False,
     ),
+    Case(
+        "GroupTERM",
+        lambda _: GroupTERM(2.0, learning_rate=0.3),
+        Over.GROUPS,
+        has_batches=False,
+    ),
 ]
 LOCAL = [
     Case(
@@ -83,6 +91,18 @@ LOCAL = [
     Case(
         "QFedAvg-5",
         lambda batch: QFedAvg(5.0, learning_rate=0.3, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "TERM",
+        lambda batch: TERM(2.0, learning_rate=0.3, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "TERM-groups",
+        lambda batch: TERM(2.0, 5.0, learning_rate=0.3, epochs=3, batch_size=batch),
         Over.NOTHING,
         has_batches=True,
     ),

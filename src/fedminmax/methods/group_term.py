@@ -1,0 +1,100 @@
+"""Group TERM: a smooth maximum of the group risks instead of the maximum.
+
+Li, Beirami, Sanjabi, Smith: Tilted empirical risk minimization, ICLR 2021, with the groups as the
+parts: J = (1/t) log sum_a rho_a exp(t r_a). Its gradient is sum_a mu_a grad r_a with
+mu_a proportional to rho_a exp(t r_a): Algorithm 1 of Papadaki et al. 2021 with mu in closed form.
+The server weighs with the risks that the last round told it, so a round stays one message each
+way; the fixed point is the same. t near 0 is plain risk minimisation, large t approaches minimax.
+
+| symbol | name               |
+|--------|--------------------|
+| t      | tilt               |
+| mu     | state.weights      |
+| rho    | state.group_shares |
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.method import RowWeights
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTERMState:
+    """theta^t, the weights of the next round, and the shares rho."""
+
+    parameters: Tensor
+    weights: Tensor
+    group_shares: Tensor
+
+
+@dataclass(frozen=True)
+class GroupTERM:
+    """Minimise the tilted mean of the group risks."""
+
+    tilt: float
+    learning_rate: float = 0.1
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative("group TERM", tilt=self.tilt)
+        check_positive("group TERM", learning_rate=self.learning_rate)
+
+    @property
+    def name(self) -> str:
+        """The name in tables, with t."""
+        return f"group TERM (t={self.tilt:g})"
+
+    def init(self, parameters: Tensor, census: Census) -> GroupTERMState:
+        """No risk is known yet: the first round weighs by rho."""
+        return GroupTERMState(parameters, census.group_shares, census.group_shares)
+
+    def order(self, state: GroupTERMState, moment: Moment) -> Order:
+        """Broadcast theta^{t-1} and mu / rho."""
+        return Order(moment, state.parameters, state.weights / state.group_shares)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """n_k (theta - theta_k) = eta sum_i w_{a_i} grad loss_i, on the scale n_k."""
+        return RowWeights(
+            order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64)
+        )
+
+    def update(self, state: GroupTERMState, total: Sums) -> GroupTERMState:
+        """Descend in theta; tilt by the risks just told.
+
+        A group not seen keeps its weight, and the others share the rest among themselves.
+        """
+        seen = total.group_count > 0
+        weights = state.weights.clone()
+        weights[seen] = state.weights[seen].sum() * tilted_weights(
+            state.group_shares[seen], total.group_risks[seen], self.tilt
+        )
+        return GroupTERMState(descend(state.parameters, total), weights, state.group_shares)
+
+
+def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:
+    """Return weights proportional to ``shares * exp(tilt * risks)``, without overflow.
+
+    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    >>> tilted_weights(half, torch.tensor([1e6, 0.0], dtype=torch.float64), 3.0).tolist()
+    [1.0, 0.0]
+    """
+    return torch.softmax(torch.log(shares) + tilt * risks, dim=0)
+
+
+def tilted_mean(shares: Tensor, values: Tensor, tilt: float) -> Tensor:
+    """(1/t) log sum_a shares_a exp(t values_a); the mean for t = 0.
+
+    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    >>> float(tilted_mean(half, torch.tensor([1.0, 3.0], dtype=torch.float64), 0.0))
+    2.0
+    """
+    if tilt == 0:
+        return torch.dot(shares, values)
+    return torch.logsumexp(torch.log(shares) + tilt * values, dim=0) / tilt

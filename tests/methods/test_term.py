@@ -1,0 +1,167 @@
+"""TERM (Li et al. 2021): its variational form, its limits, its fixed points."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.data.partition import Setting, partition
+from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import train
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.group_term import GroupTERM, tilted_mean, tilted_weights
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.term import TERM
+from tests.problems import softmax_problem, to_numpy
+
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
+
+shares_and_risks = st.integers(1, 5).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.floats(0.05, 1.0), min_size=size, max_size=size),
+        st.lists(st.floats(0.0, 3.0), min_size=size, max_size=size),
+    )
+)
+
+
+def as_shares(values: list[float]) -> torch.Tensor:
+    vector = torch.tensor(values, dtype=torch.float64)
+    return vector / vector.sum()
+
+
+@given(shares_and_risks, st.floats(0.01, 50.0))
+def test_the_tilted_mean_is_a_penalised_maximum(
+    both: tuple[list[float], list[float]], tilt: float
+) -> None:
+    """J = max over mu of <mu, r> - KL(mu || rho) / t, reached at the tilted weights."""
+    rho, risks = as_shares(both[0]), torch.tensor(both[1], dtype=torch.float64)
+    mu = tilted_weights(rho, risks, tilt)
+    divergence = torch.special.xlogy(mu, mu / rho).sum()
+    value = float(torch.dot(mu, risks) - divergence / tilt)
+    mean = float(tilted_mean(rho, risks, tilt))
+    assert mean == pytest.approx(value, abs=1e-9)
+    lowest = float(risks.max()) - np.log(1 / float(rho.min())) / tilt
+    assert lowest - 1e-9 <= mean <= float(risks.max()) + 1e-9
+
+
+def test_no_tilt_is_fedavg_and_plain_risk_minimisation() -> None:
+    fedavg = FedAvg(0.3, epochs=3, batch_size=None)
+    term = TERM(0.0, learning_rate=0.3, epochs=3, batch_size=None)
+    plain = FedMinMax(0.3, adversary_rate=0.0)
+    group = GroupTERM(0.0, learning_rate=0.3)
+    pairs: list[tuple[AnyMethod[Any], AnyMethod[Any]]] = [(term, fedavg), (group, plain)]
+    for one, other in pairs:
+        torch.testing.assert_close(last(one), last(other), rtol=1e-10, atol=1e-12)
+
+
+def last(method: AnyMethod[Any]) -> torch.Tensor:
+    """The parameters after some rounds."""
+    return list(train(PROBLEM.federation(), method, rounds=15))[-1].parameters(Iterate.LAST)
+
+
+@pytest.mark.parametrize(("tilt", "group_tilt"), [(0.1, 0.0), (2.0, 0.0), (1.5, 4.0), (3.0, 3.0)])
+def test_one_full_step_descends_the_tilted_objective(tilt: float, group_tilt: float) -> None:
+    """theta - eta grad J, with the gradient by autograd through the formula."""
+    method = TERM(tilt, group_tilt, learning_rate=0.3, epochs=1, batch_size=None)
+    theta = torch.from_numpy(PROBLEM.start).clone()
+    for done in train(PROBLEM.federation(), method, rounds=5):
+        leaf = theta.clone().requires_grad_()
+        model = PROBLEM.model()
+        pieces = torch.split(leaf, [p.numel() for p in model.parameters()])
+        gradient = torch.autograd.grad(_objective_at(pieces, tilt, group_tilt), leaf)[0]
+        theta = theta - 0.3 * gradient
+        torch.testing.assert_close(done.parameters(), theta, rtol=1e-9, atol=1e-11)
+
+
+def _objective_at(pieces: tuple[torch.Tensor, ...], tilt: float, group_tilt: float) -> torch.Tensor:
+    weight, bias = pieces[0].view(3, 2), pieces[1]
+    total = torch.zeros((), dtype=torch.float64)
+    rows = sum(len(y) for _, y, _ in PROBLEM.holders)
+    for x, y, group in PROBLEM.holders:
+        p = torch.softmax(x @ weight.T + bias, dim=1)
+        losses = ((p - torch.eye(3, dtype=torch.float64)[y]) ** 2).sum(dim=1)
+        inner = losses.mean()
+        if group_tilt:
+            parts = [
+                (group == a).double().mean() * torch.exp(group_tilt * losses[group == a].mean())
+                for a in range(3)
+                if bool((group == a).any())
+            ]
+            inner = torch.log(torch.stack(parts).sum()) / group_tilt
+        total = total + len(y) / rows * torch.exp(tilt * inner)
+    return torch.log(total) / tilt
+
+
+def test_equal_tilts_collapse_to_one_level_over_cells() -> None:
+    """With tau = t the two levels are one tilted mean over (holder, group) cells."""
+    theta = torch.from_numpy(PROBLEM.start)
+    weight, bias = theta[:6].view(3, 2), theta[6:]
+    cells, shares = [], []
+    for x, y, group in PROBLEM.holders:
+        p = torch.softmax(x @ weight.T + bias, dim=1)
+        own = ((p - torch.eye(3, dtype=torch.float64)[y]) ** 2).sum(dim=1)
+        for a in range(3):
+            if bool((group == a).any()):
+                cells.append(own[group == a].mean())
+                shares.append(float((group == a).sum()))
+    expected = tilted_mean(as_shares(shares), torch.stack(cells), 3.0)
+    assert float(_objective_at((theta[:6], bias), 3.0, 3.0)) == pytest.approx(float(expected))
+
+
+def test_losses_far_from_the_reference_do_not_overflow() -> None:
+    method = TERM(1e6, learning_rate=0.1, epochs=1, batch_size=None)
+    for done in train(PROBLEM.federation(), method, rounds=3):
+        assert np.isfinite(to_numpy(done.parameters())).all()
+
+
+TILTS = [(1.0, (0.4748, 0.2212)), (5.0, (0.4589, 0.2510)), (20.0, (0.4503, 0.2984))]
+
+
+@pytest.mark.parametrize(("tilt", "expected"), TILTS)
+def test_the_synthetic_optimum_of_group_term(tilt: float, expected: tuple[float, float]) -> None:
+    """The mixture weight m solves the fixed point m / (1 - m) = exp(t (r_1 - r_0))."""
+
+    def excess(m: float) -> float:
+        risks = optimal_risks(m)
+        return float(np.log(m / (1 - m)) - tilt * (risks.group_1 - risks.group_0))
+
+    risks = optimal_risks(float(optimize.brentq(excess, 1e-12, 0.5)))
+    assert (risks.group_0, risks.group_1) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("setting", [Setting.ESG, Setting.SSG])
+@pytest.mark.parametrize(("tilt", "expected"), TILTS)
+def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
+    tilt: float, expected: tuple[float, float], setting: Setting
+) -> None:
+    """On 40,000 rows with a linear model of the two sides, up to the noise of the rows."""
+    rows = draw_synthetic(40_000, seed=3)
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(model.weight)
+    parts = partition(setting, rows.group, 8, seed=0)
+    holders = [(sides(rows.x[p]), rows.y[p], rows.group[p]) for p in parts]
+    federation = InProcessFederation(model, brier_loss, holders)
+    done = list(train(federation, GroupTERM(tilt, learning_rate=1.0), rounds=300))[-1]
+    trained = federation.model(done.parameters())
+    risks = expected_risks(torch.nn.Sequential(Sides(), trained))
+    assert (risks.group_0, risks.group_1) == pytest.approx(expected, abs=0.006)
+
+
+def sides(x: torch.Tensor) -> torch.Tensor:
+    """On which side of 0 a number lies."""
+    return torch.cat([x <= 0, x > 0], dim=1).float()
+
+
+class Sides(torch.nn.Module):
+    """The same as a layer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return sides(x)
