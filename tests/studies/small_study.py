@@ -1,12 +1,10 @@
 """A study that takes no time: two groups, a linear model, few rows."""
 
-from fedminmax.studies.study import Selection
+from fedminmax.studies.study import RunPlan, Selection
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plan_runs
 
 CONFIG = SyntheticConfig(
     rows=80,
-    rounds=30,
-    local_rounds=4,
     holders=4,
     model="sides",
     hidden=(),
@@ -21,7 +19,13 @@ CONFIG = SyntheticConfig(
     device="cpu",
 )
 STUDY = SyntheticStudy(CONFIG)
-PLANS = plan_runs(
-    CONFIG,
-    Selection(["ESG", "SSG", "centralized"], ["fedavg", "fedminmax", "centralized"], [0]),
-)
+METHODS = ["fedavg", "fedminmax", "centralized"]
+
+
+def plans_up_to(rounds: int, local_rounds: int) -> list[RunPlan]:
+    """All runs, up to these rounds."""
+    selection = Selection(["ESG", "SSG", "centralized"], METHODS, [0], rounds, local_rounds)
+    return plan_runs(CONFIG, selection)
+
+
+PLANS = plans_up_to(30, 4)

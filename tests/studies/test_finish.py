@@ -12,7 +12,7 @@ from fedminmax.studies.run_folder import claim_run
 from fedminmax.studies.scored_rounds import read_scored_rounds
 from fedminmax.studies.status import read_status, seconds_left
 from tests.complaints import complaint_of
-from tests.studies.small_study import PLANS, STUDY
+from tests.studies.small_study import PLANS, STUDY, plans_up_to
 
 
 def finish(folder: Path, seconds: float = 1e9) -> list[Tick]:
@@ -61,6 +61,28 @@ def test_a_budget_stops_between_rounds_with_a_checkpoint(tmp_path: Path) -> None
     assert ticks[-1].round < PLANS[0].rounds
     assert time.monotonic() - started < 30
     assert read_result(run_folder(tmp_path, PLANS[0])) is None
+
+
+def test_runs_can_be_taken_further_as_if_they_had_never_ended(
+    finished: Path, tmp_path: Path
+) -> None:
+    list(finish_runs(STUDY, plans_up_to(12, 3), tmp_path))
+    assert [status.finished for status in read_status(PLANS, tmp_path)] == [False] * 5
+    assert [status.round for status in read_status(PLANS, tmp_path)] == [3, 10, 3, 10, 10]
+    finish(tmp_path)
+    for plan in PLANS:
+        whole, prolonged = (
+            read_result(run_folder(folder, plan)) for folder in (finished, tmp_path)
+        )
+        assert whole is not None
+        assert prolonged is not None
+        assert prolonged.scores == whole.scores
+
+
+def test_a_call_for_fewer_rounds_leaves_longer_runs_as_they_are(finished: Path) -> None:
+    before = read_results(finished)
+    list(finish_runs(STUDY, plans_up_to(5, 1), finished))
+    assert read_results(finished) == before
 
 
 def test_a_run_held_by_another_process_is_left_to_it(tmp_path: Path) -> None:

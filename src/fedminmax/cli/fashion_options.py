@@ -91,8 +91,6 @@ def _run(options: argparse.Namespace) -> None:
     defaults = QUICK if options.quick else FULL
     config = FashionConfig(
         rows=options.rows or defaults["rows"],
-        rounds=options.rounds or defaults["rounds"],
-        local_rounds=options.local_rounds or defaults["local_rounds"],
         holders=options.holders or defaults["holders"],
         channels=options.channels or defaults["channels"],
         learning_rate=options.learning_rate or defaults["learning_rate"],
@@ -117,7 +115,13 @@ def _run(options: argparse.Namespace) -> None:
     )
     reproduce_fashion(
         config,
-        Selection(settings, methods, folds),
+        Selection(
+            settings,
+            methods,
+            folds,
+            options.rounds or defaults["rounds"],
+            options.local_rounds or defaults["local_rounds"],
+        ),
         call,
         data_dir=options.data_dir,
         follow=options.follow,

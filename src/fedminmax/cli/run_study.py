@@ -14,8 +14,7 @@ from rich.table import Table
 from fedminmax import __version__
 from fedminmax.cli.progress import display
 from fedminmax.report.durations import in_words
-from fedminmax.report.run_result import read_result
-from fedminmax.studies.finish import check_runs, finish_runs, run_folder
+from fedminmax.studies.finish import check_runs, finish_runs, is_finished, run_folder
 from fedminmax.studies.run_folder import check_folder, claim_folder
 from fedminmax.studies.status import RunStatus, read_status, seconds_left
 from fedminmax.studies.study import RunPlan, Study
@@ -53,7 +52,7 @@ def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: C
                 print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
             bars.show_round(tick.round)
             bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
-    return sum(read_result(run_folder(call.folder, plan)) is None for plan in plans)
+    return sum(not is_finished(plan, run_folder(call.folder, plan)) for plan in plans)
 
 
 def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: Call) -> None:

@@ -75,8 +75,6 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
     config = SyntheticConfig(
         rows=options.rows or defaults["rows"],
-        rounds=options.rounds or defaults["rounds"],
-        local_rounds=options.local_rounds or defaults["local_rounds"],
         holders=options.holders or 40,
         model=options.model,
         hidden=defaults["hidden"] if options.model == "mlp" else (),
@@ -97,4 +95,11 @@ def _run(options: argparse.Namespace) -> None:
         settings = [*settings, "centralized"]
     folder = options.out or Path("runs", "synthetic-quick" if options.quick else "synthetic")
     call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
-    reproduce_synthetic(config, Selection(settings, methods, list(range(folds))), call)
+    selection = Selection(
+        settings,
+        methods,
+        list(range(folds)),
+        options.rounds or defaults["rounds"],
+        options.local_rounds or defaults["local_rounds"],
+    )
+    reproduce_synthetic(config, selection, call)

@@ -128,7 +128,7 @@ def _row(setting: str, method: str, runs: list[RunResult], follows: str | None) 
         method=method,
         follows=follows,
         folds=len(runs),
-        rounds=runs[0].rounds,
+        rounds=min(run.rounds for run in runs),
         gradient_evaluations=runs[0].gradient_evaluations,
         shown=runs[0].shown,
         by_iterate={which: _spread([run.scores[which] for run in runs]) for which in Iterate},

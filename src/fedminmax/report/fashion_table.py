@@ -76,8 +76,10 @@ def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: i
     for row in rows:
         word = f"{row.shown.value.replace('_', ' ')} iterate after {row.rounds} rounds"
         names = shown.setdefault(word, [])
-        if row.label not in names:
-            names.append(row.label)
+        alike = {other.rounds for other in rows if other.label == row.label}
+        name = row.label if len(alike) == 1 else f"{row.label} in {row.setting}"
+        if name not in names:
+            names.append(name)
     if shown:
         words = "; ".join(f"{word} for {', '.join(names)}" for word, names in shown.items())
         notes.append(f"Shown: {words}.")

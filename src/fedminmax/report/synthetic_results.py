@@ -94,7 +94,7 @@ def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
         paper_worst=paper[0] if paper else None,
         paper_best=paper[1] if paper else None,
         optimum=OPTIMA.get(key),
-        rounds=runs[0].rounds,
+        rounds=min(run.rounds for run in runs),
         gradient_evaluations=runs[0].gradient_evaluations,
         step_factor=min(factors) if factors else None,
     )

@@ -39,8 +39,6 @@ class FashionConfig:
     """Everything that decides a run's numbers; a folder holds runs of one configuration."""
 
     rows: int
-    rounds: int
-    local_rounds: int
     holders: int
     channels: tuple[int, int]
     learning_rate: float
@@ -99,15 +97,18 @@ def method_named(name: str, config: FashionConfig) -> StudyMethod:
 def plan_runs(config: FashionConfig, selection: Selection) -> list[RunPlan]:
     """List the runs in the table's order, one whole table per fold."""
     return [
-        _plan(config, setting, method_named(name, config), fold)
+        _plan(config, selection, setting, name, fold)
         for fold in selection.folds
         for setting, name in selection.table()
     ]
 
 
-def _plan(config: FashionConfig, setting: str, method: StudyMethod, fold: int) -> RunPlan:
+def _plan(
+    config: FashionConfig, selection: Selection, setting: str, name: str, fold: int
+) -> RunPlan:
+    method = method_named(name, config)
     one_step = takes_one_step(method)
-    rounds = config.rounds if one_step else config.local_rounds
+    rounds = selection.rounds if one_step else selection.local_rounds
     passes = 1 if one_step else config.epochs
     cost = rounds * passes * config.rows
     return RunPlan(setting, method, fold, rounds, cost, ROUNDS_BETWEEN_TESTS if one_step else 1)

@@ -38,6 +38,12 @@ def run_folder(folder: Path, plan: RunPlan) -> Path:
     return folder / "runs" / plan.key
 
 
+def is_finished(plan: RunPlan, folder: Path) -> bool:
+    """Tell whether the run in this folder got as far as the plan asks, or further."""
+    result = read_result(folder)
+    return result is not None and result.rounds >= plan.rounds
+
+
 def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
     """Bring every kind of run to its start, so that a mistake shows before anything is written."""
     for plan in plans:
@@ -57,7 +63,7 @@ def finish_runs(
     for number, plan in enumerate(plans):
         own = run_folder(folder, plan)
         with claim_run(own) as ours:
-            if ours and read_result(own) is None:
+            if ours and not is_finished(plan, own):
                 for tick in _run_on(study, plan, own, deadline - time.monotonic()):
                     yield Tick(number, tick.round, tick.complaint)
                 if time.monotonic() > deadline:

@@ -52,7 +52,7 @@ def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None
 
 def _status(plan: RunPlan, folder: Path) -> RunStatus:
     result = read_result(folder)
-    if result is not None:
+    if result is not None and result.rounds >= plan.rounds:
         return RunStatus(plan, result.rounds, result.seconds, finished=True)
     history = read_history(folder / "history.jsonl")
     if not history:

@@ -59,11 +59,17 @@ class Study(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which of a study's runs a call is about."""
+    """Which of a study's runs a call is about, and to which round it takes them.
+
+    ``local_rounds`` is for methods that train locally. The steps do not depend on the number of
+    rounds, so a later call may take the same runs further.
+    """
 
     settings: list[str]
     methods: list[str]
     folds: list[int]
+    rounds: int
+    local_rounds: int
 
     def table(self) -> list[tuple[str, str]]:
         """Return (setting, method) line by line; the centralized setting has its own method."""

@@ -32,8 +32,6 @@ class SyntheticConfig:
     """Everything that decides a run's numbers; a folder holds runs of one configuration."""
 
     rows: int
-    rounds: int
-    local_rounds: int
     holders: int
     model: str
     hidden: tuple[int, ...]
@@ -99,15 +97,18 @@ def method_named(name: str, config: SyntheticConfig) -> StudyMethod:
 def plan_runs(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
     """List the runs in the table's order, one whole table per fold."""
     return [
-        _plan(config, setting, method_named(name, config), fold)
+        _plan(config, selection, setting, name, fold)
         for fold in selection.folds
         for setting, name in selection.table()
     ]
 
 
-def _plan(config: SyntheticConfig, setting: str, method: StudyMethod, fold: int) -> RunPlan:
+def _plan(
+    config: SyntheticConfig, selection: Selection, setting: str, name: str, fold: int
+) -> RunPlan:
+    method = method_named(name, config)
     one_step = takes_one_step(method)
-    rounds = config.rounds if one_step else config.local_rounds
+    rounds = selection.rounds if one_step else selection.local_rounds
     passes = 1 if one_step else config.epochs
     return RunPlan(setting, method, fold, rounds, rounds * passes * config.rows)
 
