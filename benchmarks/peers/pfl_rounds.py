@@ -2,6 +2,9 @@
 
 python -m benchmarks.peers.pfl_rounds --experiment synthetic --rows 6000 --holders 40 \
         --rounds 6 --json FILE
+
+The threads are PyTorch's, inside an operation. Batches of one holder are small, so time it with
+OMP_NUM_THREADS=1 too and take the better: where other work keeps a core busy, two are far slower.
 """
 
 import copy
