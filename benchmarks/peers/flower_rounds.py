@@ -1,7 +1,7 @@
 """Rounds of FedMinMax in Flower's simulation: a strategy, a client app, one Ray actor per core.
 
-    python -m benchmarks.peers.flower_rounds --experiment synthetic --rows 6000 --holders 40 \
-        --rounds 6 --json FILE
+    python -m benchmarks.peers.flower_rounds --experiment synthetic|fashion-mnist
+        --rows N --holders K --rounds R --json FILE
 
 An actor makes the rows once and keeps them; what travels each round is theta, the groups'
 weights, theta_k and the holder's sums.

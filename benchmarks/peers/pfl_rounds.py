@@ -1,7 +1,7 @@
 """Rounds of FedMinMax in pfl-research: an algorithm on its simulated backend, in one process.
 
-python -m benchmarks.peers.pfl_rounds --experiment synthetic --rows 6000 --holders 40 \
-        --rounds 6 --json FILE
+    python -m benchmarks.peers.pfl_rounds --experiment synthetic|fashion-mnist
+        --rows N --holders K --rounds R --json FILE
 
 The threads are PyTorch's, inside an operation. Batches of one holder are small, so time it with
 OMP_NUM_THREADS=1 too and take the better: where other work keeps a core busy, two are far slower.

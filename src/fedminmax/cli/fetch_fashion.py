@@ -5,6 +5,7 @@ from pathlib import Path
 from fedminmax.cli.progress import display
 from fedminmax.core.errors import InputError
 from fedminmax.data.fashion_mnist import (
+    FILES,
     FashionMnist,
     cache_folder,
     download_fashion_mnist,
@@ -26,10 +27,14 @@ def fashion_mnist(data_dir: Path | None) -> FashionMnist:
 
 def _download(folder: Path, data_dir: Path | None) -> None:
     try:
-        with display("download FashionMNIST", 1.0) as bars:
+        with display("download FashionMNIST", len(FILES)) as bars:
+            names: list[str] = []
             for step in download_fashion_mnist(folder):
-                bars.start_run(step.name, step.total or step.done)
+                if step.name not in names:
+                    names.append(step.name)
+                    bars.start_run(step.name, step.total or step.done)
                 bars.show_round(step.done)
+                bars.show_work(len(names) - 1 + step.done / (step.total or step.done))
     except InputError as error:
         raise InputError(
             f"FashionMNIST is nowhere on this machine and {error}, or {where_to_get_it(data_dir)}"
