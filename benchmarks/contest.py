@@ -34,10 +34,8 @@ LOCAL = ("FedAvg", "q-FedAvg")
 IMAGE_LAYOUTS = {
     str(layout): layout
     for layout in (
-        Layout(60, channels_last=True, workers=2),
         Layout(125, channels_last=True, workers=2),
         Layout(250, channels_last=True, workers=2),
-        Layout(125, channels_last=True, workers=1),
     )
 }
 
@@ -65,12 +63,12 @@ def plain_entries(entry: Entry) -> dict[str, Entry]:
     }
 
 
-def one_step_entries(entry: Entry) -> dict[str, Entry]:
+def one_step_entries(entry: Entry, counts: tuple[int, ...] = HOLDERS) -> dict[str, Entry]:
     """Return the library's one-step rounds with few and many holders."""
     return {
         f"{method}, {holders} holders": replace(entry, method=method, holders=holders)
         for method in ONE_STEP
-        for holders in HOLDERS
+        for holders in counts
         if holders <= entry.rows
     }
 
