@@ -4,9 +4,10 @@ Modelled and not measured, so that the same data on the same machine are always 
 floating-point sums come out the same.
 """
 
+import copy
+
 import torch
-from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.task import Task
@@ -37,9 +38,21 @@ def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
 
 
 def multiplications_per_row(task: Task, examples: Examples) -> int:
-    """Count the multiplications of one row's forward pass."""
-    one = examples.rows(torch.arange(1))
-    counter = FlopCounterMode(display=False)
-    with counter:
-        task.model(one.x)
-    return int(counter.get_total_flops()) // 2
+    """Count the multiplications with weights in one row's forward pass.
+
+    Each output channel at each place takes as many as it has weights.
+    """
+    found: list[int] = []
+
+    def count(module: nn.Module, _inputs: object, output: object) -> None:
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.dim() > 1 and isinstance(output, Tensor):
+            found.append(output.numel() // weight.shape[0] * weight.numel())
+
+    # A copy: hooks must not stay on the user's model, whatever happens in its forward pass.
+    model = copy.deepcopy(task.model)
+    for module in model.modules():
+        module.register_forward_hook(count)
+    with torch.no_grad():
+        model(examples.rows(torch.arange(1)).x)
+    return sum(found)

@@ -37,6 +37,11 @@ class Workspace:
             parameter.grad = slots
         self.load(task.initial_parameters)
 
+    @property
+    def convolutional(self) -> bool:
+        """Tell whether the model has 2D convolutions that run on a CPU."""
+        return self._stored is not None
+
     def load(self, parameters: Tensor) -> None:
         """Make the model compute with these parameters."""
         self.flat.copy_(parameters if self._stored is None else parameters[self._stored])

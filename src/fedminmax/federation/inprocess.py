@@ -99,7 +99,7 @@ class InProcessFederation:
                 self._pooled,
                 self._census,
                 torch.tensor(participants),
-                self._workers(len(self._pooled.examples) // torch.get_num_threads()),
+                self._pass_workers(len(self._pooled.examples)),
                 self._rows_per_chunk,
             )
         holders = [self._holder(number) for number in participants]
@@ -117,6 +117,15 @@ class InProcessFederation:
             self._census.groups,
             self._rows_per_chunk,
         )
+
+    def _pass_workers(self, rows: int) -> list[Workspace]:
+        """One worker per core for convolutions; large matrix products fill all cores by themselves.
+
+        See benchmarks/cnn_layouts.py and benchmarks/round_speed.py.
+        """
+        if not self._workspaces[0].convolutional:
+            return self._workspaces[:1]
+        return self._workers(rows // torch.get_num_threads())
 
     def _workers(self, rows: int) -> list[Workspace]:
         """One workspace per core if a step over this many rows is heavy enough, else one in all."""
