@@ -9,69 +9,97 @@ See benchmarks/round_speed.py for what it brings.
 
 | symbol                             | name             |
 |------------------------------------|------------------|
-| h_j (input of layer j)             | activations[j]   |
-| W_j, b_j                           | layers[j]        |
+| h_j (input of layer j)             | inputs           |
+| W_j, b_j                           | weight, bias     |
 | d loss / d (W_j h_j + b_j)         | output_gradient  |
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 
+@dataclass(frozen=True, eq=False)
+class _Buffers:
+    """Room for one size of batch: each layer's output and the gradient at its input."""
+
+    outputs: list[Tensor]
+    gradients: list[Tensor]
+    ones: Tensor
+
+
 class ExplicitLayers:
-    """A stack of linear layers with ReLU between them; the layers are the workspace's own."""
+    """A stack of linear layers with ReLU between them; the layers are the workspace's own.
+
+    The layers' parameters must stay where they are: views of them are taken once, because asking a
+    module for its weight thousands of times costs as much as a small matrix product.
+    """
 
     def __init__(self, layers: list[nn.Linear]) -> None:
-        self._layers = layers
-        self._outputs: list[Tensor] = []
-        self._gradients: list[Tensor] = []
-        self._activations: list[Tensor] = []
+        self._weights = [layer.weight.detach() for layer in layers]
+        self._transposed = [weight.t() for weight in self._weights]
+        biases = [layer._parameters["bias"] for layer in layers]
+        self._biases = [None if bias is None else bias.detach() for bias in biases]
+        self._room = self._make_room(0)
+        self._views = {0: self._room}
+        self._inputs: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the network's outputs, in a buffer that the next call overwrites."""
-        rows = len(x)
-        self._make_room(rows)
-        self._activations = [x]
-        last = len(self._layers) - 1
-        for number, layer in enumerate(self._layers):
-            output = self._outputs[number][:rows]
-            if layer.bias is None:
-                torch.mm(self._activations[number], layer.weight.t(), out=output)
+        outputs = self._buffers_for(len(x)).outputs
+        self._inputs = [x, *outputs[:-1]]
+        last = len(outputs) - 1
+        for number, output in enumerate(outputs):
+            bias = self._biases[number]
+            if bias is None:
+                torch.mm(self._inputs[number], self._transposed[number], out=output)
             else:
-                torch.addmm(layer.bias, self._activations[number], layer.weight.t(), out=output)
+                torch.addmm(bias, self._inputs[number], self._transposed[number], out=output)
             if number < last:
                 output.relu_()
-            self._activations.append(output)
-        return self._activations[-1]
+        return outputs[-1]
 
     def descend(self, output_gradient: Tensor, rate: float) -> None:
         """Propagate the gradient at the outputs back and take one step of this rate.
 
         A layer passes its gradient on before its weights move.
         """
-        rows = len(output_gradient)
-        for number in reversed(range(len(self._layers))):
-            layer, inputs = self._layers[number], self._activations[number]
-            passed_on = self._gradients[number][:rows]
+        buffers = self._buffers_for(len(output_gradient))
+        for number in range(len(self._weights) - 1, -1, -1):
+            weight, bias, inputs = self._weights[number], self._biases[number], self._inputs[number]
+            passed_on = buffers.gradients[number]
             if number > 0:
-                torch.mm(output_gradient, layer.weight, out=passed_on)
+                torch.mm(output_gradient, weight, out=passed_on)
                 torch.ops.aten.threshold_backward.grad_input(
                     passed_on, inputs, 0, grad_input=passed_on
                 )
-            layer.weight.addmm_(output_gradient.t(), inputs, alpha=-rate)
-            if layer.bias is not None:
-                layer.bias.add_(output_gradient.sum(dim=0), alpha=-rate)
+            transposed = output_gradient.t()
+            weight.addmm_(transposed, inputs, alpha=-rate)
+            if bias is not None:
+                bias.addmv_(transposed, buffers.ones, alpha=-rate)
             output_gradient = passed_on
 
-    def _make_room(self, rows: int) -> None:
-        """Have buffers for this many rows; smaller batches use their first rows."""
-        if not self._outputs or len(self._outputs[0]) < rows:
-            self._outputs = [
-                layer.weight.new_empty(rows, layer.out_features) for layer in self._layers
-            ]
-            self._gradients = [
-                layer.weight.new_empty(rows, layer.in_features) for layer in self._layers
-            ]
+    def _buffers_for(self, rows: int) -> _Buffers:
+        """Return buffers for a batch of this size: the first rows of the largest one's."""
+        if rows > len(self._room.ones):
+            self._room = self._make_room(rows)
+            self._views = {}
+        if rows not in self._views:
+            self._views[rows] = _Buffers(
+                [buffer[:rows] for buffer in self._room.outputs],
+                [buffer[:rows] for buffer in self._room.gradients],
+                self._room.ones[:rows],
+            )
+        return self._views[rows]
+
+    def _make_room(self, rows: int) -> _Buffers:
+        new = self._weights[0].new_empty
+        return _Buffers(
+            [new(rows, weight.shape[0]) for weight in self._weights],
+            [new(rows, weight.shape[1]) for weight in self._weights],
+            self._weights[0].new_ones(rows),
+        )
 
 
 def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:

@@ -22,7 +22,6 @@ class Workspace:
     def __init__(self, task: Task) -> None:
         self.model = copy.deepcopy(task.model).train()
         self.loss = task.loss
-        self.explicit_layers = find_explicit_layers(self.model)
         self.parameters = trainable_parameters(self.model)
         self.flat = task.initial_parameters.clone()
         self.gradient = torch.zeros_like(self.flat)
@@ -35,6 +34,7 @@ class Workspace:
         ):
             parameter.data = values
             parameter.grad = slots
+        self.explicit_layers = find_explicit_layers(self.model)
         self.load(task.initial_parameters)
 
     @property
