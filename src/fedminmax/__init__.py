@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from fedminmax.methods.fedavg import FedAvg
     from fedminmax.methods.fedminmax import FedMinMax
     from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+    from fedminmax.methods.group_term import GroupTERM
     from fedminmax.methods.qfedavg import QFedAvg
+    from fedminmax.methods.term import TERM
 
 __version__ = "0.1.0"
 
@@ -29,12 +31,14 @@ _HOMES = {
     "FedAvg": "methods.fedavg",
     "FedMinMax": "methods.fedminmax",
     "FedMinMaxLocal": "methods.fedminmax_local",
+    "GroupTERM": "methods.group_term",
     "InProcessFederation": "federation.inprocess",
     "InputError": "core.errors",
     "Iterate": "core.iterates",
     "Progress": "federation.train",
     "QFedAvg": "methods.qfedavg",
     "Round": "federation.train",
+    "TERM": "methods.term",
     "brier_loss": "core.losses",
     "cnn": "core.models",
     "cross_entropy_loss": "core.losses",
@@ -50,10 +54,12 @@ _HOMES = {
 
 __all__ = [
     "AFL",
+    "TERM",
     "DivergedError",
     "FedAvg",
     "FedMinMax",
     "FedMinMaxLocal",
+    "GroupTERM",
     "InProcessFederation",
     "InputError",
     "Iterate",
