@@ -20,9 +20,11 @@ def images(rows: int, seed: int = 0) -> Examples:
     return Examples(x, y, y)
 
 
-def small_cnn(seed: int = 1) -> nn.Module:
+def small_cnn(seed: int = 1) -> nn.Sequential:
     torch.manual_seed(seed)
-    return cnn((2, 8, 12), 3, (4, 5)).double()
+    model = cnn((2, 8, 12), 3, (4, 5)).double()
+    assert isinstance(model, nn.Sequential)
+    return model
 
 
 def flattened(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -82,7 +84,7 @@ def test_local_training_of_a_cnn_is_plain_gradient_descent() -> None:
 def test_pooling_before_relu_is_the_same_function() -> None:
     """The paper's order with the activation first, against ours, values and gradients."""
     ours = small_cnn()
-    first, pool, relu, second, *_, head = list(ours)  # type: ignore[call-overload]
+    first, pool, relu, second, *_, head = list(ours)
     theirs = nn.Sequential(first, relu, pool, second, relu, pool, nn.Flatten(), head)
     rows = images(6)
     torch.testing.assert_close(ours(rows.x), theirs(rows.x))

@@ -98,7 +98,7 @@ def test_leaving_the_loop_keeps_what_arrived(
         pieces = download(remote, path)
         for _ in range(5):
             next(pieces)
-        pieces.close()  # type: ignore[attr-defined]
+        pieces.close()
         assert not path.exists()
         assert 0 < (tmp_path / "file.gz.partial").stat().st_size < len(CONTENT)
         fetch(remote, path)

@@ -24,22 +24,29 @@ from fedminmax.data.fashion_mnist import (
     folders_to_search,
     load_fashion_mnist,
 )
+from fedminmax.data.idx_files import IdxFile
 from fedminmax.data.partition import Setting, partition
 from tests.complaints import complaint_of
 
 
 @pytest.fixture(scope="module")
-def data() -> FashionMnist:
-    return fashion_mnist(None)  # downloads if the machine has no copy
+def folder() -> Path:
+    fashion_mnist(None)  # downloads if the machine has no copy
+    found = find_fashion_mnist(folders_to_search(None))
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> FashionMnist:
+    return load_fashion_mnist(folder)
 
 
 @pytest.fixture
-def copy(tmp_path: Path, data: FashionMnist) -> Path:  # noqa: ARG001
+def copy(tmp_path: Path, folder: Path) -> Path:
     """A folder of our own with all four files."""
-    source = find_fashion_mnist(folders_to_search(None))
-    assert source
     for file in FILES:
-        shutil.copy(source / f"{file.name}.gz", tmp_path)
+        shutil.copy(folder / f"{file.name}.gz", tmp_path)
     return tmp_path
 
 
@@ -137,8 +144,8 @@ def test_a_single_changed_pixel_is_noticed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [(TRAIN_LABELS, TEST_LABELS), (TRAIN_IMAGES, TRAIN_LABELS)]
 )
-def test_swapped_files_are_called_what_they_are(copy: Path, one: object, other: object) -> None:
-    first, second = copy / f"{one.name}.gz", copy / f"{other.name}.gz"  # type: ignore[attr-defined]
+def test_swapped_files_are_called_what_they_are(copy: Path, one: IdxFile, other: IdxFile) -> None:
+    first, second = copy / f"{one.name}.gz", copy / f"{other.name}.gz"
     spare = copy / "spare"
     first.rename(spare)
     second.rename(first)

@@ -1,7 +1,7 @@
 """A study that takes no time: two groups, a linear model, few rows."""
 
 from fedminmax.studies.study import RunPlan, Selection
-from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plan_runs
+from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plans_of
 
 CONFIG = SyntheticConfig(
     rows=80,
@@ -25,7 +25,7 @@ METHODS = ["fedavg", "fedminmax", "centralized"]
 def plans_up_to(rounds: int, local_rounds: int) -> list[RunPlan]:
     """All runs, up to these rounds."""
     selection = Selection(["ESG", "SSG", "centralized"], METHODS, [0], rounds, local_rounds)
-    return plan_runs(CONFIG, selection)
+    return plans_of(CONFIG, selection)
 
 
 PLANS = plans_up_to(30, 4)

@@ -27,7 +27,7 @@ from fedminmax.report.files import write_json, write_text
 from fedminmax.report.rounds_figure import draw_risk_against_rounds
 from fedminmax.report.run_result import read_results
 from fedminmax.studies.curves import read_curves
-from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy, plan_runs
+from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy, plans_of
 from fedminmax.studies.one_trajectory import (
     PRECISIONS,
     OneTrajectory,
@@ -50,7 +50,7 @@ def reproduce_fashion(
     quick: bool,
 ) -> None:
     """Finish the selected runs and show all finished runs in the folder."""
-    plans = plan_runs(config, selection)
+    plans = plans_of(config, selection)
     fedminmax = [plan for plan in plans if plan.method.name == "FedMinMax"]
     kept = [plan for plan in plans if not follow or _is_run(plan, fedminmax)]
     if call.status_only:

@@ -20,12 +20,12 @@ from fedminmax.report.synthetic_table import (
     table_notes,
 )
 from fedminmax.studies.study import Selection
-from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plan_runs
+from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plans_of
 
 
 def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Call) -> None:
     """Finish the selected runs and print the table of all finished runs in the folder."""
-    plans = plan_runs(config, selection)
+    plans = plans_of(config, selection)
     if call.status_only:
         print_status(plans, asdict(config), call)
         return

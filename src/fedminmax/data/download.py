@@ -3,7 +3,7 @@
 import hashlib
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
@@ -32,7 +32,7 @@ class Fetched:
     total: int
 
 
-def download(remote: RemoteFile, path: Path) -> Iterator[Fetched]:
+def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
     """Fetch the file to ``path`` and yield how far it is after each piece.
 
     What arrived is kept beside under another name and completed by the next call.

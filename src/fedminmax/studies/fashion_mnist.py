@@ -14,7 +14,6 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
-from fedminmax.data.partition import Setting, partition
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
@@ -26,7 +25,8 @@ from fedminmax.studies.study import (
     RunPlan,
     Selection,
     StudyMethod,
-    takes_one_step,
+    plan_runs,
+    rows_of_holders,
     usable_device,
 )
 
@@ -70,10 +70,7 @@ class FashionStudy:
         with torch_seeded(seed, Purpose.INITIALISATION):
             model = cnn((1, 28, 28), len(GROUP_NAMES), config.channels)
         model.to(usable_device(config.device), precision)
-        if plan.setting == CENTRALIZED:
-            parts = [torch.arange(len(rows))]
-        else:
-            parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
+        parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
         return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
 
@@ -82,33 +79,23 @@ class FashionStudy:
         return score_by_group(model, self.data.test, len(GROUP_NAMES))
 
 
-def method_named(name: str, config: FashionConfig) -> StudyMethod:
-    """Build a method of the table from its name on the command line."""
+def methods_of(config: FashionConfig) -> dict[str, StudyMethod]:
+    """Return the methods of the table by their names on the command line."""
     rate, adversary = config.learning_rate, config.adversary_rate
-    methods: dict[str, StudyMethod] = {
+    return {
         "afl": AFL(rate, adversary),
         "fedavg": FedAvg(rate, config.epochs, config.batch_size),
         "fedminmax": FedMinMax(rate, adversary, config.epsilon),
         CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
     }
-    return methods[name]
 
 
-def plan_runs(config: FashionConfig, selection: Selection) -> list[RunPlan]:
-    """List the runs in the table's order, one whole table per fold."""
-    return [
-        _plan(config, selection, setting, name, fold)
-        for fold in selection.folds
-        for setting, name in selection.table()
-    ]
-
-
-def _plan(
-    config: FashionConfig, selection: Selection, setting: str, name: str, fold: int
-) -> RunPlan:
-    method = method_named(name, config)
-    one_step = takes_one_step(method)
-    rounds = selection.rounds if one_step else selection.local_rounds
-    passes = 1 if one_step else config.epochs
-    cost = rounds * passes * config.rows
-    return RunPlan(setting, method, fold, rounds, cost, ROUNDS_BETWEEN_TESTS if one_step else 1)
+def plans_of(config: FashionConfig, selection: Selection) -> list[RunPlan]:
+    """List the runs of this study."""
+    return plan_runs(
+        selection,
+        methods_of(config),
+        rows=config.rows,
+        epochs=config.epochs,
+        rounds_between_tests=ROUNDS_BETWEEN_TESTS,
+    )

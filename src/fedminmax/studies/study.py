@@ -1,12 +1,14 @@
 """What a study is: its runs, and how one of them is set up and scored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.partition import Setting, partition
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
@@ -79,6 +81,49 @@ class Selection:
             for name in self.methods
             if (name == CENTRALIZED) == (setting == CENTRALIZED)
         ]
+
+
+def plan_runs(
+    selection: Selection,
+    methods: Mapping[str, StudyMethod],
+    *,
+    rows: int,
+    epochs: int,
+    rounds_between_tests: int = 0,
+) -> list[RunPlan]:
+    """List the runs in the table's order, one whole table per fold.
+
+    ``rounds_between_tests`` is for one-step methods; a round of local epochs is worth a test each,
+    where there are tests on the way at all.
+    """
+    return [
+        _plan(selection, (setting, fold), methods[name], rows, epochs, rounds_between_tests)
+        for fold in selection.folds
+        for setting, name in selection.table()
+    ]
+
+
+def _plan(
+    selection: Selection,
+    place: tuple[str, int],
+    method: StudyMethod,
+    rows: int,
+    epochs: int,
+    rounds_between_tests: int,
+) -> RunPlan:
+    one_step = takes_one_step(method)
+    rounds = selection.rounds if one_step else selection.local_rounds
+    cost = rounds * (1 if one_step else epochs) * rows
+    between = rounds_between_tests if one_step else min(1, rounds_between_tests)
+    setting, fold = place
+    return RunPlan(setting, method, fold, rounds, cost, between)
+
+
+def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> list[Tensor]:
+    """Return each holder's row positions; in the centralized setting one holder has them all."""
+    if setting == CENTRALIZED:
+        return [torch.arange(len(group))]
+    return partition(Setting(setting), group, holders, seed)
 
 
 def takes_one_step(method: StudyMethod) -> bool:

@@ -9,7 +9,6 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
-from fedminmax.data.partition import Setting, partition
 from fedminmax.data.synthetic import GROUP_NAMES, draw_synthetic, expected_risks
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
@@ -22,7 +21,8 @@ from fedminmax.studies.study import (
     RunPlan,
     Selection,
     StudyMethod,
-    takes_one_step,
+    plan_runs,
+    rows_of_holders,
     usable_device,
 )
 
@@ -64,10 +64,7 @@ class SyntheticStudy:
         rows = fold_rows(self, plan.fold)
         with torch_seeded(seed, Purpose.INITIALISATION):
             model = mlp(1, 2, config.hidden) if config.model == "mlp" else linear(2, 2)
-        if plan.setting == CENTRALIZED:
-            parts = [torch.arange(len(rows))]
-        else:
-            parts = partition(Setting(plan.setting), rows.group, config.holders, seed)
+        parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         model.to(usable_device(config.device), precision)
         x = features_of(config, rows.x)
         holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
@@ -79,11 +76,11 @@ class SyntheticStudy:
         return GroupScores((risks.group_0, risks.group_1))
 
 
-def method_named(name: str, config: SyntheticConfig) -> StudyMethod:
-    """Build a method of the table from its name on the command line."""
+def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:
+    """Return the methods of the table by their names on the command line."""
     rate, adversary = config.learning_rate, config.adversary_rate
     local = (config.epochs, config.batch_size)
-    methods: dict[str, StudyMethod] = {
+    return {
         "afl": AFL(rate, adversary),
         "fedavg": FedAvg(rate, *local),
         "q-fedavg-0.2": QFedAvg(0.2, rate, *local),
@@ -91,26 +88,11 @@ def method_named(name: str, config: SyntheticConfig) -> StudyMethod:
         "fedminmax": FedMinMax(rate, adversary, config.epsilon),
         CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
     }
-    return methods[name]
 
 
-def plan_runs(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
-    """List the runs in the table's order, one whole table per fold."""
-    return [
-        _plan(config, selection, setting, name, fold)
-        for fold in selection.folds
-        for setting, name in selection.table()
-    ]
-
-
-def _plan(
-    config: SyntheticConfig, selection: Selection, setting: str, name: str, fold: int
-) -> RunPlan:
-    method = method_named(name, config)
-    one_step = takes_one_step(method)
-    rounds = selection.rounds if one_step else selection.local_rounds
-    passes = 1 if one_step else config.epochs
-    return RunPlan(setting, method, fold, rounds, rounds * passes * config.rows)
+def plans_of(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
+    """List the runs of this study."""
+    return plan_runs(selection, methods_of(config), rows=config.rows, epochs=config.epochs)
 
 
 def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
