@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import GroupScores, RunResult
 from fedminmax.report.spread import spread
 from fedminmax.report.synthetic_results import PAPER_TABLE_1, summarise
-from fedminmax.report.synthetic_table import markdown_table, rows_as_json, table_notes
+from fedminmax.report.synthetic_table import HEADERS, rows_as_json, table_cells, table_notes
 
 
 def run(
@@ -74,14 +75,14 @@ def test_json_holds_what_the_table_shows() -> None:
     assert entry["worst"]["mean"] == 0.5
     assert entry["worst_by_iterate"]["last"]["mean"] == 0.9
     assert entry["paper_worst"] == 0.451
-    assert "| 0.500 |" in markdown_table(rows)
+    assert "| 0.500 |" in markdown_table(HEADERS, table_cells(rows))
 
 
 def test_deviations_are_shown_only_where_there_are_several_folds() -> None:
     one = summarise([run(0, (0.9, 0.1), (0.5, 0.3))])
     two = summarise([run(0, (0.9, 0.1), (0.5, 0.3)), run(1, (0.9, 0.1), (0.7, 0.3))])
-    assert "±" not in markdown_table(one)
-    assert "0.600±0.141" in markdown_table(two)
+    assert "±" not in markdown_table(HEADERS, table_cells(one))
+    assert "0.600±0.141" in markdown_table(HEADERS, table_cells(two))
 
 
 def test_fedminmax_has_the_papers_lowest_worst_group_risk_in_each_setting() -> None:

@@ -1,17 +1,15 @@
 """`fedminmax reproduce fashion-mnist`: the paper's Table 2, its appendix table and figure."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.cli.progress import display
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
+from fedminmax.cli.tables import table_by_setting
 from fedminmax.report.fashion_figure import draw_accuracies
 from fedminmax.report.fashion_results import FashionRow, summarise_fashion
 from fedminmax.report.fashion_table import (
@@ -133,27 +131,14 @@ def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: 
 def _print_tables(rows: list[FashionRow], notes: list[str], files: list[Path]) -> None:
     console = Console(soft_wrap=True)
     title = "Papadaki et al. 2021, Table 2, next to ours"
-    console.print(_table(title, TABLE_2_HEADERS, table_2_cells(rows)))
+    console.print(table_by_setting(title, TABLE_2_HEADERS, table_2_cells(rows)))
     lines = appendix_cells(rows)
     # Ten groups are too wide for a terminal: five and five.
     for first in (3, 8):
         columns = [0, 1, 2, *range(first, first + 5)]
         headers = [APPENDIX_HEADERS[column] for column in columns]
         cells = [tuple(line[column] for column in columns) for line in lines]
-        console.print(_table("All groups, next to the appendix table", headers, cells))
+        console.print(table_by_setting("All groups, next to the appendix table", headers, cells))
     for note in notes:
         console.print(note, highlight=False)
     console.print(f"Results: {', '.join(map(str, files))}", highlight=False)
-
-
-def _table(title: str, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=0)
-    for number, header in enumerate(headers):
-        table.add_column(header, justify="left" if number < 2 else "right", no_wrap=True)
-    previous = ""
-    for cells in lines:
-        if previous and cells[0] not in ("", previous):
-            table.add_section()
-        previous = cells[0] or previous
-        table.add_row(*cells)
-    return table

@@ -4,17 +4,16 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from rich.console import Console
 
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
+from fedminmax.cli.tables import table_by_setting
 from fedminmax.report.files import write_json, write_text
+from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
 from fedminmax.report.synthetic_results import TableRow, summarise
 from fedminmax.report.synthetic_table import (
     HEADERS,
-    markdown_table,
     rows_as_json,
     table_cells,
     table_notes,
@@ -37,7 +36,8 @@ def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Cal
     notes = table_notes(rows, config.folds_by, missing=missing)
     content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
     write_json(folder / "results.json", content)
-    write_text(folder / "table.md", markdown_table(rows) + "\n" + "\n\n".join(notes) + "\n")
+    table = markdown_table(HEADERS, table_cells(rows))
+    write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
     if call.as_json:
         print(json.dumps(content))
     else:
@@ -46,17 +46,8 @@ def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Cal
 
 def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
     console = Console(soft_wrap=True)
-    table = Table(title="Papadaki et al. 2021, Table 1, next to ours", box=SIMPLE_HEAD, padding=0)
-    for header in HEADERS:
-        justify: JustifyMethod = "left" if header in HEADERS[:2] else "right"
-        table.add_column(header, justify=justify, no_wrap=True)
-    previous = ""
-    for cells in table_cells(rows):
-        if previous and cells[0] != previous:
-            table.add_section()
-        previous = cells[0]
-        table.add_row(*cells)
-    console.print(table)
+    title = "Papadaki et al. 2021, Table 1, next to ours"
+    console.print(table_by_setting(title, HEADERS, table_cells(rows)))
     for note in notes:
         console.print(note, highlight=False)
     console.print(f"Results: {folder / 'results.json'}, {folder / 'table.md'}", highlight=False)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.fashion_results import FashionRow, GroupSpread
+from fedminmax.report.markdown import markdown_table
 from fedminmax.report.spread import Spread, shown_spread
 
 TABLE_2_GROUPS = ("T-shirt", "Pullover", "Shirt")
@@ -55,9 +56,9 @@ def markdown_tables(rows: Sequence[FashionRow], notes: Sequence[str]) -> str:
     """Return both tables and the notes in Markdown."""
     parts = [
         "Test Brier risk, Table 2:",
-        _markdown(TABLE_2_HEADERS, table_2_cells(rows)),
+        markdown_table(TABLE_2_HEADERS, table_2_cells(rows)),
         "All ten groups, appendix table:",
-        _markdown(APPENDIX_HEADERS, appendix_cells(rows, deviations=True)),
+        markdown_table(APPENDIX_HEADERS, appendix_cells(rows, deviations=True)),
         *notes,
     ]
     return "\n\n".join(parts) + "\n"
@@ -122,11 +123,6 @@ def _scores(one: GroupSpread) -> dict[str, object]:
 
 def _by_group(values: Sequence[Spread]) -> dict[str, dict[str, float]]:
     return {name: asdict(one) for name, one in zip(GROUP_NAMES, values, strict=True)}
-
-
-def _markdown(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers)]
-    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in cells)])
 
 
 def _setting(row: FashionRow) -> str:

@@ -25,13 +25,6 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
     ]
 
 
-def markdown_table(rows: list[TableRow]) -> str:
-    """Return the table in Markdown."""
-    lines = ["| " + " | ".join(HEADERS) + " |", "|" + "---|" * len(HEADERS)]
-    lines += ["| " + " | ".join(cells) + " |" for cells in table_cells(rows)]
-    return "\n".join(lines) + "\n"
-
-
 def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
     """What a reader must know to read the numbers; ``missing`` runs are not finished yet."""
     counts = sorted({row.folds for row in rows}) or [0]

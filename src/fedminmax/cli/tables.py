@@ -1,0 +1,20 @@
+"""Tables on the terminal."""
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+
+def table_by_setting(title: str, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Return a table of settings and methods, with a gap wherever a new setting begins."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0)
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="left" if number < 2 else "right", no_wrap=True)
+    previous = ""
+    for cells in lines:
+        if previous and cells[0] not in ("", previous):
+            table.add_section()
+        previous = cells[0] or previous
+        table.add_row(*cells)
+    return table
