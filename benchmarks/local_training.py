@@ -11,6 +11,7 @@ import argparse
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ from fedminmax.core.messages import Census, Moment
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
-from fedminmax.federation.per_holder import ask_each
+from fedminmax.federation.per_holder import add_up, answer, ask_in_turn
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import Holder
 
@@ -75,6 +76,7 @@ def make_holders(rows: int) -> list[Holder]:
             HOLDERS,
             groups=2,
             rows_per_chunk=rows,
+            kept=torch.zeros(0),
         )
         for number in range(HOLDERS)
     ]
@@ -90,7 +92,7 @@ def contestants(setting: Setting, cores: int) -> dict[str, Contestant]:
 
     def run(workers: Sequence[Workspace], threads: int) -> None:
         torch.set_num_threads(threads)
-        ask_each(method, order, holders, workers)
+        add_up(ask_in_turn(partial(answer, method, order), holders, workers))
 
     return {
         "one worker": Contestant(lambda: run(workspaces[:1], cores)),

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from fedminmax.core.messages import Order, Sums
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.per_holder import add_up
+from fedminmax.federation.train import start_of
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_term import GroupTERM
-from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.method import AnyMethod, KeepingMethod, VectorMethod
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.methods.term import TERM
 
@@ -26,16 +30,21 @@ class Over(Enum):
     GROUPS = "groups"
     HOLDERS = "holders"
     NOTHING = "nothing"
+    ELSE = "something else, or not on the simplex"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method, made with a batch size (which one-step methods do not have)."""
+    """A method, made with a batch size (which one-step methods do not have).
+
+    A method that draws lots at the server is random even with full batches and all holders.
+    """
 
     label: str
     make: Callable[[int | None], Method]
     weights_over: Over
     has_batches: bool
+    draws_lots: bool = False
 
     @property
     def full_batch(self) -> Method:
@@ -120,6 +129,20 @@ def for_each(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.label for case in cases])
 
 
-every_method = for_each(ONE_STEP + LOCAL)
+def ask(
+    federation: InProcessFederation, method: Method, order: Order, participants: list[int]
+) -> Sums:
+    """Ask a method's first question, whatever its kind, and add up the replies."""
+    if isinstance(method, VectorMethod):
+        return add_up(federation.ask_each(method, order, participants))
+    if isinstance(method, KeepingMethod):
+        kept = start_of(federation, method).kept
+        return federation.ask_keeping(method, order, participants, kept)[0]
+    return federation.ask(method, order, participants)
+
+
+EVERY = ONE_STEP + LOCAL
+every_method = for_each(EVERY)
 every_one_step_method = for_each(ONE_STEP)
-every_local_method = for_each(LOCAL)
+every_method_with_batches = for_each([case for case in EVERY if case.has_batches])
+every_method_without_lots = for_each([case for case in EVERY if not case.draws_lots])

@@ -10,7 +10,7 @@ from tests.contract.cases import Case, Over, every_method
 from tests.problems import softmax_problem
 
 COUNTS = [[4, 1, 0], [1, 5, 0], [1, 0, 3], [2, 2, 0]]
-PROBLEM = softmax_problem(COUNTS, seed=4)
+PROBLEM = softmax_problem(COUNTS, seed=4, classes=2)
 
 
 @every_method

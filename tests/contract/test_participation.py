@@ -18,7 +18,7 @@ def census(holders: int) -> Census:
 
 @every_method
 def test_participants_are_seeded_and_their_number_is_right(case: Case) -> None:
-    problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]])
+    problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]], classes=2)
 
     def drawn(seed: int) -> list[tuple[int, ...]]:
         rounds = train(

@@ -12,7 +12,7 @@ from fedminmax.federation.train import start_of, train
 from tests.contract.cases import Case, every_method
 from tests.problems import softmax_problem
 
-PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2)
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2, classes=2)
 
 
 def copy_of(record: object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fedminmax.federation.train import start_of, train
 from tests.contract.cases import Case, every_method
 from tests.problems import softmax_problem
 
-PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2)
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2, classes=2)
 ROUNDS = 12
 
 

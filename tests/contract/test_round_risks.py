@@ -8,7 +8,7 @@ from tests.contract.cases import Case, every_method
 from tests.oracles import brier_losses
 from tests.problems import softmax_problem, to_numpy
 
-PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2)
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2, classes=2)
 
 
 @every_method

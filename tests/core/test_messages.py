@@ -58,6 +58,7 @@ def reply(step: list[float], scale: float) -> Sums:
         torch.tensor([2, 0]),
         torch.zeros(0, dtype=torch.float64),
         torch.zeros(0, dtype=torch.int64),
+        torch.zeros(0, dtype=torch.float64),
         2,
     )
 

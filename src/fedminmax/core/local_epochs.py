@@ -10,7 +10,10 @@ AISTATS 2017, ClientUpdate. The last, smaller batch is kept.
 | eta    | learning_rate |
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -40,26 +43,50 @@ def train_locally(
 
     Each step descends the mean over the batch of ``row_weights[i] * loss_i``.
     """
-    rows = len(examples)
-    batch_size = rows if plan.batch_size is None else min(plan.batch_size, rows)
-    for _ in range(plan.epochs):
-        # One batch holds every row whatever their order: no need to shuffle it.
-        order = torch.randperm(rows, generator=generator) if batch_size < rows else None
-        for start in range(0, rows, batch_size):
-            if order is None:
-                x, y, weights = examples.x, examples.y, row_weights
-            else:
-                batch = order[start : start + batch_size].to(examples.x.device)
-                x, y = examples.x[batch], examples.y[batch]
-                weights = None if row_weights is None else row_weights[batch]
-            _take_step(workspace, x, y, weights, plan.learning_rate)
+    batches = shuffled_batches(len(examples), plan.batch_size, generator)
+    steps = plan.epochs * batches_per_epoch(len(examples), plan.batch_size)
+    for batch in islice(batches, steps):
+        take_step(workspace, examples, batch, row_weights, plan.learning_rate)
     return workspace.in_model_order(workspace.flat)
 
 
-def _take_step(
-    workspace: Workspace, x: Tensor, y: Tensor, weights: Tensor | None, rate: float
+def shuffled_batches(
+    rows: int, batch_size: int | None, generator: torch.Generator
+) -> Iterator[Tensor | None]:
+    """Yield the rows of one batch after another, epoch after epoch; None stands for all rows."""
+    size = rows if batch_size is None else min(batch_size, rows)
+    while True:
+        if size == rows:
+            # One batch holds every row whatever their order: no need to shuffle it.
+            yield None
+            continue
+        order = torch.randperm(rows, generator=generator)
+        for start in range(0, rows, size):
+            yield order[start : start + size]
+
+
+def batches_per_epoch(rows: int, batch_size: int | None) -> int:
+    """Count the batches that hold every row once.
+
+    >>> batches_per_epoch(250, 100)
+    3
+    """
+    return 1 if batch_size is None else math.ceil(rows / batch_size)
+
+
+def take_step(
+    workspace: Workspace,
+    examples: Examples,
+    batch: Tensor | None,
+    row_weights: Tensor | None,
+    rate: float,
 ) -> None:
     """Descend the mean weighted loss of one batch, by the cheapest way that the model allows."""
+    x, y, weights = examples.x, examples.y, row_weights
+    if batch is not None:
+        batch = batch.to(x.device)
+        x, y = x[batch], y[batch]
+        weights = None if weights is None else weights[batch]
     layers = workspace.explicit_layers
     if layers is None or x.dim() != 2:
         _descend_by_autograd(workspace, _objective(workspace, workspace.model(x), y, weights), rate)

@@ -23,9 +23,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """How many rows of each group each holder has: asked once, before the first round."""
+    """How many rows of each group each holder has: asked once, before the first round.
+
+    ``classes`` is the number of classes among the labels, 0 where targets are quantities.
+    """
 
     counts: Tensor
+    classes: int = 0
 
     @property
     def holders(self) -> int:
@@ -63,18 +67,28 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Server to holder: the model to start from and the weights that its method needs."""
+    """Server to holder: the model to start from and the weights that its method needs.
+
+    ``phase`` counts the questions of one round, for methods that ask more than once.
+    """
 
     moment: Moment
     parameters: Tensor
     weights: Tensor
+    phase: int = 0
 
 
 class Reveals(Enum):
-    """The finest thing that a method makes one holder's reply show to the server."""
+    """The finest thing that a method makes one holder's reply show to the server, least first."""
 
     SUMS = "only sums over all holders"
     OWN_LOSS = "each holder's own loss"
+    OWN_VECTOR = "each holder's own update"
+
+    @property
+    def level(self) -> int:
+        """How much it shows: 0 for sums alone."""
+        return list(Reveals).index(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +100,8 @@ class Sums:
     ``step`` is in the model's precision in one reply (and in the fused path, which forms a single
     one), and in float64 once replies are added up.
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
+    ``statistics`` are further sums that only this method needs, in an order of its own (empty for
+    most methods).
     """
 
     step: Tensor
@@ -95,6 +111,7 @@ class Sums:
     group_count: Tensor
     holder_loss: Tensor
     holder_count: Tensor
+    statistics: Tensor
     gradient_evaluations: int
 
     def __add__(self, other: "Sums") -> "Sums":
@@ -106,6 +123,7 @@ class Sums:
             self.group_count + other.group_count,
             self.holder_loss + other.holder_loss,
             self.holder_count + other.holder_count,
+            self.statistics + other.statistics,
             self.gradient_evaluations + other.gradient_evaluations,
         )
 
@@ -130,6 +148,7 @@ def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
         group_count=torch.zeros(groups, dtype=torch.int64),
         holder_loss=torch.zeros(holders, dtype=torch.float64),
         holder_count=torch.zeros(holders, dtype=torch.int64),
+        statistics=torch.zeros(0, dtype=torch.float64),
         gradient_evaluations=0,
     )
 

@@ -22,6 +22,8 @@ class Purpose(IntEnum):
     LOCAL_WORK = 4
     FOLDS = 5
     DROPOUT = 6
+    SECOND_QUESTION = 7
+    SERVER_DRAWS = 8
 
 
 def stream_seed(seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0) -> int:

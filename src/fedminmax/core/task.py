@@ -93,6 +93,14 @@ def labelled(examples: Examples) -> bool:
     return examples.y.dtype == torch.int64
 
 
+def classes_of(task: Task, examples: Examples) -> int:
+    """Return how many classes the model tells apart; 0 if targets are quantities."""
+    if not labelled(examples):
+        return 0
+    with torch.no_grad():
+        return int(task.model(examples.x[:1]).shape[1])
+
+
 def draws_random_numbers(model: nn.Module, examples: Examples) -> bool:
     """Whether a forward pass in training mode is random (dropout and the like).
 

@@ -85,7 +85,10 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
     flat = torch.load(io.BytesIO(payload), weights_only=True)
-    for name in sorted(flat.keys() ^ pack(template).keys()):
+    expected = pack(template)
+    # An earlier release did not write what most methods leave empty.
+    flat = {name: like for name, like in expected.items() if _is_empty(like)} | flat
+    for name in sorted(flat.keys() ^ expected.keys()):
         raise InputError(f"{path} is of another model or method (only one has '{name}')")
     return unpack(flat, template, str(path))
 
@@ -118,12 +121,18 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
         value = flat[prefix + name]
         same = type(value) is type(like) and not (isinstance(like, str) and value != like)
         if isinstance(value, Tensor) and isinstance(like, Tensor):
-            same = value.shape == like.shape and value.dtype == like.dtype
+            # A template without lines stands for any number of them: a mixture grows.
+            grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]
+            same = (value.shape == like.shape or grown) and value.dtype == like.dtype
             value = value.to(like.device)
         if not same:
             raise InputError(f"{source} is of another model or method ('{prefix}{name}' differs)")
         values[name] = value
     return replace(template, **values)  # type: ignore[type-var]
+
+
+def _is_empty(value: Leaf) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 0
 
 
 def _fields_of(record: object) -> list[tuple[str, Any]]:

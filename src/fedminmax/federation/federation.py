@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fedminmax.core.messages import Census, Order, Sums
-from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
 
 
 class Federation(Protocol):
@@ -27,6 +27,27 @@ class Federation(Protocol):
         """theta^0."""
         ...
 
-    def ask(self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+    @property
+    def reveals(self) -> Reveals:
+        """The finest thing that the server can see of one holder's reply."""
+        ...
+
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
+        ...
+
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        """Send the order to these holders and return their replies, in the holders' order."""
+        ...
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        """Add up the replies; also return what all holders keep now, a line for each."""
         ...

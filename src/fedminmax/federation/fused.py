@@ -67,6 +67,7 @@ def ask_fused(
         group_count=count.sum(dim=0),
         holder_loss=loss.sum(dim=1)[shown],
         holder_count=count.sum(dim=1)[shown],
+        statistics=torch.zeros(0, dtype=torch.float64),
         gradient_evaluations=len(present.examples),
     )
 

@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,20 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.losses import Loss
-from fedminmax.core.messages import Census, Order, Sums
-from fedminmax.core.task import Task, check_fit, check_task, draws_random_numbers
+from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.task import Task, check_fit, check_task, classes_of, draws_random_numbers
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import ask_fused, pool_rows
-from fedminmax.federation.per_holder import ask_each, ask_each_seeded
-from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
+from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
+from fedminmax.methods.method import (
+    Holder,
+    KeepingMethod,
+    OneStepMethod,
+    StateT,
+    SumsMethod,
+    VectorMethod,
+)
 
 # Below this many multiplications per step, two threads lose more to Python's lock than they gain:
 # see benchmarks/local_training.py.
@@ -32,6 +40,8 @@ class InProcessFederation:
         holders: each holder's ``(x, y, group)``; groups are numbered from 0.
         group_names: names for the groups; by default their numbers.
         fused: pool one-step methods into one pass; False takes the plain path for all.
+        reveals: the finest thing that the server may see of one holder's reply; with
+            ``Reveals.SUMS``, as under secure aggregation, methods that need more are refused.
 
     >>> from fedminmax.core.losses import squared_error_loss
     >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
@@ -47,6 +57,7 @@ class InProcessFederation:
         *,
         group_names: Sequence[str] | None = None,
         fused: bool = True,
+        reveals: Reveals = Reveals.OWN_VECTOR,
     ) -> None:
         check_task(Task(model, loss))
         # A copy: what the user does to the model later must not move the start of a run.
@@ -57,14 +68,16 @@ class InProcessFederation:
             check_examples(*_cast(rows, start, f"holder {number}"), f"holder {number}")
             for number, rows in enumerate(holders)
         ]
-        self._census = _count(self._holders, group_names)
-        self._group_names = tuple(group_names or map(str, range(self._census.groups)))
+        counts = _count(self._holders, group_names)
+        self._group_names = tuple(group_names or map(str, range(counts.shape[1])))
+        self._reveals = reveals
         largest = max(self._holders, key=len)
         self._workspaces = [Workspace(self._task)]
         with torch.random.fork_rng(devices=[]):
             for number, examples in enumerate(self._holders):
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
+            self._census = Census(counts, classes_of(self._task, largest))
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         self._random = draws_random_numbers(self._workspaces[0].model, largest)
@@ -82,6 +95,11 @@ class InProcessFederation:
         return self._group_names
 
     @property
+    def reveals(self) -> Reveals:
+        """The finest thing that the server can see of one holder's reply."""
+        return self._reveals
+
+    @property
     def initial_parameters(self) -> Tensor:
         """theta^0, as one vector."""
         return self._task.initial_parameters
@@ -90,7 +108,7 @@ class InProcessFederation:
         """Return a copy of the model with these parameters, ready to predict."""
         return model_with(self._task, parameters)
 
-    def ask(self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
         if isinstance(method, OneStepMethod) and self._pooled is not None:
             return ask_fused(
@@ -102,20 +120,50 @@ class InProcessFederation:
                 self._pass_workers(len(self._pooled.examples)),
                 self._rows_per_chunk,
             )
-        holders = [self._holder(number) for number in participants]
-        if self._random:
-            return ask_each_seeded(method, order, holders, self._workspaces[0])
-        return ask_each(
-            method, order, holders, self._workers(int(self._census.holder_counts.max()))
-        )
+        return add_up(self._replies(partial(answer, method, order), order, participants))
 
-    def _holder(self, number: int) -> Holder:
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        """Send the order to these holders and return their replies, in the holders' order."""
+        return tuple(self._replies(partial(method.local, order), order, participants))
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        """Add up the replies; also return what all holders keep now, a line for each."""
+        work = partial(method.local_and_keep, order)
+        replies = list(self._replies(work, order, participants, kept))
+        now = kept.clone()
+        for number, (_, own) in zip(participants, replies, strict=True):
+            now[number] = own
+        return add_up(reply for reply, _ in replies), now
+
+    def _replies(
+        self,
+        work: Callable[[Holder, Workspace], ReplyT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor | None = None,
+    ) -> Iterator[ReplyT]:
+        holders = (self._holder(number, kept) for number in participants)
+        if self._random:
+            return ask_in_turn(seeded(work, order.moment), holders, self._workspaces[:1])
+        workers = self._workers(int(self._census.holder_counts.max()))
+        return ask_in_turn(work, holders, workers)
+
+    def _holder(self, number: int, kept: Tensor | None) -> Holder:
         return Holder(
             number,
             self._holders[number],
             self._census.holders,
             self._census.groups,
             self._rows_per_chunk,
+            NOTHING if kept is None else kept[number],
         )
 
     def _pass_workers(self, rows: int) -> list[Workspace]:
@@ -151,7 +199,7 @@ def _cast(rows: Sequence[object], like: Tensor, owner: str) -> tuple[Tensor, Ten
     return x, y, group
 
 
-def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Census:
+def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
     """Count rows by holder and group; refuse a group that no holder has."""
     if not any(len(rows) for rows in holders):
         raise InputError("no holder has a row; give at least one holder with data")
@@ -172,4 +220,4 @@ def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Census
             raise InputError(
                 f"group {name} has no rows at any holder; remove it or renumber the groups from 0"
             )
-    return Census(counts)
+    return counts

@@ -6,25 +6,27 @@ order with few replies in memory, so the number of workers changes nothing but t
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import TypeVar
 
 import torch
 
-from fedminmax.core.messages import Order, Reveals, Sums, zero_sums
+from fedminmax.core.messages import Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
-from fedminmax.methods.method import AnyMethod, Holder, OneStepMethod, StateT
+from fedminmax.methods.method import Holder, OneStepMethod, StateT, SumsMethod
 
+ReplyT = TypeVar("ReplyT")
 NOTHING = torch.zeros(0, dtype=torch.float64)
 
 
-def answer(method: AnyMethod[StateT], order: Order, holder: Holder, workspace: Workspace) -> Sums:
+def answer(method: SumsMethod[StateT], order: Order, holder: Holder, workspace: Workspace) -> Sums:
     """Return one holder's reply."""
     if isinstance(method, OneStepMethod):
         return one_step_answer(method, order, holder, workspace)
@@ -57,39 +59,38 @@ def one_step_answer(
     return reply
 
 
-def ask_each(
-    method: AnyMethod[StateT],
-    order: Order,
-    holders: Sequence[Holder],
+def ask_in_turn(
+    work: Callable[[Holder, Workspace], ReplyT],
+    holders: Iterable[Holder],
     workspaces: Sequence[Workspace],
-) -> Sums:
-    """Ask these holders one by one and add up their replies in the order given."""
+) -> Iterator[ReplyT]:
+    """Let each holder work, and yield the replies in the order of the holders."""
     if len(workspaces) == 1:
-        return _add_up(answer(method, order, holder, workspaces[0]) for holder in holders)
-    return _add_up(_ask_in_threads(method, order, holders, workspaces))
+        return (work(holder, workspaces[0]) for holder in holders)
+    return _ask_in_threads(work, holders, workspaces)
 
 
-def ask_each_seeded(
-    method: AnyMethod[StateT], order: Order, holders: Sequence[Holder], workspace: Workspace
-) -> Sums:
-    """Ask one by one, with torch's global random state set from (seed, round, holder) for each.
+def seeded(
+    work: Callable[[Holder, Workspace], ReplyT], moment: Moment
+) -> Callable[[Holder, Workspace], ReplyT]:
+    """Set torch's global random state from (seed, round, holder) for each holder's work.
 
     For models that draw random numbers: they take them from that state, which is put back.
     """
 
-    def seeded(holder: Holder) -> Sums:
-        moment = order.moment
+    def work_seeded(holder: Holder, workspace: Workspace) -> ReplyT:
         with torch_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
-            return answer(method, order, holder, workspace)
+            return work(holder, workspace)
 
-    return _add_up(seeded(holder) for holder in holders)
+    return work_seeded
 
 
-def _add_up(replies: Iterable[Sums]) -> Sums:
+def add_up(replies: Iterable[Sums]) -> Sums:
     """Add replies in the order given, their large steps in place and in float64."""
     rest = iter(replies)
     first = next(rest)
-    step, total = first.step.to(torch.float64), replace(first, step=NOTHING)
+    # A copy: a reply that is in float64 already stays as it is.
+    step, total = first.step.to(torch.float64, copy=True), replace(first, step=NOTHING)
     for reply in rest:
         step.add_(reply.step)
         total += replace(reply, step=NOTHING)
@@ -97,29 +98,28 @@ def _add_up(replies: Iterable[Sums]) -> Sums:
 
 
 def _ask_in_threads(
-    method: AnyMethod[StateT],
-    order: Order,
-    holders: Sequence[Holder],
+    work: Callable[[Holder, Workspace], ReplyT],
+    holders: Iterable[Holder],
     workspaces: Sequence[Workspace],
-) -> Iterator[Sums]:
+) -> Iterator[ReplyT]:
     """Yield replies in order, at most two per worker ahead of the sum."""
     free: SimpleQueue[Workspace] = SimpleQueue()
     for workspace in workspaces:
         free.put(workspace)
 
-    def work(holder: Holder) -> Sums:
+    def work_when_free(holder: Holder) -> ReplyT:
         workspace = free.get()
         try:
-            return answer(method, order, holder, workspace)
+            return work(holder, workspace)
         finally:
             free.put(workspace)
 
-    waiting: deque[Future[Sums]] = deque()
+    waiting: deque[Future[ReplyT]] = deque()
     # Adding up happens in this thread while the workers work.
     with pool_of_workers(len(workspaces)) as pool:
         for holder in holders:
             if len(waiting) == 2 * len(workspaces):
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(work, holder))
+            waiting.append(pool.submit(work_when_free, holder))
         while waiting:
             yield waiting.popleft().result()

@@ -11,13 +11,14 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
+from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
-from fedminmax.methods.method import AnyMethod, StateT
+from fedminmax.methods.method import AnyMethod, KeepingMethod, SelectingState, StateT
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,8 @@ class Progress(Generic[StateT]):
     """All that a run has to remember: saving it and going on equals never having stopped.
 
     ``method`` is the method with all its settings: no other one goes on from here, nor does
-    another seed or participation.
+    another seed or participation. ``kept`` is what the holders keep to themselves, a line for each
+    (in a simulation; on a real network it stays with them); empty for most methods.
     """
 
     method: str
@@ -35,6 +37,7 @@ class Progress(Generic[StateT]):
     state: StateT
     iterates: Iterates
     gradient_evaluations: int
+    kept: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +72,20 @@ class Round(Generic[StateT]):
         return float(torch.nan_to_num(self.risks, nan=-math.inf).max())
 
     def parameters(self, which: Iterate | None = None) -> Tensor:
-        """Return the chosen iterate; by default the one that the method's paper returns."""
-        return self.progress.iterates.parameters(which or self.output)
+        """Return the chosen iterate; by default the model that the method's paper returns."""
+        if which is not None:
+            return self.progress.iterates.parameters(which)
+        members = self.members
+        if len(members) > 1:
+            raise InputError(
+                f"the answer is a mixture of {len(members)} models, not one vector; use members"
+            )
+        return members[0]
+
+    @property
+    def members(self) -> Tensor:
+        """The models that the method's paper returns, one per line; several are a mixture."""
+        return members_of(self.progress, self.output)
 
 
 def start_of(
@@ -81,9 +96,25 @@ def start_of(
     participation: float = 1.0,
 ) -> Progress[StateT]:
     """Where a run stands before its first round."""
+    if method.reveals.level > federation.reveals.level:
+        raise InputError(
+            f"{method.name} needs {method.reveals.value}, but this federation shows the server "
+            f"{federation.reveals.value}; choose a method that needs no more than that"
+        )
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
-    return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0)
+    kept = torch.zeros(0, dtype=initial.dtype)
+    if isinstance(method, KeepingMethod):
+        kept = method.start_keeping(initial).repeat(federation.census.holders, 1)
+    return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0, kept)
+
+
+def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
+    """Return the method's answer: its own choice where it makes one, else the iterate named."""
+    state: object = progress.state
+    if isinstance(state, SelectingState):
+        return state.selected
+    return progress.iterates.parameters(output).unsqueeze(0)
 
 
 def train(
@@ -133,20 +164,17 @@ def _rounds(
     while progress.round < rounds:
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(federation.census, progress.participation, moment)
-        total = federation.ask(method, method.order(progress.state, moment), participants)
-        _check_finite(total, method, moment, federation.group_names)
-        state = method.update(progress.state, total)
-        if not bool(torch.isfinite(state.parameters).all()):
-            raise _diverged(method, moment, "a parameter")
+        done = run_round(federation, method, progress.state, progress.kept, moment, participants)
         progress = replace(
             progress,
             round=moment.round,
-            state=state,
-            iterates=progress.iterates.add(state.parameters),
-            gradient_evaluations=progress.gradient_evaluations + total.gradient_evaluations,
+            state=done.state,
+            iterates=progress.iterates.add(done.state.parameters),
+            gradient_evaluations=progress.gradient_evaluations + done.gradient_evaluations,
+            kept=done.kept,
         )
         yield Round(
-            moment.round, total, participants, progress, method.output, federation.group_names
+            moment.round, done.total, participants, progress, method.output, federation.group_names
         )
 
 
@@ -159,21 +187,3 @@ def draw_participants(census: Census, participation: float, moment: Moment) -> t
         return tuple(occupied)
     generator = numpy_stream(moment.seed, Purpose.PARTICIPATION, moment.round)
     return tuple(sorted(generator.choice(occupied, size=wanted, replace=False).tolist()))
-
-
-def _check_finite(
-    total: Sums, method: AnyMethod[StateT], moment: Moment, group_names: tuple[str, ...]
-) -> None:
-    """Stop at the first loss or step that is not a finite number."""
-    bad = (~torch.isfinite(total.group_loss)).nonzero().squeeze(1).tolist()
-    if bad:
-        raise _diverged(method, moment, f"the loss of '{group_names[bad[0]]}'")
-    if not math.isfinite(float(total.step.sum()) + total.scale):
-        raise _diverged(method, moment, "the parameter step")
-
-
-def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:
-    return DivergedError(
-        f"{method.name} diverged in round {moment.round}: {what} is not finite; "
-        f"use a learning rate below {method.learning_rate:g} or scale the features"
-    )

@@ -82,5 +82,6 @@ class FedAvg:
 
 
 def local_stream(order: Order, holder: Holder) -> torch.Generator:
-    """Return the holder's own randomness in this round."""
-    return torch_stream(order.moment.seed, Purpose.LOCAL_WORK, order.moment.round, holder.number)
+    """Return the holder's own randomness in this round; a second question has draws of its own."""
+    purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_QUESTION
+    return torch_stream(order.moment.seed, purpose, order.moment.round, holder.number)

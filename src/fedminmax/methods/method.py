@@ -1,10 +1,13 @@
 """What a method is: a frozen record that says what is sent, computed and done with the total.
 
 A method never knows who its holders are: a loop in this process or machines behind a network.
-There are two kinds. A one-step method's holders take one full-batch gradient step, so a table of
-row weights says everything about their work. A local method's holders train on their own.
+A one-step method's holders take one full-batch gradient step, so a table of row weights says
+everything about their work. A local method's holders train on their own; some are asked twice in a
+round. A keeping method's holders also keep something to themselves. These three need only the sum
+of the replies; a vector method needs each reply by itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -30,11 +33,21 @@ class ServerState(Protocol):
         ...
 
 
+@runtime_checkable
+class SelectingState(Protocol):
+    """The state of a method that chooses its answer itself: a best model, or a mixture."""
+
+    @property
+    def selected(self) -> Tensor:
+        """The chosen models, one per line; several are a mixture with equal shares."""
+        ...
+
+
 StateT = TypeVar("StateT", bound=ServerState)
 
 
-class Method(Protocol[StateT]):
-    """The server's half, which both kinds have."""
+class ServerHalf(Protocol[StateT]):
+    """The server's half, which all kinds have."""
 
     @property
     def name(self) -> str:
@@ -57,12 +70,16 @@ class Method(Protocol[StateT]):
         ...
 
     def init(self, parameters: Tensor, census: Census) -> StateT:
-        """Return the state before the first round."""
+        """Return the state before the first round; refuse what the method cannot do."""
         ...
 
     def order(self, state: StateT, moment: Moment) -> Order:
         """Return what the server broadcasts."""
         ...
+
+
+class Method(ServerHalf[StateT], Protocol[StateT]):
+    """A method that needs only the sum of its holders' replies."""
 
     def update(self, state: StateT, total: Sums) -> StateT:
         """Return the state after the holders' replies were added up."""
@@ -92,13 +109,17 @@ class OneStepMethod(Method[StateT], Protocol[StateT]):
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """One holder at work: its number, its rows, how many holders and groups there are."""
+    """One holder at work: its number, its rows, how many holders and groups there are.
+
+    ``kept`` is what it kept to itself since it last took part; empty for most methods.
+    """
 
     number: int
     examples: Examples
     holders: int
     groups: int
     rows_per_chunk: int
+    kept: Tensor
 
 
 @runtime_checkable
@@ -110,4 +131,46 @@ class LocalMethod(Method[StateT], Protocol[StateT]):
         ...
 
 
-AnyMethod = OneStepMethod[StateT] | LocalMethod[StateT]
+@runtime_checkable
+class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
+    """A local method whose round has further questions, to the same holders."""
+
+    def ask_again(self, state: StateT, moment: Moment) -> Order | None:
+        """Return the next question of this round; None if the round is complete."""
+        ...
+
+    def update_again(self, state: StateT, total: Sums) -> StateT:
+        """Return the state after the replies to a further question were added up."""
+        ...
+
+
+@runtime_checkable
+class KeepingMethod(Method[StateT], Protocol[StateT]):
+    """A method whose holders keep something to themselves from round to round."""
+
+    def start_keeping(self, parameters: Tensor) -> Tensor:
+        """Return what every holder has before its first round."""
+        ...
+
+    def local_and_keep(
+        self, order: Order, holder: Holder, workspace: Workspace
+    ) -> tuple[Sums, Tensor]:
+        """Return what this holder sends back, and what it keeps (in place of ``holder.kept``)."""
+        ...
+
+
+@runtime_checkable
+class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
+    """A method that needs each holder's reply by itself (``Reveals.OWN_VECTOR``)."""
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return what this holder sends back."""
+        ...
+
+    def update_from_each(self, state: StateT, replies: Sequence[Sums]) -> StateT:
+        """Return the state after the holders' replies, which come in the holders' order."""
+        ...
+
+
+SumsMethod = OneStepMethod[StateT] | LocalMethod[StateT]
+AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]

@@ -1,0 +1,82 @@
+"""One round between server and holders, for every kind of method: ask, add up, update.
+
+Most methods ask once and need the sum of the replies; some ask again in the same round, some need
+each reply by itself, and some let the holders keep something.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import DivergedError
+from fedminmax.core.messages import Moment, Sums
+from fedminmax.federation.federation import Federation
+from fedminmax.federation.per_holder import add_up
+from fedminmax.methods.method import AnyMethod, AsksAgain, KeepingMethod, StateT, VectorMethod
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome(Generic[StateT]):
+    """What a round leaves: the sum of the first replies, the new state, what the holders keep."""
+
+    total: Sums
+    state: StateT
+    kept: Tensor
+    gradient_evaluations: int
+
+
+def run_round(
+    federation: Federation,
+    method: AnyMethod[StateT],
+    state: StateT,
+    kept: Tensor,
+    moment: Moment,
+    participants: Sequence[int],
+) -> Outcome[StateT]:
+    """Ask all of the round's questions; refuse an answer that is not finite."""
+    order = method.order(state, moment)
+    if isinstance(method, VectorMethod):
+        replies = federation.ask_each(method, order, participants)
+        total = add_up(replies)
+        _check_sums(total, method, moment, federation.group_names)
+        state = method.update_from_each(state, replies)
+    elif isinstance(method, KeepingMethod):
+        total, kept = federation.ask_keeping(method, order, participants, kept)
+        _check_sums(total, method, moment, federation.group_names)
+        state = method.update(state, total)
+    else:
+        total = federation.ask(method, order, participants)
+        _check_sums(total, method, moment, federation.group_names)
+        state = method.update(state, total)
+    evaluations = total.gradient_evaluations
+    if isinstance(method, AsksAgain):
+        while (question := method.ask_again(state, moment)) is not None:
+            more = federation.ask(method, question, participants)
+            _check_sums(more, method, moment, federation.group_names)
+            state = method.update_again(state, more)
+            evaluations += more.gradient_evaluations
+    if not bool(torch.isfinite(state.parameters).all()):
+        raise _diverged(method, moment, "a parameter")
+    return Outcome(total, state, kept, evaluations)
+
+
+def _check_sums(
+    total: Sums, method: AnyMethod[StateT], moment: Moment, group_names: tuple[str, ...]
+) -> None:
+    """Stop at the first loss or step that is not a finite number."""
+    bad = (~torch.isfinite(total.group_loss)).nonzero().squeeze(1).tolist()
+    if bad:
+        raise _diverged(method, moment, f"the loss of '{group_names[bad[0]]}'")
+    if not math.isfinite(float(total.step.sum()) + float(total.statistics.sum()) + total.scale):
+        raise _diverged(method, moment, "the parameter step")
+
+
+def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:
+    return DivergedError(
+        f"{method.name} diverged in round {moment.round}: {what} is not finite; "
+        f"use a learning rate below {method.learning_rate:g} or scale the features"
+    )
