@@ -32,13 +32,13 @@ ONE_STEP_EACH: list[AnyMethod[Any]] = [
     FedMinMax(learning_rate=HUGE),
     AFL(learning_rate=HUGE),
     FedAvg(learning_rate=HUGE, epochs=1, batch_size=None),
-    FedMinMaxLocal(FedMinMax(learning_rate=HUGE), epochs=1, batch_size=None),
+    FedMinMaxLocal(learning_rate=HUGE, epochs=1, batch_size=None),
 ]
 MANY_STEPS: list[AnyMethod[Any]] = [
     FedAvg(learning_rate=HUGE, epochs=9),
     QFedAvg(0.2, learning_rate=HUGE, epochs=9),
     QFedAvg(5.0, learning_rate=HUGE, epochs=9),
-    FedMinMaxLocal(FedMinMax(learning_rate=HUGE), epochs=9),
+    FedMinMaxLocal(learning_rate=HUGE, epochs=9),
 ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+EXTRAS = {"rich": "fedminmax[cli]", "matplotlib": "fedminmax[cli]", "scipy": "fedminmax[solvers]"}
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
@@ -21,7 +22,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe all commands without importing what they need."""
-    from fedminmax.cli import reproduce_options
+    from fedminmax.cli import compare_options, methods_options, reproduce_options
 
     parser = OneLineParser(
         prog="fedminmax",
@@ -34,6 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     reproduce_options.add_to(commands)
+    compare_options.add_to(commands)
+    methods_options.add_to(commands)
     return parser
 
 
@@ -63,9 +66,10 @@ def _run(options: argparse.Namespace) -> int:
     except DivergedError as error:
         return _complain(str(error), 1)
     except ModuleNotFoundError as error:
-        if error.name != "rich":
+        missing = EXTRAS.get((error.name or "").split(".")[0])
+        if missing is None:
             raise
-        return _complain("the command line needs rich: pip install 'fedminmax[cli]'", USER_MISTAKE)
+        return _complain(f"{error.name} is needed: pip install '{missing}'", USER_MISTAKE)
     except OSError as error:
         return _complain(f"{error.filename or ''}: {error.strerror or error}", 1)
     except KeyboardInterrupt:

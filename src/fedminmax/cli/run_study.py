@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from fedminmax import __version__
 from fedminmax.cli.progress import display
 from fedminmax.report.durations import in_words
-from fedminmax.studies.finish import check_runs, finish_runs, is_finished, run_folder
+from fedminmax.studies.finish import Tick, check_runs, finish_runs, is_finished, run_folder
 from fedminmax.studies.run_folder import check_folder, claim_folder
 from fedminmax.studies.status import RunStatus, read_status, seconds_left
 from fedminmax.studies.study import RunPlan, Study
@@ -40,14 +40,20 @@ def open_study(
 
 def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: Call) -> int:
     """Finish the runs, or as many as the budget allows; return how many are left."""
+    ticks = finish_runs(study, plans, call.folder, call.budget or math.inf)
+    return show_ticks(title, ticks, plans, call)
+
+
+def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call: Call) -> int:
+    """Let the runs go on, with bars on the terminal; return how many are left."""
     costs = [plan.cost for plan in plans]
     with display(title, sum(costs)) as bars:
         current = -1
-        for tick in finish_runs(study, plans, call.folder, call.budget or math.inf):
+        for tick in ticks:
             plan = plans[tick.run]
             if tick.run != current:
                 current = tick.run
-                bars.start_run(f"{plan.setting} {plan.method.name}, fold {plan.fold}", plan.rounds)
+                bars.start_run(f"{plan.setting} {plan.title}, fold {plan.fold}", plan.rounds)
             if tick.complaint:
                 print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
             bars.show_round(tick.round)

@@ -18,3 +18,17 @@ def table_by_setting(title: str, headers: Sequence[str], lines: Sequence[Sequenc
         previous = cells[0] or previous
         table.add_row(*cells)
     return table
+
+
+def columns_that_fit(headers: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> int:
+    """Count the leading columns that fit side by side; results files have all of them.
+
+    >>> columns_that_fit(("a", "b"), [("12345", "678")], 8)
+    1
+    """
+    used = 0
+    for number, header in enumerate(headers):
+        used += 1 + max(len(header), *(len(line[number]) for line in lines), 0)
+        if used > width:
+            return number
+    return len(headers)

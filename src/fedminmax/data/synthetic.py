@@ -122,12 +122,41 @@ def expected_risks(predict: Callable[[Tensor], Tensor], points: int = 20_000) ->
     ``predict`` maps x [n, 1] in float32 to two logits per row. The points are the mid-quantiles of
     N(0, 1): for predictions of bounded variation the error is at most variation / points.
     """
-    quantiles = (torch.arange(points, dtype=torch.float64) + 0.5) / points
-    x = torch.special.ndtri(quantiles)
-    with torch.no_grad():
-        probability = torch.softmax(predict(x.float().unsqueeze(1)).double(), dim=1)[:, 1]
-    sides = torch.tensor(PROBABILITIES, dtype=torch.float64)[:, (x > 0).long()]
+    probability, sides = _on_quantiles(predict, points)
     risks = 2.0 * ((probability - sides) ** 2 + sides * (1 - sides)).mean(dim=1)
     if not bool(torch.isfinite(risks).all()):
         return GroupRisks(math.nan, math.nan)
     return GroupRisks(float(risks[0]), float(risks[1]))
+
+
+@dataclass(frozen=True)
+class ExpectedRates:
+    """By group: correct answers, answers 1, and answers 1 among those whose label is 1."""
+
+    accuracies: tuple[float, ...]
+    positive_rates: tuple[float, ...]
+    true_positive_rates: tuple[float, ...]
+
+
+def expected_rates(predict: Callable[[Tensor], Tensor], points: int = 20_000) -> ExpectedRates:
+    """Return the expected rates of a classifier's answers, with y integrated exactly.
+
+    x does not depend on the group, so neither does the rate of answers 1.
+    """
+    probability, sides = _on_quantiles(predict, points)
+    positive = (probability > 0.5).to(torch.float64)
+    correct = positive * sides + (1 - positive) * (1 - sides)
+    hits = (positive * sides).mean(dim=1) / sides.mean(dim=1)
+    return ExpectedRates(
+        tuple(correct.mean(dim=1).tolist()),
+        (float(positive.mean()),) * len(sides),
+        tuple(hits.tolist()),
+    )
+
+
+def _on_quantiles(predict: Callable[[Tensor], Tensor], points: int) -> tuple[Tensor, Tensor]:
+    """Return the predicted probability of label 1 at each point, and the true ones [2, points]."""
+    x = torch.special.ndtri((torch.arange(points, dtype=torch.float64) + 0.5) / points)
+    with torch.no_grad():
+        probability = torch.softmax(predict(x.float().unsqueeze(1)).double(), dim=1)[:, 1]
+    return probability, torch.tensor(PROBABILITIES, dtype=torch.float64)[:, (x > 0).long()]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
-from fedminmax.core.messages import Census, Moment, Sums
+from fedminmax.core.messages import Census, Moment, Reveals, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.one_round import run_round
@@ -96,17 +96,22 @@ def start_of(
     participation: float = 1.0,
 ) -> Progress[StateT]:
     """Where a run stands before its first round."""
-    if method.reveals.level > federation.reveals.level:
-        raise InputError(
-            f"{method.name} needs {method.reveals.value}, but this federation shows the server "
-            f"{federation.reveals.value}; choose a method that needs no more than that"
-        )
+    check_shown(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
     kept = torch.zeros(0, dtype=initial.dtype)
     if isinstance(method, KeepingMethod):
         kept = method.start_keeping(initial).repeat(federation.census.holders, 1)
     return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0, kept)
+
+
+def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
+    """Refuse a method that needs to see more of a holder's reply than the server is shown."""
+    if method.reveals.level > shown.level:
+        raise InputError(
+            f"{method.name} needs {method.reveals.value}, but the server is shown {shown.value}; "
+            "choose a method that needs no more than that"
+        )
 
 
 def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:

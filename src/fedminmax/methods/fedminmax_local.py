@@ -14,7 +14,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.checks import check_plan
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.local_sums import displacement, sums_before_training
@@ -25,7 +25,9 @@ from fedminmax.methods.method import Holder
 class FedMinMaxLocal:
     """Algorithm 1 around local epochs on the weighted loss."""
 
-    minmax: FedMinMax = FedMinMax()  # noqa: RUF009  (frozen, so one instance serves all)
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    epsilon: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
@@ -33,12 +35,14 @@ class FedMinMaxLocal:
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
         check_plan(self.name, self.epochs, self.batch_size)
 
     @property
-    def learning_rate(self) -> float:
-        """The model's step size, eta_theta."""
-        return self.minmax.learning_rate
+    def minmax(self) -> FedMinMax:
+        """Algorithm 1 with the same settings: it is the server's half."""
+        return FedMinMax(self.learning_rate, self.adversary_rate, self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """As in Algorithm 1."""

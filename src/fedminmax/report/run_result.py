@@ -1,9 +1,13 @@
 """What a finished run leaves: test scores by group for each iterate, and what they cost."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
+
+import torch
+from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
@@ -12,10 +16,16 @@ from fedminmax.report.files import write_json
 
 @dataclass(frozen=True)
 class GroupScores:
-    """One model's test risk and accuracy by group; no accuracies where none were measured."""
+    """One model's test scores by group; empty where one was not measured.
+
+    With two classes, ``positive_rates`` are the shares of rows that get the answer 1, and
+    ``true_positive_rates`` those among rows with label 1.
+    """
 
     risks: tuple[float, ...]
     accuracies: tuple[float, ...] = ()
+    positive_rates: tuple[float, ...] = ()
+    true_positive_rates: tuple[float, ...] = ()
 
     @property
     def worst(self) -> float:
@@ -32,10 +42,40 @@ class GroupScores:
         """The mean risk over groups."""
         return fmean(self.risks)
 
+    @property
+    def gap(self) -> float:
+        """The highest minus the lowest risk of a group."""
+        return self.worst - self.best
+
+
+def mix_scores(scores: Sequence[GroupScores], shares: Tensor) -> GroupScores:
+    """Score a mixture: in group a, model m answers for the part ``shares[m, a]`` of the rows.
+
+    >>> mix_scores([GroupScores((0.0, 1.0)), GroupScores((1.0, 0.0))], torch.full((2, 2), 0.5))
+    GroupScores(risks=(0.5, 0.5), accuracies=(), positive_rates=(), true_positive_rates=())
+    """
+    return GroupScores(
+        *(
+            _weighted([getattr(one, field.name) for one in scores], shares)
+            for field in fields(GroupScores)
+        )
+    )
+
+
+def _weighted(values: list[tuple[float, ...]], shares: Tensor) -> tuple[float, ...]:
+    if not values[0]:
+        return ()
+    table = torch.tensor(values, dtype=torch.float64)
+    return tuple((table * shares.to(torch.float64)).sum(dim=0).tolist())
+
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one finished run leaves."""
+    """What one finished run leaves.
+
+    ``chosen`` are the scores of the model or mixture that the method chooses itself, if it does;
+    ``personal`` those of models that holders keep to themselves, if they do.
+    """
 
     setting: str
     method: str
@@ -47,11 +87,13 @@ class RunResult:
     shown: Iterate
     scores: dict[Iterate, GroupScores]
     step_factor: float | None
+    chosen: GroupScores | None = None
+    personal: GroupScores | None = None
 
     @property
     def shown_scores(self) -> GroupScores:
-        """The scores of the iterate that the method's paper returns."""
-        return self.scores[self.shown]
+        """The scores of what the method's paper returns."""
+        return self.chosen or self.scores[self.shown]
 
 
 def write_result(folder: Path, result: RunResult) -> None:
@@ -70,10 +112,13 @@ def read_result(folder: Path) -> RunResult | None:
         return None
     try:
         content = json.loads(path.read_text())
+        chosen, personal = content.pop("chosen", None), content.pop("personal", None)
         return RunResult(
             shown=Iterate(content.pop("shown")),
             groups=tuple(content.pop("groups")),
             scores=scores_from_json(content.pop("scores")),
+            chosen=_from_json(chosen) if chosen else None,
+            personal=_from_json(personal) if personal else None,
             **content,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -93,7 +138,8 @@ def scores_as_json(scores: dict[Iterate, GroupScores]) -> dict[str, dict[str, ob
 
 def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate, GroupScores]:
     """Read back what ``scores_as_json`` made."""
-    return {
-        Iterate(which): GroupScores(tuple(one["risks"]), tuple(one["accuracies"]))
-        for which, one in content.items()
-    }
+    return {Iterate(which): _from_json(one) for which, one in content.items()}
+
+
+def _from_json(content: dict[str, list[float]]) -> GroupScores:
+    return GroupScores(**{name: tuple(values) for name, values in content.items()})

@@ -1,12 +1,13 @@
-"""Score a classifier on test rows: Brier risk and accuracy by group."""
+"""Score a classifier on test rows: Brier risk, accuracy and rates by group."""
 
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
+from fedminmax.core.parity import LABELS
 from fedminmax.report.run_result import GroupScores
 
 # Small enough for the activations of a convolutional network to stay in the cache.
@@ -14,7 +15,7 @@ ROWS_AT_ONCE = 100
 
 
 def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupScores:
-    """Return the mean Brier loss and the share of correct labels of each group's rows."""
+    """Return each group's mean Brier loss and share of correct labels; with two classes, rates."""
     device = next(model.parameters()).device
     # A copy of our own: channels last is the fastest order on a CPU, and not the caller's.
     fast = copy.deepcopy(model)
@@ -26,13 +27,18 @@ def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupSc
         ]
     logits = torch.cat(outputs)
     losses = brier_loss(logits, examples.y).double()
-    correct = (logits.argmax(dim=1) == examples.y).double()
-    count = torch.bincount(examples.group, minlength=groups)
-    return GroupScores(
-        *(
-            tuple(
-                (torch.bincount(examples.group, weights=values, minlength=groups) / count).tolist()
-            )
-            for values in (losses, correct)
-        )
-    )
+    answers = logits.argmax(dim=1)
+    everyone = torch.ones_like(examples.group, dtype=torch.bool)
+    columns = [(losses, everyone), (answers == examples.y, everyone)]
+    if logits.shape[1] == LABELS:
+        columns += [(answers == 1, everyone), (answers == 1, examples.y == 1)]
+    return GroupScores(*(_mean_by_group(*column, examples.group, groups) for column in columns))
+
+
+def _mean_by_group(
+    values: Tensor, counted: Tensor, group: Tensor, groups: int
+) -> tuple[float, ...]:
+    """Return each group's mean over the rows that count; NaN for a group without any."""
+    own = group[counted]
+    sums = torch.bincount(own, weights=values[counted].double(), minlength=groups)
+    return tuple((sums / torch.bincount(own, minlength=groups)).tolist())

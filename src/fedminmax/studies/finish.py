@@ -12,13 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, restore, train_resumably
 from fedminmax.federation.train import Progress, start_of
-from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.method import SelectingState
 from fedminmax.methods.qfedavg import QFedAvgState
-from fedminmax.report.run_result import GroupScores, RunResult, read_result, write_result
+from fedminmax.report.run_result import (
+    GroupScores,
+    RunResult,
+    mix_scores,
+    read_result,
+    write_result,
+)
 from fedminmax.studies.run_folder import claim_run
 from fedminmax.studies.scored_rounds import ScoredRounds
 from fedminmax.studies.study import RunPlan, Study
@@ -48,8 +56,7 @@ def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
     """Bring every kind of run to its start, so that a mistake shows before anything is written."""
     for plan in plans:
         if plan.fold == plans[0].fold:
-            method: AnyMethod[Any] = plan.method
-            start_of(study.federation(plan), method)
+            start_of(study.federation(plan), plan.method)
 
 
 def finish_runs(
@@ -73,10 +80,8 @@ def finish_runs(
 
 def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterator[Tick]:
     """Train a run from where it stands; leave ``result.json`` if it gets to its last round."""
-    # A table mixes methods, and so types of state; each is only ever given its own.
-    method: AnyMethod[Any] = plan.method
     federation = study.federation(plan)
-    progress, complaint = restore(folder, federation, method)
+    progress, complaint = restore(folder, federation, plan.method)
     start = progress.round if progress else 0
     history = History(folder / "history.jsonl", start)
     scored = ScoredRounds(folder / "tests.jsonl", start)
@@ -85,7 +90,7 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
         train_resumably(
             folder,
             federation,
-            method,
+            plan.method,
             rounds=plan.rounds,
             seed=study.fold_seed(plan.fold),
             resume=progress,
@@ -119,11 +124,11 @@ def _result(
     progress: Progress[Any],
     seconds: float,
 ) -> RunResult:
-    """Score the three iterates of a finished run."""
+    """Score a finished run: its three iterates, its own choice, its holders' own models."""
     state = progress.state
     return RunResult(
         setting=plan.setting,
-        method=plan.method.name,
+        method=plan.title,
         fold=plan.fold,
         groups=federation.group_names,
         rounds=progress.round,
@@ -132,4 +137,28 @@ def _result(
         shown=plan.method.output,
         scores=_scores(study, federation, progress),
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
+        chosen=_chosen_scores(study, federation, progress),
+        personal=_personal_scores(study, federation, progress),
     )
+
+
+def _chosen_scores(
+    study: Study, federation: InProcessFederation, progress: Progress[Any]
+) -> GroupScores | None:
+    """Score the model or mixture that the method chose itself; None if it does not choose."""
+    if not isinstance(progress.state, SelectingState):
+        return None
+    members = progress.state.selected
+    share = torch.full((len(members), federation.census.groups), 1.0 / len(members))
+    return mix_scores([study.scores(federation.model(member)) for member in members], share)
+
+
+def _personal_scores(
+    study: Study, federation: InProcessFederation, progress: Progress[Any]
+) -> GroupScores | None:
+    """Score the holders' own models, each on its holder's share of every group's rows."""
+    if progress.kept.numel() == 0:
+        return None
+    counts = federation.census.counts.to(torch.float64)
+    models = [study.scores(federation.model(own)) for own in progress.kept]
+    return mix_scores(models, counts / counts.sum(dim=0))

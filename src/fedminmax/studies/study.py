@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.data.partition import Setting, partition
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.methods.afl import AFL
-from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.methods.method import AnyMethod, OneStepMethod
 from fedminmax.report.run_result import GroupScores
 
-StudyMethod = AFL | FedAvg | FedMinMax | QFedAvg
+# A table mixes methods, and so types of state; each is only ever given its own.
+StudyMethod = AnyMethod[Any]
 # The setting of FedMinMax with one holder.
 CENTRALIZED = "centralized"
 
@@ -26,7 +24,8 @@ class RunPlan:
     """One run of a study.
 
     ``cost`` is in gradient evaluations, which its time is proportional to; test scores are
-    recorded every ``rounds_between_tests`` rounds (0: at the end alone).
+    recorded every ``rounds_between_tests`` rounds (0: at the end alone). ``label`` tells variants
+    of a method apart; without one it is the method's name.
     """
 
     setting: str
@@ -35,11 +34,17 @@ class RunPlan:
     rounds: int
     cost: int
     rounds_between_tests: int = 0
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """What tables call the run's method."""
+        return self.label or self.method.name
 
     @property
     def key(self) -> str:
         """The run's folder name."""
-        words = f"{self.setting} {self.method.name} fold {self.fold}"
+        words = f"{self.setting} {self.title} fold {self.fold}"
         kept = (c if c.isalnum() or c == "." else "-" for c in words.lower())
         return "-".join(part for part in "".join(kept).split("-") if part)
 
@@ -128,7 +133,7 @@ def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> lis
 
 def takes_one_step(method: StudyMethod) -> bool:
     """Tell whether a round of this method is one pass over the rows."""
-    return isinstance(method, AFL | FedMinMax)
+    return isinstance(method, OneStepMethod)
 
 
 def usable_device(name: str) -> torch.device:

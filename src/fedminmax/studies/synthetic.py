@@ -1,6 +1,6 @@
 """The study behind the paper's Table 1: which runs there are, and how one is set up."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_seeded
-from fedminmax.data.synthetic import GROUP_NAMES, draw_synthetic, expected_risks
+from fedminmax.data.synthetic import GROUP_NAMES, draw_synthetic, expected_rates, expected_risks
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
@@ -71,9 +71,10 @@ class SyntheticStudy:
         return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
 
     def scores(self, model: nn.Module) -> GroupScores:
-        """Return the expected risks of a trained model."""
-        risks = expected_risks(Predictor(self.config, model))
-        return GroupScores((risks.group_0, risks.group_1))
+        """Return the expected risks and rates of a trained model."""
+        predictor = Predictor(self.config, model)
+        risks, rates = expected_risks(predictor), expected_rates(predictor)
+        return GroupScores((risks.group_0, risks.group_1), *astuple(rates))
 
 
 def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:

@@ -1,0 +1,124 @@
+"""`fedminmax compare`: methods side by side, run by run, resumable at any moment."""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from fedminmax import __version__
+from fedminmax.cli.run_study import Call, print_status, show_ticks
+from fedminmax.cli.tables import columns_that_fit, table_by_setting
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.messages import Reveals
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.comparison import (
+    HEADERS,
+    ComparisonRow,
+    comparison_as_json,
+    comparison_cells,
+    comparison_notes,
+    summarise_comparison,
+)
+from fedminmax.report.failures import read_failures
+from fedminmax.report.files import write_json, write_text
+from fedminmax.report.markdown import markdown_table
+from fedminmax.report.run_result import read_results
+from fedminmax.studies.comparison import (
+    Entry,
+    Length,
+    check_comparison,
+    finish_comparison,
+    parse_entry,
+    plan_comparison,
+)
+from fedminmax.studies.fashion_mnist import FashionConfig
+from fedminmax.studies.run_folder import claim_folder
+from fedminmax.studies.study import RunPlan, Study
+from fedminmax.studies.synthetic import SyntheticConfig
+
+# Where no terminal sets the width.
+WIDE = 200
+# The options of a run that every method with such a setting shares.
+COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
+
+
+def compare(
+    data: str,
+    study: Study,
+    config: SyntheticConfig | FashionConfig,
+    options: argparse.Namespace,
+) -> None:
+    """Finish the runs of all entries and print the table of those asked for."""
+    entries = parse_entries(options.methods, {name: getattr(options, name) for name in COMMON})
+    folder = options.out or Path("runs", f"compare-{data}")
+    call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
+    length = Length(options.rounds, options.local_rounds)
+    seeds = range(options.seeds)
+    plans = plan_comparison(entries, options.settings, seeds, length, options.rows)
+    own = {"data": data} | asdict(config)
+    if call.status_only:
+        print_status(plans, own, call)
+        return
+    shown = Reveals.SUMS if options.secure_sums else Reveals.OWN_VECTOR
+    plans, left_out = _usable(plans, check_comparison(study, plans, shown), options.methods)
+    claim_folder(folder, {"version": __version__} | own)
+    ticks = finish_comparison(study, plans, folder, call.budget or math.inf)
+    missing = show_ticks(f"compare {data}", ticks, plans, call)
+    labels = list(dict.fromkeys(plan.title for plan in plans))
+    keys = {(plan.setting, plan.title, plan.fold) for plan in plans}
+    results = [r for r in read_results(folder) if (r.setting, r.method, r.fold) in keys]
+    failed = [f for f in read_failures(folder) if (f.setting, f.method, f.fold) in keys]
+    rows = summarise_comparison(results, options.settings, labels)
+    reasons = [f"{f.setting} {f.method}, seed {f.fold}, failed: {f.reason}" for f in failed]
+    notes = comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed))
+    _write(rows, notes, own, folder)
+    _print(rows, notes, call, data)
+    if failed:
+        raise DivergedError(f"{len(failed)} of {len(plans)} runs failed; the others are above")
+
+
+def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
+    """Make the entries from a comma-separated list, or one of every method."""
+    if words == "all":
+        return [parse_entry(key, CARDS, common) for key in CARDS]
+    parts = [word.strip() for word in words.split(",")]
+    return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]
+
+
+def _usable(
+    plans: list[RunPlan], reasons: dict[str, str], words: str
+) -> tuple[list[RunPlan], list[str]]:
+    """Refuse a method that was asked for by name; of all methods, leave out those that cannot."""
+    if reasons and words != "all":
+        raise InputError(next(iter(reasons.values())))
+    usable = [plan for plan in plans if plan.title not in reasons]
+    return usable, [f"{name} is left out: {reason}" for name, reason in reasons.items()]
+
+
+def _write(
+    rows: Sequence[ComparisonRow], notes: list[str], config: dict[str, object], folder: Path
+) -> None:
+    content = {"config": config, "rows": comparison_as_json(rows), "notes": notes}
+    write_json(folder / "results.json", content)
+    table = markdown_table(HEADERS, comparison_cells(rows))
+    write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
+
+
+def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: str) -> None:
+    if call.as_json:
+        print(json.dumps({"rows": comparison_as_json(rows), "notes": notes}))
+        return
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+    cells = comparison_cells(rows)
+    columns = slice(columns_that_fit(HEADERS, cells, console.width))
+    lines = [line[columns] for line in cells]
+    console.print(table_by_setting(f"Methods on {data}", HEADERS[columns], lines))
+    for note in notes:
+        console.print(note, highlight=False)
+    folder = call.folder
+    console.print(f"Results: {folder / 'results.json'}, {folder / 'table.md'}", highlight=False)

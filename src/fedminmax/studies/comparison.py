@@ -1,0 +1,113 @@
+"""A comparison of methods on one data set: its runs, and how they are brought to their end.
+
+A method that fails leaves its reason and loses nothing of the others.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.messages import Reveals
+from fedminmax.federation.train import check_shown, start_of
+from fedminmax.methods.card import MethodCard, Pace
+from fedminmax.report.failures import forget_failure, note_failure
+from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
+from fedminmax.studies.study import RunPlan, Study, StudyMethod
+
+# What a method's own arithmetic can raise: everything but a full disk or an interruption.
+FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of a comparison, under the words that chose it."""
+
+    label: str
+    card: MethodCard
+    method: StudyMethod
+
+
+@dataclass(frozen=True)
+class Length:
+    """How far runs go: methods of one step per round, and those of local epochs."""
+
+    rounds: int
+    local_rounds: int
+
+    def of(self, entry: Entry) -> int:
+        """Return the number of rounds of this method."""
+        return self.rounds if entry.card.pace is Pace.ONE_STEP else self.local_rounds
+
+
+def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str, object]) -> Entry:
+    """Make an entry from words such as ``qfedavg:q=5:epochs=3``."""
+    key, *settings = words.split(":")
+    if key not in cards:
+        raise InputError(
+            f"method '{key}' is unknown; choose from {', '.join(cards)} (see 'fedminmax methods')"
+        )
+    pairs = [setting.partition("=") for setting in settings]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise InputError(f"'{words}' was given; write options as {key}:name=value")
+    own = {name: value for name, _, value in pairs}
+    return Entry(words, cards[key], cards[key].build(common, own))
+
+
+def plan_comparison(
+    entries: Sequence[Entry],
+    settings: Sequence[str],
+    seeds: Sequence[int],
+    length: Length,
+    rows: int,
+) -> list[RunPlan]:
+    """List the runs: one whole table per seed."""
+    return [
+        RunPlan(
+            setting,
+            entry.method,
+            seed,
+            length.of(entry),
+            length.of(entry) * rows * getattr(entry.method, "epochs", 1),
+            label=entry.label,
+        )
+        for seed in seeds
+        for setting in settings
+        for entry in entries
+    ]
+
+
+def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> dict[str, str]:
+    """Bring every kind of run to its start; return why a method cannot do what is asked."""
+    reasons: dict[str, str] = {}
+    for setting in dict.fromkeys(plan.setting for plan in plans):
+        alike = [plan for plan in plans if plan.setting == setting and plan.fold == plans[0].fold]
+        federation = study.federation(alike[0])
+        for plan in alike:
+            try:
+                check_shown(plan.method, shown)
+                start_of(federation, plan.method)
+            except InputError as error:
+                reasons.setdefault(plan.title, str(error))
+    return reasons
+
+
+def finish_comparison(
+    study: Study, plans: Sequence[RunPlan], folder: Path, seconds: float
+) -> Iterator[Tick]:
+    """Finish what is not finished yet; note a run that fails, and go on with the others."""
+    deadline = time.monotonic() + seconds
+    for number, plan in enumerate(plans):
+        own = run_folder(folder, plan)
+        try:
+            for tick in finish_runs(study, [plan], folder, deadline - time.monotonic()):
+                yield Tick(number, tick.round, tick.complaint)
+        except FAILURES as error:
+            note_failure(own, plan.setting, plan.title, plan.fold, error)
+            yield Tick(number, plan.rounds, f"{plan.setting} {plan.title} failed: {error}")
+        if is_finished(plan, own):
+            forget_failure(own)
+        if time.monotonic() > deadline:
+            return
