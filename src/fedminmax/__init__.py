@@ -10,34 +10,68 @@ if TYPE_CHECKING:
     from fedminmax.core.errors import DivergedError, InputError
     from fedminmax.core.iterates import Iterate
     from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
+    from fedminmax.core.messages import Reveals
+    from fedminmax.core.mixture import Mixture
     from fedminmax.core.models import cnn, linear, mlp
+    from fedminmax.core.parity import Parity
     from fedminmax.core.simplex import project_on_simplex
     from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
     from fedminmax.federation.inprocess import InProcessFederation
     from fedminmax.federation.train import Progress, Round, start_of, train
     from fedminmax.methods.afl import AFL
+    from fedminmax.methods.ap_star import APStar
+    from fedminmax.methods.ditto import Ditto
+    from fedminmax.methods.drfa import DRFA
+    from fedminmax.methods.fairfed import FairFed
+    from fedminmax.methods.fcfl import FCFL
     from fedminmax.methods.fedavg import FedAvg
+    from fedminmax.methods.fedfb import FedFB
+    from fedminmax.methods.fedgft import FedGFT
+    from fedminmax.methods.fedmgda import FedMGDA
     from fedminmax.methods.fedminmax import FedMinMax
     from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+    from fedminmax.methods.group_drfa import GroupDRFA
+    from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
     from fedminmax.methods.group_term import GroupTERM
+    from fedminmax.methods.minimax_fair import MinimaxFair
+    from fedminmax.methods.oracle_minimax import OracleMinimax
     from fedminmax.methods.qfedavg import QFedAvg
+    from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+    from fedminmax.methods.stochastic_afl import StochasticAFL
     from fedminmax.methods.term import TERM
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AFL": "methods.afl",
+    "APStar": "methods.ap_star",
+    "DRFA": "methods.drfa",
+    "Ditto": "methods.ditto",
     "DivergedError": "core.errors",
+    "FCFL": "methods.fcfl",
+    "FairFed": "methods.fairfed",
     "FedAvg": "methods.fedavg",
+    "FedFB": "methods.fedfb",
+    "FedGFT": "methods.fedgft",
+    "FedMGDA": "methods.fedmgda",
     "FedMinMax": "methods.fedminmax",
     "FedMinMaxLocal": "methods.fedminmax_local",
+    "GroupDRFA": "methods.group_drfa",
+    "GroupSCAFFPD": "methods.group_scaff_pd",
     "GroupTERM": "methods.group_term",
     "InProcessFederation": "federation.inprocess",
     "InputError": "core.errors",
     "Iterate": "core.iterates",
+    "MinimaxFair": "methods.minimax_fair",
+    "Mixture": "core.mixture",
+    "OracleMinimax": "methods.oracle_minimax",
+    "Parity": "core.parity",
     "Progress": "federation.train",
     "QFedAvg": "methods.qfedavg",
+    "RelaxedMinimaxFair": "methods.relaxed_minimax_fair",
+    "Reveals": "core.messages",
     "Round": "federation.train",
+    "StochasticAFL": "methods.stochastic_afl",
     "TERM": "methods.term",
     "brier_loss": "core.losses",
     "cnn": "core.models",
@@ -54,18 +88,35 @@ _HOMES = {
 
 __all__ = [
     "AFL",
+    "DRFA",
+    "FCFL",
     "TERM",
+    "APStar",
+    "Ditto",
     "DivergedError",
+    "FairFed",
     "FedAvg",
+    "FedFB",
+    "FedGFT",
+    "FedMGDA",
     "FedMinMax",
     "FedMinMaxLocal",
+    "GroupDRFA",
+    "GroupSCAFFPD",
     "GroupTERM",
     "InProcessFederation",
     "InputError",
     "Iterate",
+    "MinimaxFair",
+    "Mixture",
+    "OracleMinimax",
+    "Parity",
     "Progress",
     "QFedAvg",
+    "RelaxedMinimaxFair",
+    "Reveals",
     "Round",
+    "StochasticAFL",
     "brier_loss",
     "cnn",
     "cross_entropy_loss",

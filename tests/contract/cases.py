@@ -8,16 +8,31 @@ from typing import Any
 import pytest
 
 from fedminmax.core.messages import Order, Sums
+from fedminmax.core.parity import Parity
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.train import start_of
 from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.ap_star import APStar
+from fedminmax.methods.ditto import Ditto
+from fedminmax.methods.drfa import DRFA
+from fedminmax.methods.fairfed import FairFed
+from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedfb import FedFB
+from fedminmax.methods.fedgft import FedGFT
+from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
+from fedminmax.methods.group_drfa import GroupDRFA
+from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
 from fedminmax.methods.method import AnyMethod, KeepingMethod, VectorMethod
+from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.qfedavg import QFedAvg
+from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
 from fedminmax.methods.term import TERM
 
 Method = AnyMethod[Any]
@@ -83,11 +98,79 @@ ONE_STEP = [
         Over.GROUPS,
         has_batches=False,
     ),
+    Case(
+        "APStar",
+        lambda _: APStar(learning_rate=0.3, fit_rounds=1),
+        Over.GROUPS,
+        has_batches=False,
+    ),
+    Case(
+        "MinimaxFair",
+        lambda _: MinimaxFair(learning_rate=0.3, fit_rounds=3),
+        Over.GROUPS,
+        has_batches=False,
+    ),
+    Case(
+        "RelaxedMinimaxFair",
+        lambda _: RelaxedMinimaxFair(0.3, learning_rate=0.3, fit_rounds=3),
+        Over.ELSE,
+        has_batches=False,
+    ),
+    Case(
+        "OracleMinimax",
+        lambda _: OracleMinimax(10, learning_rate=0.3, fit_rounds=3),
+        Over.GROUPS,
+        has_batches=False,
+    ),
 ]
 LOCAL = [
     Case(
         "FedAvg",
         lambda batch: FedAvg(learning_rate=0.3, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "FedFB-demographic",
+        lambda batch: FedFB(0.3, 0.1, Parity.DEMOGRAPHIC, epochs=3, batch_size=batch),
+        Over.ELSE,
+        has_batches=True,
+    ),
+    Case(
+        "FedFB-opportunity",
+        lambda batch: FedFB(0.3, 0.1, Parity.OPPORTUNITY, epochs=3, batch_size=batch),
+        Over.ELSE,
+        has_batches=True,
+    ),
+    Case(
+        "FairFed-demographic",
+        lambda batch: FairFed(
+            0.2, Parity.DEMOGRAPHIC, learning_rate=0.3, epochs=3, batch_size=batch
+        ),
+        Over.HOLDERS,
+        has_batches=True,
+    ),
+    Case(
+        "FairFed-opportunity",
+        lambda batch: FairFed(
+            0.2, Parity.OPPORTUNITY, learning_rate=0.3, epochs=3, batch_size=batch
+        ),
+        Over.HOLDERS,
+        has_batches=True,
+    ),
+    Case(
+        "FedGFT-demographic",
+        lambda batch: FedGFT(
+            0.5, Parity.DEMOGRAPHIC, learning_rate=0.3, epochs=3, batch_size=batch
+        ),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "FedGFT-opportunity",
+        lambda batch: FedGFT(
+            0.5, Parity.OPPORTUNITY, learning_rate=0.3, epochs=3, batch_size=batch
+        ),
         Over.NOTHING,
         has_batches=True,
     ),
@@ -116,8 +199,85 @@ LOCAL = [
         has_batches=True,
     ),
     Case(
+        "FedMGDA",
+        lambda batch: FedMGDA(server_rate=0.3, learning_rate=0.3, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "FedMGDA-free",
+        lambda batch: FedMGDA(1.0, 0.3, learning_rate=0.3, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "FCFL",
+        lambda batch: FCFL(learning_rate=0.3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "FCFL-opportunity",
+        lambda batch: FCFL(0.3, 0.2, Parity.OPPORTUNITY, stage_one_rounds=4, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
         "FedMinMaxLocal",
-        lambda batch: FedMinMaxLocal(MINMAX, epochs=3, batch_size=batch),
+        lambda batch: FedMinMaxLocal(0.3, 0.4, epochs=3, batch_size=batch),
+        Over.GROUPS,
+        has_batches=True,
+    ),
+    Case(
+        "Ditto",
+        lambda batch: Ditto(0.5, learning_rate=0.3, personal_rate=0.2, epochs=3, batch_size=batch),
+        Over.NOTHING,
+        has_batches=True,
+    ),
+    Case(
+        "GroupSCAFFPD",
+        lambda batch: GroupSCAFFPD(0.3, 0.4, epochs=3, batch_size=batch),
+        Over.GROUPS,
+        has_batches=True,
+    ),
+    Case(
+        "GroupSCAFFPD-epsilon",
+        lambda batch: GroupSCAFFPD(0.3, 0.4, 0.5, 0.1, epochs=3, batch_size=batch),
+        Over.GROUPS,
+        has_batches=True,
+    ),
+    Case(
+        "StochasticAFL-domains",
+        lambda batch: StochasticAFL(0.3, 0.4, batch_size=batch, chi_squared=0.01),
+        Over.HOLDERS,
+        has_batches=True,
+        draws_lots=True,
+    ),
+    Case(
+        "StochasticAFL-weighted",
+        lambda batch: StochasticAFL(
+            0.3, 0.4, GradientEstimator.WEIGHTED, draws=3, batch_size=batch
+        ),
+        Over.HOLDERS,
+        has_batches=True,
+        draws_lots=True,
+    ),
+    Case(
+        "DRFA",
+        lambda batch: DRFA(0.3, 0.2, steps=1 if batch is None else 3, batch_size=batch),
+        Over.HOLDERS,
+        has_batches=True,
+    ),
+    Case(
+        "DRFA-drawn",
+        lambda batch: DRFA(0.3, 0.2, steps=3, batch_size=batch, holders_drawn=2),
+        Over.HOLDERS,
+        has_batches=True,
+        draws_lots=True,
+    ),
+    Case(
+        "GroupDRFA",
+        lambda batch: GroupDRFA(0.3, 0.2, steps=1 if batch is None else 3, batch_size=batch),
         Over.GROUPS,
         has_batches=True,
     ),

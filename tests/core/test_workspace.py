@@ -68,6 +68,18 @@ def test_loaded_parameters_are_the_models_in_its_own_order() -> None:
     assert torch.equal(workspace.in_model_order(workspace.flat), vector)
 
 
+def test_storage_order_is_the_order_of_the_buffers_and_can_be_undone() -> None:
+    vector = flattened([p.detach() for p in small_cnn(2).parameters()])
+    workspace = Workspace(Task(small_cnn(1), brier_loss))
+    stored = workspace.in_storage_order(vector)
+    assert not torch.equal(stored, vector)
+    assert torch.equal(workspace.in_model_order(stored), vector)
+    workspace.load(vector)
+    assert torch.equal(workspace.flat, stored)
+    straight = Workspace(Task(nn.Linear(3, 2), brier_loss))
+    assert torch.equal(straight.in_storage_order(straight.flat), straight.flat)
+
+
 def test_local_training_of_a_cnn_is_plain_gradient_descent() -> None:
     model, rows = small_cnn(), images(9)
     workspace = Workspace(Task(model, brier_loss))

@@ -28,6 +28,7 @@ from fedminmax.report.failures import read_failures
 from fedminmax.report.files import write_json, write_text
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
+from fedminmax.studies.adult import AdultConfig
 from fedminmax.studies.comparison import (
     Entry,
     Length,
@@ -41,26 +42,33 @@ from fedminmax.studies.run_folder import claim_folder
 from fedminmax.studies.study import RunPlan, Study
 from fedminmax.studies.synthetic import SyntheticConfig
 
+# The word for one of every method.
+ALL = "all"
 # Where no terminal sets the width.
 WIDE = 200
 # The options of a run that every method with such a setting shares.
 COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
+# Of a study's configuration: here each method has its own.
+UNUSED = (*COMMON, "epsilon")
 
 
 def compare(
     data: str,
     study: Study,
-    config: SyntheticConfig | FashionConfig,
+    config: SyntheticConfig | FashionConfig | AdultConfig,
     options: argparse.Namespace,
 ) -> None:
     """Finish the runs of all entries and print the table of those asked for."""
-    entries = parse_entries(options.methods, {name: getattr(options, name) for name in COMMON})
+    given = {name: getattr(options, name) for name in COMMON}
+    common = {name: value for name, value in given.items() if value is not None}
+    entries = parse_entries(options.methods, common)
     folder = options.out or Path("runs", f"compare-{data}")
     call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
     length = Length(options.rounds, options.local_rounds)
     seeds = range(options.seeds)
     plans = plan_comparison(entries, options.settings, seeds, length, options.rows)
-    own = {"data": data} | asdict(config)
+    fixed = {name: value for name, value in asdict(config).items() if name not in UNUSED}
+    own = {"data": data, "common": common} | fixed
     if call.status_only:
         print_status(plans, own, call)
         return
@@ -73,7 +81,8 @@ def compare(
     keys = {(plan.setting, plan.title, plan.fold) for plan in plans}
     results = [r for r in read_results(folder) if (r.setting, r.method, r.fold) in keys]
     failed = [f for f in read_failures(folder) if (f.setting, f.method, f.fold) in keys]
-    rows = summarise_comparison(results, options.settings, labels)
+    settings = list(dict.fromkeys(plan.setting for plan in plans))
+    rows = summarise_comparison(results, settings, labels)
     reasons = [f"{f.setting} {f.method}, seed {f.fold}, failed: {f.reason}" for f in failed]
     notes = comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed))
     _write(rows, notes, own, folder)
@@ -83,18 +92,21 @@ def compare(
 
 
 def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
-    """Make the entries from a comma-separated list, or one of every method."""
-    if words == "all":
-        return [parse_entry(key, CARDS, common) for key in CARDS]
-    parts = [word.strip() for word in words.split(",")]
+    """Make the entries from a comma-separated list, where "all" is one of every method."""
+    parts = [key for word in split_words(words) for key in (CARDS if word == ALL else [word])]
     return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]
+
+
+def split_words(words: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word.strip() for word in words.split(",")]
 
 
 def _usable(
     plans: list[RunPlan], reasons: dict[str, str], words: str
 ) -> tuple[list[RunPlan], list[str]]:
     """Refuse a method that was asked for by name; of all methods, leave out those that cannot."""
-    if reasons and words != "all":
+    if reasons and ALL not in split_words(words):
         raise InputError(next(iter(reasons.values())))
     usable = [plan for plan in plans if plan.title not in reasons]
     return usable, [f"{name} is left out: {reason}" for name, reason in reasons.items()]

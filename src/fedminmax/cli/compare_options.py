@@ -4,14 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.option_types import NameList, channel_pair, positive, positive_int, whole_number
-from fedminmax.cli.study_options import add_folder_options
-
-DEFAULT_METHODS = "fedminmax,fedavg,afl,qfedavg:q=5"
-SETTINGS = ("ESG", "SSG", "PSG", "centralized")
-DEFAULT_SETTINGS = ["ESG", "SSG"]
-SYNTHETIC = {"rows": 6000, "rounds": 1000, "local_rounds": 20}
-FASHION = {"rows": 6000, "rounds": 1500, "local_rounds": 40}
+from fedminmax.cli import compare_adult_options
+from fedminmax.cli.compare_shared_options import Defaults, add_rows, add_shared
+from fedminmax.cli.option_types import channel_pair
 
 
 def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -31,7 +26,8 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Compare methods on the paper's synthetic data. Interrupt it at any time; "
         "the same command goes on.",
     )
-    _add_common(synthetic, "synthetic", SYNTHETIC)
+    add_shared(synthetic, "synthetic", Defaults(rounds=1000, local_rounds=20))
+    add_rows(synthetic, 6000)
     synthetic.add_argument(
         "--model",
         choices=("mlp", "sides"),
@@ -45,59 +41,12 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Compare methods on FashionMNIST. Interrupt it at any time; the same command "
         "goes on.",
     )
-    _add_common(fashion, "fashion-mnist", FASHION)
+    add_shared(fashion, "fashion-mnist", Defaults(rounds=1500, local_rounds=40))
+    add_rows(fashion, 6000)
     fashion.add_argument("--channels", type=channel_pair, default=(16, 32), metavar="A,B")
     fashion.add_argument("--data-dir", type=Path, metavar="FOLDER", help="where the files are")
     fashion.set_defaults(run=_run_fashion)
-
-
-def _add_common(parser: argparse.ArgumentParser, name: str, defaults: dict[str, int]) -> None:
-    add = parser.add_argument
-    add(
-        "--methods",
-        default=DEFAULT_METHODS,
-        metavar="LIST",
-        help=f"names with options, or all ({DEFAULT_METHODS}); see 'fedminmax methods'",
-    )
-    add(
-        "--settings",
-        type=NameList(SETTINGS),
-        default=DEFAULT_SETTINGS,
-        metavar="LIST",
-        help=f"of {','.join(SETTINGS)} ({','.join(DEFAULT_SETTINGS)})",
-    )
-    add("--seeds", type=positive_int, default=1, metavar="N", help="number of seeds (1)")
-    for option, what in (
-        ("rows", "training rows"),
-        ("rounds", "rounds of methods with one step per round"),
-        ("local_rounds", "rounds of methods with local epochs"),
-    ):
-        add(
-            f"--{option.replace('_', '-')}",
-            type=positive_int,
-            default=defaults[option],
-            metavar="N",
-            help=f"{what} ({defaults[option]})",
-        )
-    add("--holders", type=positive_int, default=40, metavar="N", help="number of holders (40)")
-    add("--learning-rate", type=positive, default=0.1, metavar="X", help="of all methods (0.1)")
-    add(
-        "--adversary-rate",
-        type=positive,
-        default=0.1,
-        metavar="X",
-        help="of methods with an adversary (0.1)",
-    )
-    add("--epochs", type=positive_int, default=15, metavar="N", help="local epochs (15)")
-    add("--batch-size", type=positive_int, default=100, metavar="N", help="local batch (100)")
-    add(
-        "--secure-sums",
-        action="store_true",
-        help="refuse methods that need more than sums over all holders",
-    )
-    add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
-    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
-    add_folder_options(parser, f"runs/compare-{name}")
+    compare_adult_options.add_to(data_sets)
 
 
 def _run_synthetic(options: argparse.Namespace) -> None:
@@ -109,11 +58,12 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         holders=options.holders,
         model=options.model,
         hidden=(512, 512, 512, 512) if options.model == "mlp" else (),
-        learning_rate=options.learning_rate,
-        adversary_rate=options.adversary_rate,
+        # The entries have settings of their own; the study's are not used here.
+        learning_rate=0.1,
+        adversary_rate=0.1,
         epsilon=0.0,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
+        epochs=15,
+        batch_size=100,
         folds_by="seeds",
         folds_in_all=0,
         seed=options.seed,
@@ -131,11 +81,12 @@ def _run_fashion(options: argparse.Namespace) -> None:
         rows=options.rows,
         holders=options.holders,
         channels=options.channels,
-        learning_rate=options.learning_rate,
-        adversary_rate=options.adversary_rate,
+        # The entries have settings of their own; the study's are not used here.
+        learning_rate=0.1,
+        adversary_rate=0.1,
         epsilon=0.0,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
+        epochs=15,
+        batch_size=100,
         seed=options.seed,
         device=options.device,
     )

@@ -22,7 +22,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe all commands without importing what they need."""
-    from fedminmax.cli import compare_options, methods_options, reproduce_options
+    from fedminmax.cli import compare_options, init_options, methods_options, reproduce_options
 
     parser = OneLineParser(
         prog="fedminmax",
@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     reproduce_options.add_to(commands)
+    init_options.add_to(commands)
     compare_options.add_to(commands)
     methods_options.add_to(commands)
     return parser

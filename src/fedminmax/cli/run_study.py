@@ -78,7 +78,7 @@ def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: C
         plan = status.plan
         table.add_row(
             plan.setting,
-            plan.method.name,
+            plan.title,
             str(plan.fold),
             str(status.round),
             str(plan.rounds),
@@ -104,7 +104,7 @@ def _as_json(status: RunStatus, rest: float | None) -> dict[str, object]:
     plan = status.plan
     return {
         "setting": plan.setting,
-        "method": plan.method.name,
+        "method": plan.title,
         "fold": plan.fold,
         "round": status.round,
         "rounds": plan.rounds,

@@ -44,7 +44,11 @@ class Workspace:
 
     def load(self, parameters: Tensor) -> None:
         """Make the model compute with these parameters."""
-        self.flat.copy_(parameters if self._stored is None else parameters[self._stored])
+        self.flat.copy_(self.in_storage_order(parameters))
+
+    def in_storage_order(self, vector: Tensor) -> Tensor:
+        """Return a vector in the model's order as it would lie in ``flat`` or ``gradient``."""
+        return vector if self._stored is None else vector[self._stored]
 
     def in_model_order(self, vector: Tensor) -> Tensor:
         """Return ``flat`` or ``gradient`` in the order in which the model lists its parameters."""

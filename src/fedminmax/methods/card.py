@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args
 
 from fedminmax.core.errors import InputError
-from fedminmax.methods.method import AnyMethod, OneStepMethod
+from fedminmax.methods.method import AnyMethod
 
 # Fields that say what a method is called and returns, not how it works.
 DESCRIPTIVE = ("name", "output")
@@ -84,11 +84,6 @@ class MethodCard:
         shared = {name: value for name, value in common.items() if name in kinds}
         method: AnyMethod[Any] = self.make(**(shared | values))
         return method
-
-    @property
-    def one_step(self) -> bool:
-        """Tell whether a round is one pass over the pooled rows in a simulation."""
-        return isinstance(self.build({}), OneStepMethod)
 
 
 def _parse(key: str, name: str, word: str, kind: Any) -> object:

@@ -1,6 +1,7 @@
 """Checks of hyperparameters that several methods and the round loop share."""
 
 import math
+from importlib.util import find_spec
 
 from fedminmax.core.errors import InputError
 
@@ -41,3 +42,9 @@ def check_floor(method: str, epsilon: float, size: int, what: str) -> None:
             f"{method}: epsilon = {epsilon:g} with {size} {what} needs a total weight of "
             f"{epsilon * size:g}; choose epsilon at most {1.0 / size:g}"
         )
+
+
+def check_solver(method: str) -> None:
+    """Refuse a method whose solver is not installed, before its first round."""
+    if find_spec("scipy") is None:
+        raise InputError(f"{method} needs scipy's solvers: pip install 'fedminmax[solvers]'")

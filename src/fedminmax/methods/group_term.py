@@ -21,6 +21,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
 
 
@@ -60,10 +61,8 @@ class GroupTERM:
         return Order(moment, state.parameters, state.weights / state.group_shares)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
-        """n_k (theta - theta_k) = eta sum_i w_{a_i} grad loss_i, on the scale n_k."""
-        return RowWeights(
-            order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64)
-        )
+        """Weigh by group alone."""
+        return weigh_by_group(order, holders, counts)
 
     def update(self, state: GroupTERMState, total: Sums) -> GroupTERMState:
         """Descend in theta; tilt by the risks just told.

@@ -29,6 +29,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.bounded_exponential import bounded_exponential
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
@@ -36,10 +37,6 @@ from fedminmax.methods.method import Holder
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 SMALLEST_LOSS = 1e-10
-
-# exp of this is still a float64, with room for the sum; only a first round with losses or q far
-# from 1 comes near it.
-LARGEST_EXPONENT = 600.0
 
 
 class HolderWeighting(Enum):
@@ -115,7 +112,7 @@ class QFedAvg:
         squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
         weight = rows if self.weighting is HolderWeighting.ROWS else 1
         exponent = self.q * math.log(loss / float(order.weights[0]))
-        relative = weight * math.exp(min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT))
+        relative = weight * bounded_exponential(exponent)
         curvature = relative * self.q * squared_length / loss
         return replace(
             before,

@@ -17,7 +17,6 @@ reply by exp(t (R_k - reference)), with the reference that the server broadcast:
 quotient of the sums, so the server sees no holder's loss.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -27,14 +26,12 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.bounded_exponential import bounded_exponential
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
-
-# exp of this is still a float64, with room for the sum.
-LARGEST_EXPONENT = 600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +94,7 @@ class TERM:
             else group_weights.to(order.parameters)[holder.examples.group],
         )
         exponent = self.tilt * (loss - float(order.weights[0]))
-        weight = rows * math.exp(min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT))
+        weight = rows * bounded_exponential(exponent)
         return replace(
             before,
             step=displacement(order, trained).mul_(weight),

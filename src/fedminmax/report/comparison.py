@@ -124,11 +124,11 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
     """Say what the columns are, and what is not in the table."""
     notes = [
         (
-            "Test Brier risk by group: worst, best, mean over groups, worst minus best. Parity "
-            "gap: largest difference between groups in the rate of answers 1; opportunity gap: the same "
-            "among labels 1. Gradients: gradients of one row's loss, all rounds together. Model: which "
-            "iterate is shown; chosen: the method's own choice (for a mixture the mean over its "
-            "members); personal: each holder's own model on its share of the rows."
+            "Test Brier risk by group: worst, best, mean over groups, worst minus best. "
+            "Gradients: of one row's loss, all rounds together. Parity gap: largest difference "
+            "between groups in the rate of answers 1; opportunity gap: the same among labels 1. "
+            "Model: which iterate is shown; chosen: the method's own choice (for a mixture the "
+            "mean over its members); personal: each holder's own model on its share of the rows."
         )
     ]
     if seeds > 1:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.messages import Reveals
+from fedminmax.data.partition import Setting
 from fedminmax.federation.train import check_shown, start_of
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.report.failures import forget_failure, note_failure
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
-from fedminmax.studies.study import RunPlan, Study, StudyMethod
+from fedminmax.studies.study import CENTRALIZED, RunPlan, Study, StudyMethod
 
 # What a method's own arithmetic can raise: everything but a full disk or an interruption.
 FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
@@ -22,11 +23,15 @@ FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError
 
 @dataclass(frozen=True)
 class Entry:
-    """One method of a comparison, under the words that chose it."""
+    """One method of a comparison, under the words that chose it.
+
+    ``only_in`` is the one setting that the method is run in; empty, it is all that are asked for.
+    """
 
     label: str
     card: MethodCard
     method: StudyMethod
+    only_in: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,12 @@ class Length:
 
 
 def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str, object]) -> Entry:
-    """Make an entry from words such as ``qfedavg:q=5:epochs=3``."""
-    key, *settings = words.split(":")
+    """Make an entry from words such as ``qfedavg:q=5:epochs=3`` or ``fedminmax@centralized``."""
+    label, at, only_in = words.partition("@")
+    known = [*(setting.value for setting in Setting), CENTRALIZED]
+    if at and only_in not in known:
+        raise InputError(f"setting '{only_in}' in '{words}' is unknown; give {', '.join(known)}")
+    key, *settings = label.split(":")
     if key not in cards:
         raise InputError(
             f"method '{key}' is unknown; choose from {', '.join(cards)} (see 'fedminmax methods')"
@@ -53,7 +62,7 @@ def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str
         if not (name and equals and value):
             raise InputError(f"'{words}' was given; write options as {key}:name=value")
     own = {name: value for name, _, value in pairs}
-    return Entry(words, cards[key], cards[key].build(common, own))
+    return Entry(label, cards[key], cards[key].build(common, own), only_in)
 
 
 def plan_comparison(
@@ -64,6 +73,7 @@ def plan_comparison(
     rows: int,
 ) -> list[RunPlan]:
     """List the runs: one whole table per seed."""
+    lines = lines_of_table(entries, settings)
     return [
         RunPlan(
             setting,
@@ -74,9 +84,20 @@ def plan_comparison(
             label=entry.label,
         )
         for seed in seeds
-        for setting in settings
-        for entry in entries
+        for setting, entry in lines
     ]
+
+
+def lines_of_table(entries: Sequence[Entry], settings: Sequence[str]) -> list[tuple[str, Entry]]:
+    """Return (setting, entry) line by line, each once; settings of single entries come last."""
+    every = dict.fromkeys([*settings, *(entry.only_in for entry in entries if entry.only_in)])
+    lines = {
+        (setting, entry.label): (setting, entry)
+        for setting in every
+        for entry in entries
+        if (setting == entry.only_in if entry.only_in else setting in settings)
+    }
+    return list(lines.values())
 
 
 def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> dict[str, str]:

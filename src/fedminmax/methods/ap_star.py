@@ -1,0 +1,162 @@
+"""APStar: move weight towards the groups at or above the best worst risk found so far.
+
+Martinez, Bertran, Sapiro: Minimax Pareto fairness: a multi objective perspective, ICML 2020. The
+answer is the fitted model with the least worst risk. The paper compares risks on validation rows;
+here they are training risks, because these arrive anyway: keep rows aside to judge the answer.
+
+| symbol                      | name                        |
+|-----------------------------|-----------------------------|
+| mu                          | state.weights               |
+| alpha                       | alpha                       |
+| K at the start, K           | divisor, state.divisor      |
+| K_min                       | divisor_cap                 |
+| best model, its worst risk  | state.selected, state.best_worst_risk |
+
+After each fit: if its worst risk is the least so far, K <- min(K, K_min), else K <- K + 1; then
+mu <- (1 - alpha) mu + (alpha / K) 1_P / |P|, scaled to sum 1, with P the groups whose risk is at
+least the best worst risk. After ``patience`` fits in a row without improvement the search is over
+(``is_over``): further rounds change nothing, and the caller's loop may break.
+
+With holders absent, a model can be the best one only if every group was seen in its round of
+evaluation; other fits count neither for nor against it, and a group not seen keeps its weight.
+One outer step is ``fit_rounds`` + 1 rounds (see ``weighted_fits``).
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.checks import check_positive, check_whole
+from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.method import RowWeights
+from fedminmax.methods.weighted_fits import (
+    Fits,
+    after_fit,
+    after_step,
+    check_fits,
+    is_evaluation,
+    next_start,
+    no_fits,
+    order_step,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class APStarState:
+    """The model of the present fit, mu, where the fits stand, and the best model so far [1, d]."""
+
+    parameters: Tensor
+    weights: Tensor
+    fits: Fits
+    selected: Tensor
+    best_worst_risk: float
+    divisor: int
+    failures: int
+
+
+@dataclass(frozen=True)
+class APStar:
+    """Search for the group weights whose fit has the least worst risk."""
+
+    learning_rate: float = 0.1
+    fit_rounds: int = 20
+    alpha: float = 0.5
+    divisor: int = 1
+    divisor_cap: int = 20
+    patience: int = 20
+    warm_start: bool = True
+    name: str = "APStar"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_positive(self.name, alpha=self.alpha)
+        if self.alpha > 1.0:
+            raise InputError(f"{self.name}: alpha = {self.alpha:g}; give a number of at most 1")
+        check_whole(
+            self.name,
+            least=1,
+            divisor=self.divisor,
+            divisor_cap=self.divisor_cap,
+            patience=self.patience,
+        )
+
+    def init(self, parameters: Tensor, census: Census) -> APStarState:
+        """The weights start uniform; theta^0 is the best model until one is fitted."""
+        return APStarState(
+            parameters,
+            torch.full((census.groups,), 1.0 / census.groups, dtype=torch.float64),
+            no_fits(parameters, census),
+            selected=parameters.unsqueeze(0),
+            best_worst_risk=math.inf,
+            divisor=self.divisor,
+            failures=0,
+        )
+
+    def is_over(self, state: APStarState) -> bool:
+        """Tell whether patience is exhausted: the state no longer changes."""
+        return state.failures >= self.patience
+
+    def order(self, state: APStarState, moment: Moment) -> Order:
+        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        return order_step(moment, state.parameters, state.weights, state.fits)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """Weigh every row by its group."""
+        return weigh_by_group(order, holders, counts)
+
+    def update(self, state: APStarState, total: Sums) -> APStarState:
+        """Go on with the fit, or end it: judge the fitted model, then move the weights."""
+        if self.is_over(state):
+            return state
+        if not is_evaluation(state.fits, self.fit_rounds):
+            return replace(
+                state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
+            )
+        risks, seen = total.group_risks, total.group_count > 0
+        judged = self._judge(state, risks) if bool(seen.all()) else state
+        # A group not seen has no risk: NaN is not at least anything.
+        behind = risks >= judged.best_worst_risk
+        return replace(
+            judged,
+            parameters=next_start(state.parameters, state.fits, warm=self.warm_start),
+            weights=move_towards(behind, seen, state.weights, self.alpha, judged.divisor),
+            fits=after_fit(state.fits),
+        )
+
+    def _judge(self, state: APStarState, risks: Tensor) -> APStarState:
+        worst = float(risks.max())
+        if worst >= state.best_worst_risk:
+            return replace(state, divisor=state.divisor + 1, failures=state.failures + 1)
+        return replace(
+            state,
+            selected=state.parameters.unsqueeze(0),
+            best_worst_risk=worst,
+            divisor=min(state.divisor, self.divisor_cap),
+            failures=0,
+        )
+
+
+def move_towards(
+    behind: Tensor, seen: Tensor, weights: Tensor, alpha: float, divisor: int
+) -> Tensor:
+    """Give the groups behind more of the mass that the groups seen have together.
+
+    >>> half, both = torch.tensor([0.5, 0.5], dtype=torch.float64), torch.tensor([True, True])
+    >>> move_towards(torch.tensor([True, False]), both, half, 0.5, 1).tolist()
+    [0.75, 0.25]
+    """
+    mass = weights[seen].sum()
+    if not bool(behind.any()) or float(mass) == 0.0:
+        return weights
+    pull = behind[seen].to(weights.dtype) / behind.sum()
+    mixed = (1.0 - alpha) * weights[seen] / mass + alpha / divisor * pull
+    moved = weights.clone()
+    moved[seen] = mass * mixed / mixed.sum()
+    return moved

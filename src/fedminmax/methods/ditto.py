@@ -1,0 +1,102 @@
+"""Ditto: one model for all by FedAvg, and for each holder a personal one that is pulled to it.
+
+Li, Hu, Beirami, Smith: Ditto: fair and robust federated learning through personalization,
+ICML 2021. Holder k minimises F_k(v) + (lambda / 2) |v - theta|^2 and keeps v_k to itself, so the
+server sees what FedAvg's server sees, and the model that it trains is FedAvg's whatever lambda.
+
+| symbol          | name                                     |
+|-----------------|------------------------------------------|
+| theta^t         | state.parameters                         |
+| v_k, v_k^0      | holder.kept, theta^0                     |
+| lambda          | pull                                     |
+| eta, eta_v      | learning_rate, personal_rate             |
+| tau             | epochs times batches per epoch           |
+
+Both models take the same batches: v <- v - eta_v (grad F_k(v) + lambda (v - theta)), with theta
+as it was broadcast. The source takes tau = 2 steps of 16 rows per round; we count in epochs, with
+FedAvg's defaults. It also draws holders by their rows and averages plainly, where ours is FedAvg's
+weighted average, and may choose lambda by validation, where ours is fixed. A holder that does not
+take part keeps its v_k as it is.
+
+Personal models predict for their own holder's rows, so the risk of group a over personal
+predictions is sum_k (n_{a,k} / n_a) r_{a,k}(v_k), where r_{a,k}(v_k) is the mean loss of v_k on
+holder k's rows of group a: a quotient of sums over holders again.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.extra_gradient import train_with_extra_gradient
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
+from fedminmax.methods.method import Holder
+
+
+@dataclass(frozen=True)
+class Ditto:
+    """FedAvg with personal models; ``pull=0`` trains them on the holder's rows alone.
+
+    ``personal_rate`` None is the learning rate. Too large a product of it and ``pull`` diverges.
+    """
+
+    pull: float = 1.0
+    learning_rate: float = 0.1
+    personal_rate: float | None = None
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "Ditto"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.name, pull=self.pull)
+        check_positive(self.name, learning_rate=self.learning_rate)
+        if self.personal_rate is not None:
+            check_positive(self.name, personal_rate=self.personal_rate)
+        check_plan(self.name, self.epochs, self.batch_size)
+
+    @property
+    def fedavg(self) -> FedAvg:
+        """The method that trains the model for all."""
+        return FedAvg(self.learning_rate, self.epochs, self.batch_size, name=self.name)
+
+    def init(self, parameters: Tensor, census: Census) -> FedAvgState:
+        """As in FedAvg."""
+        return self.fedavg.init(parameters, census)
+
+    def order(self, state: FedAvgState, moment: Moment) -> Order:
+        """As in FedAvg."""
+        return self.fedavg.order(state, moment)
+
+    def start_keeping(self, parameters: Tensor) -> Tensor:
+        """v_k^0 = theta^0."""
+        return parameters
+
+    def local_and_keep(
+        self, order: Order, holder: Holder, workspace: Workspace
+    ) -> tuple[Sums, Tensor]:
+        """Reply as in FedAvg; keep the personal model after as many steps on the same batches."""
+        reply = self.fedavg.local(order, holder, workspace)
+        workspace.load(holder.kept)
+        rate = self.learning_rate if self.personal_rate is None else self.personal_rate
+        centre = workspace.in_storage_order(order.parameters)
+        buffer = torch.empty_like(centre)
+        personal = train_with_extra_gradient(
+            workspace,
+            holder.examples,
+            LocalEpochs(self.epochs, self.batch_size, rate),
+            local_stream(order, holder),
+            lambda present: torch.sub(present, centre, out=buffer).mul_(self.pull),
+        )
+        both = 2 * reply.gradient_evaluations
+        return replace(reply, gradient_evaluations=both), personal.clone()
+
+    def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
+        """As in FedAvg."""
+        return self.fedavg.update(state, total)

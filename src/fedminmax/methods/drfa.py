@@ -1,0 +1,169 @@
+"""DRFA: minimax over holders with local steps between the rounds.
+
+Deng, Kamani, Mahdavi: Distributionally robust federated averaging, NeurIPS 2020. A round asks
+twice. First, m holders drawn by lambda take tau steps; the models and the snapshots after a common
+random step t' are averaged. Then m holders drawn uniformly tell a batch's loss at the mean
+snapshot, and lambda ascends by tau steps at once. Both draws are with replacement.
+
+| symbol          | name                       |
+|-----------------|----------------------------|
+| lambda^s        | state.weights              |
+| m               | holders_drawn              |
+| tau             | steps                      |
+| eta, gamma      | learning_rate, adversary_rate |
+| w^{(t')}        | state.snapshot             |
+
+Without ``holders_drawn`` nobody is drawn: all who take part train, weighted by lambda_k, and all
+tell their loss, which is what the lots give on average.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import shuffled_batches
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.checks import check_not_negative, check_whole
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
+from fedminmax.methods.local_sums import sums_before_training
+from fedminmax.methods.method import Holder
+from fedminmax.methods.snapshot_steps import (
+    LocalSteps,
+    descend_twice,
+    draw_snapshot_step,
+    no_snapshot,
+    train_with_snapshot,
+    with_snapshot_step,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Lots:
+    """A round's lots: how much each holder's training counts, t', how much its loss counts."""
+
+    training: Tensor
+    snapshot_step: int
+    telling: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class DRFAState:
+    """The model, lambda^s and its running sum, who has rows, and the snapshot.
+
+    The snapshot has one line while the second question is open, else none.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    weight_sum: Tensor
+    rounds: int
+    occupied: Tensor
+    snapshot: Tensor
+
+    @property
+    def average_weights(self) -> Tensor:
+        """The averaged lambda that the paper returns along with the averaged model."""
+        return self.weight_sum / max(1, self.rounds)
+
+
+@dataclass(frozen=True)
+class DRFA:
+    """Local steps, and an adversary that sees a random model among those of the round."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.01
+    steps: int = 10
+    batch_size: int | None = 50
+    holders_drawn: int | None = None
+    start: AFLStart = AFLStart.ROWS
+    name: str = "DRFA"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
+
+    def __post_init__(self) -> None:
+        self._plan.check(self.name)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate)
+        if self.holders_drawn is not None:
+            check_whole(self.name, least=1, holders_drawn=self.holders_drawn)
+
+    @property
+    def _plan(self) -> LocalSteps:
+        return LocalSteps(self.steps, self.batch_size, self.learning_rate)
+
+    def init(self, parameters: Tensor, census: Census) -> DRFAState:
+        """lambda^0 as in AFL."""
+        weights = AFL(start=self.start).init(parameters, census).weights
+        return DRFAState(
+            parameters,
+            weights,
+            torch.zeros_like(weights),
+            0,
+            census.holder_counts > 0,
+            no_snapshot(parameters),
+        )
+
+    def order(self, state: DRFAState, moment: Moment) -> Order:
+        """Broadcast the model, how much each holder counts, and t'."""
+        lots = self._draw(state, moment)
+        return Order(
+            moment, state.parameters, with_snapshot_step(lots.training, lots.snapshot_step)
+        )
+
+    def _draw(self, state: DRFAState, moment: Moment) -> Lots:
+        """All lots of a round: lambda does not move before its second question."""
+        stream = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        everyone = state.occupied.to(torch.float64)
+        if self.holders_drawn is None:
+            return Lots(state.weights, draw_snapshot_step(self.steps, stream), everyone)
+        return Lots(
+            draw_holders(state.weights, self.holders_drawn, stream),
+            draw_snapshot_step(self.steps, stream),
+            draw_holders(everyone, self.holders_drawn, stream),
+        )
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train with a snapshot; when asked again, tell a batch's loss."""
+        own = float(order.weights[holder.number])
+        if order.phase == 0:
+            return train_with_snapshot(order, holder, workspace, self._plan, weight=own)
+        if own == 0:
+            return tell_loss(zero_sums(0, holder.groups, holder.holders), holder, 0.0)
+        stream = local_stream(order, holder)
+        batch = next(shuffled_batches(len(holder.examples), self.batch_size, stream))
+        reply = sums_before_training(order, only_rows(holder, batch), workspace)
+        return tell_loss(reply, holder, own * mean_loss(reply))
+
+    def update(self, state: DRFAState, total: Sums) -> DRFAState:
+        """Move to the mean of the trained models and keep that of the snapshots."""
+        trained, snapshot = descend_twice(state.parameters, total)
+        return replace(state, parameters=trained, snapshot=snapshot)
+
+    def ask_again(self, state: DRFAState, moment: Moment) -> Order | None:
+        """Send the mean snapshot, and how often each holder's loss counts."""
+        if len(state.snapshot) == 0:
+            return None
+        return Order(moment, state.snapshot[0], self._draw(state, moment).telling, phase=1)
+
+    def update_again(self, state: DRFAState, total: Sums) -> DRFAState:
+        """Ascend: projection of lambda + tau gamma v, with v_k = (|K| / m) f_k per draw."""
+        holders = int(state.occupied.sum())
+        weights = ascend_on_simplex(
+            state.weights,
+            holders / (self.holders_drawn or holders) * total.holder_risks,
+            total.holder_count > 0,
+            rate=self.steps * self.adversary_rate,
+        )
+        return replace(
+            state,
+            weights=weights,
+            weight_sum=state.weight_sum + weights,
+            rounds=state.rounds + 1,
+            snapshot=no_snapshot(state.parameters),
+        )

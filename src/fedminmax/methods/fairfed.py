@@ -1,0 +1,174 @@
+"""FairFed: holders whose disparity is far from the federation's get less weight in the average.
+
+Ezzeldin, Yan, He, Ferrara, Avestimehr: FairFed: enabling group fairness in federated learning,
+AAAI 2023.
+
+| symbol        | name                                                      |
+|---------------|-----------------------------------------------------------|
+| omega_k       | state.weights                                             |
+| beta          | beta, the fairness budget                                 |
+| F, F_k        | disparity of all participants' rows, of holder k's rows   |
+| Acc, Acc_k    | accuracy on the same rows                                 |
+| Delta_k       | gaps                                                      |
+
+Omega starts at n_k / n. A round has two questions. First all holders evaluate theta^{t-1}: with
+Delta_k = |F - F_k|, or |Acc - Acc_k| where F_k is undefined (a holder of one group),
+omega_k <- omega_k - beta (Delta_k - mean Delta). Then they train from theta^{t-1}, and the server
+averages with omega. Training may debias locally in the paper; here it is plain.
+
+F is the rate of group 0 minus that of group 1, as in the paper; with more than two groups, the
+largest gap between two of them. The paper's step may leave the simplex; we project back on it,
+which changes nothing inside, among the holders that took part. In the first reply a holder tells
+the sums by cell, and one number of its own: F_k or Acc_k.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.parity import (
+    LABELS,
+    Parity,
+    check_two_classes,
+    count_by_cell,
+    group_rates,
+    largest_gap,
+    sum_by_cell,
+)
+from fedminmax.core.positive_scores import positive_answers, positive_scores_of
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+EVALUATE, TRAIN = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class FairFedState:
+    """theta^t, omega^t, and the phase that comes next."""
+
+    parameters: Tensor
+    weights: Tensor
+    next_phase: int
+
+
+@dataclass(frozen=True)
+class FairFed:
+    """Average the holders' models with weights that follow their disparity.
+
+    ``beta=0`` equals FedAvg.
+    """
+
+    beta: float = 1.0
+    parity: Parity = Parity.DEMOGRAPHIC
+    learning_rate: float = 0.1
+    epochs: int = 15
+    batch_size: int | None = 100
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative("FairFed", beta=self.beta)
+        check_positive("FairFed", learning_rate=self.learning_rate)
+        check_plan("FairFed", self.epochs, self.batch_size)
+
+    @property
+    def name(self) -> str:
+        """The name in tables, with beta."""
+        return f"FairFed (beta={self.beta:g})"
+
+    def init(self, parameters: Tensor, census: Census) -> FairFedState:
+        """omega_k = n_k / n."""
+        check_two_classes("FairFed", census)
+        return FairFedState(parameters, census.holder_shares, EVALUATE)
+
+    def order(self, state: FairFedState, moment: Moment) -> Order:
+        """Ask how the present model does."""
+        return Order(moment, state.parameters, state.weights, EVALUATE)
+
+    def ask_again(self, state: FairFedState, moment: Moment) -> Order | None:
+        """Ask for training, with this round's omega; a holder uses only its own entry."""
+        if state.next_phase != TRAIN:
+            return None
+        return Order(moment, state.parameters, state.weights, TRAIN)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Evaluate, or train and return omega_k (theta - theta_k) on the scale omega_k."""
+        if order.phase == EVALUATE:
+            return self._evaluate(order, holder, workspace)
+        workspace.load(order.parameters)
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        # Evaluating draws nothing, so training has the draws of a first question: FedAvg's.
+        stream = local_stream(replace(order, phase=EVALUATE), holder)
+        trained = train_locally(workspace, holder.examples, plan, stream)
+        weight = float(order.weights[holder.number])
+        return replace(
+            zero_sums(0, holder.groups, 0),
+            step=displacement(order, trained).mul_(weight),
+            scale=weight,
+            gradient_evaluations=len(holder.examples) * self.epochs,
+        )
+
+    def _evaluate(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Tell the sums by cell and this holder's own F_k, or Acc_k if there is no F_k."""
+        before = sums_before_training(order, holder, workspace)
+        examples = holder.examples
+        scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
+        positives = sum_by_cell(positive_answers(scores), examples, holder.groups)
+        counts = count_by_cell(examples, holder.groups).to(torch.float64)
+        gap = disparity(self.parity, positives, counts)
+        number = accuracy(positives, counts) if math.isnan(gap) else gap
+        own = torch.zeros(3, holder.holders, dtype=torch.float64)
+        own[:, holder.number] = torch.tensor(
+            [number, not math.isnan(gap), True], dtype=torch.float64
+        )
+        told = [positives.flatten(), counts.flatten(), own.flatten()]
+        return replace(before, statistics=torch.cat(told))
+
+    def update(self, state: FairFedState, total: Sums) -> FairFedState:
+        """Move omega; the model waits for the second question."""
+        cells = LABELS * len(total.group_count)
+        positives, counts = total.statistics[: 2 * cells].view(2, LABELS, -1)
+        number, has_gap, present = total.statistics[2 * cells :].view(3, -1)
+        gaps = torch.where(
+            has_gap > 0,
+            number - disparity(self.parity, positives, counts),
+            number - accuracy(positives, counts),
+        ).abs()
+        weights = ascend_on_simplex(state.weights, -gaps, present > 0, rate=self.beta)
+        return FairFedState(state.parameters, weights, TRAIN)
+
+    def update_again(self, state: FairFedState, total: Sums) -> FairFedState:
+        """Move to the average with omega over the holders that took part."""
+        return FairFedState(descend(state.parameters, total), state.weights, EVALUATE)
+
+
+def disparity(parity: Parity, positives: Tensor, counts: Tensor) -> float:
+    """Return F from sums by cell; NaN where fewer than two groups have a rate.
+
+    >>> counts = torch.tensor([[4, 4], [0, 0]])
+    >>> disparity(Parity.DEMOGRAPHIC, torch.tensor([[1.0, 3.0], [0.0, 0.0]]), counts)
+    -0.5
+    """
+    rates = group_rates(parity, positives, counts)
+    if int((~rates.isnan()).sum()) < 2:
+        return math.nan
+    return float(rates[0] - rates[1]) if len(rates) == 2 else largest_gap(rates)
+
+
+def accuracy(positives: Tensor, counts: Tensor) -> float:
+    """Return the share of right answers from sums by cell.
+
+    >>> accuracy(torch.tensor([[1.0], [3.0]]), torch.tensor([[4], [4]]))
+    0.75
+    """
+    right = positives[1].sum() + counts[0].sum() - positives[0].sum()
+    return float(right / counts.sum())

@@ -1,0 +1,173 @@
+"""FCFL: the worst holder's loss under a budget of disparity, then a better mean for everybody.
+
+Cui, Pan, Liang, Zhang, Wang: Addressing algorithmic disparity and performance inconsistency in
+federated learning, NeurIPS 2021. In each round a holder sends loss, disparity and the gradients of
+both on one batch. Stage one lowers a smooth maximum of the losses while no disparity is above the
+budget, and else a smooth maximum of the disparities, without a rise in the losses' one. Stage two
+lowers the mean loss, while no holder's loss rises, nor a disparity above the budget.
+
+| symbol                          | name                                 |
+|---------------------------------|--------------------------------------|
+| r_k, g_k                        | Sums.statistics                      |
+| grad r_k, grad g_k              | the halves of Sums.step              |
+| epsilon, the budget             | epsilon                              |
+| delta_l, delta_g                | state.loss_smoothing, state.disparity_smoothing |
+| eta                             | learning_rate                        |
+
+Where the paper or its code leaves a choice:
+- Within the budget, stage one's programme has no constraint, so it follows the disparity's
+  gradient alone where that lowers the loss faster than the loss's own gradient. We keep this: the
+  direction still lowers the loss, and the disparity as well.
+- delta starts at 0.5 and is multiplied by 0.01 in rounds of stage one where 0.1 |d| <= delta, as
+  long as it is above 1e-4. With gradients shorter than 5 it is 0.005 after the first round; below
+  that alpha is nearly one-hot.
+- The paper also bounds each loss in stage two by stage one's maximum; we rely, like its code, on
+  directions along which no loss rises.
+- A smoothed rate of a group is the mean of sigmoid(10 z), with z the difference of the two outputs.
+  With more than two groups the disparity is the largest gap between two of them. A group without
+  rows in the batch is left out, and with fewer than two groups g_k = 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import shuffled_batches
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import (
+    check_not_negative,
+    check_plan,
+    check_positive,
+    check_solver,
+    check_whole,
+)
+from fedminmax.methods.fcfl_directions import (
+    smoothed_maximum,
+    stage_one_direction,
+    stage_two_direction,
+)
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.local_sums import sums_before_training
+from fedminmax.methods.method import Holder
+
+SHARPNESS = 10.0
+FIRST_SMOOTHING = 0.5
+LEAST_SMOOTHING = 1e-4
+SMOOTHING_FACTOR = 0.01
+SMOOTHING_PER_LENGTH = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class FCFLState:
+    """theta^t, the rounds done, and how smooth the maxima of losses and disparities are."""
+
+    parameters: Tensor
+    rounds: int
+    loss_smoothing: float
+    disparity_smoothing: float
+
+    @property
+    def weights(self) -> Tensor:
+        """No adversary, no weights: alpha is found anew in each round."""
+        return NO_WEIGHTS
+
+
+@dataclass(frozen=True)
+class FCFL:
+    """Minimax over holders under a budget of disparity, then Pareto improvement."""
+
+    learning_rate: float = 0.01
+    epsilon: float = 0.1
+    parity: Parity = Parity.DEMOGRAPHIC
+    stage_one_rounds: int = 800
+    batch_size: int | None = 100
+    weight_decay: float = 1e-4
+    name: str = "FCFL"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(self.name, epsilon=self.epsilon, weight_decay=self.weight_decay)
+        check_whole(self.name, least=0, stage_one_rounds=self.stage_one_rounds)
+        check_plan(self.name, 1, self.batch_size)
+
+    def init(self, parameters: Tensor, census: Census) -> FCFLState:
+        """Start from the initial model; disparity needs a positive class."""
+        check_two_classes(self.name, census)
+        check_solver(self.name)
+        return FCFLState(parameters, 0, FIRST_SMOOTHING, FIRST_SMOOTHING)
+
+    def order(self, state: FCFLState, moment: Moment) -> Order:
+        """Broadcast the model alone."""
+        return Order(moment, state.parameters, NO_WEIGHTS)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return loss and disparity of one batch, and their gradients one after the other."""
+        before = sums_before_training(order, holder, workspace)
+        examples = holder.examples
+        batch = next(shuffled_batches(len(examples), self.batch_size, local_stream(order, holder)))
+        if batch is not None:
+            examples = examples.rows(batch.to(examples.group.device))
+        outputs = workspace.model(examples.x)
+        loss = workspace.loss(outputs, examples.y).mean()
+        disparity = soft_disparity(self.parity, outputs, examples, holder.groups)
+        gradients = [
+            piece.reshape(-1)
+            for objective in (loss, disparity)
+            for piece in torch.autograd.grad(
+                objective, workspace.parameters, retain_graph=True, materialize_grads=True
+            )
+        ]
+        return replace(
+            before,
+            step=torch.cat(gradients),
+            statistics=torch.tensor([loss.item(), disparity.item()], dtype=torch.float64),
+            gradient_evaluations=2 * len(examples),
+        )
+
+    def update_from_each(self, state: FCFLState, replies: Sequence[Sums]) -> FCFLState:
+        """Find the stage's direction and step along it."""
+        told = torch.stack([reply.statistics for reply in replies])
+        gradients = torch.stack([reply.step.to("cpu", torch.float64) for reply in replies])
+        losses, disparities = gradients.chunk(2, dim=1)
+        worst = float(told[:, 1].max())
+        loss = smoothed_maximum(told[:, 0], losses, state.loss_smoothing)
+        disparity = smoothed_maximum(told[:, 1], disparities, state.disparity_smoothing)
+        if state.rounds < self.stage_one_rounds:
+            direction = stage_one_direction(loss, disparity, within_budget=worst <= self.epsilon)
+            smoothings = (
+                _sharpen(state.loss_smoothing, loss),
+                _sharpen(state.disparity_smoothing, disparity),
+            )
+        else:
+            guarded = disparity if worst >= self.epsilon else torch.zeros_like(disparity)
+            direction = stage_two_direction(losses, guarded)
+            smoothings = (state.loss_smoothing, state.disparity_smoothing)
+        theta = state.parameters
+        step = direction.to(theta) + self.weight_decay * theta
+        return FCFLState(theta - self.learning_rate * step, state.rounds + 1, *smoothings)
+
+
+def soft_disparity(parity: Parity, outputs: Tensor, examples: Examples, groups: int) -> Tensor:
+    """Return the largest gap between two groups' smoothed rates, as a function of the outputs."""
+    answers = torch.sigmoid(SHARPNESS * (outputs[:, 1] - outputs[:, 0]))
+    counts = count_by_cell(examples, groups).to(answers.device)
+    positives = answers.new_zeros(counts.numel()).index_add(0, cells_of(examples, groups), answers)
+    rates = group_rates(parity, positives.view_as(counts), counts)
+    known = rates[~rates.isnan()]
+    if len(known) < 2:
+        return outputs.new_zeros((), requires_grad=True)
+    return known.max() - known.min()
+
+
+def _sharpen(smoothing: float, direction: Tensor) -> float:
+    """Sharpen a maximum whose smoothed gradient has become short."""
+    short = SMOOTHING_PER_LENGTH * float(torch.linalg.vector_norm(direction)) <= smoothing
+    return smoothing * SMOOTHING_FACTOR if short and smoothing > LEAST_SMOOTHING else smoothing

@@ -1,0 +1,172 @@
+"""FedFB: weights over (label, group) cells that the server moves towards parity.
+
+Zeng, Chen, Lee: Improving fairness via federated learning, arXiv 2110.15545, 2021: FairBatch (Roh,
+Lee, Whang, Suh: FairBatch: batch selection for model fairness, ICLR 2021) in a federation. Holders
+train on the loss with the weight lambda_{y,a} n / n_a on a row of label y and group a, and tell
+sums by cell, from which the server moves lambda.
+
+| symbol               | name                           |
+|----------------------|--------------------------------|
+| lambda_{y,a}         | state.weights[y * groups + a]  |
+| n_a / n              | state.group_shares             |
+| alpha                | adversary_rate                 |
+| L_{y,a}, n_{y,a}     | loss sum and rows of a cell    |
+| mu                   | excess                         |
+
+All start at lambda_{y,a} = n_a / n, which is the plain loss; their sum stays 2.
+
+Demographic parity: with s_a the rate of positive answers of group a and mu_a = s_a minus the mean
+of the s_a, lambda_{0,a} <- lambda_{0,a} + alpha_t mu_a / |mu|, kept within [0, 2 n_a / n], and
+lambda_{1,a} = 2 n_a / n - lambda_{0,a}: a group with too many positive answers gets more weight on
+its negative rows. The paper has s_a = (L_{0,a} - L_{1,a} + n_{1,a}) / n_a, which is the rate of
+positive answers if L counts errors; we count them, so that rates become equal under any loss.
+
+Equal opportunity: mu_a = L_{1,a} / n_{1,a} minus the mean over groups, and the lambda_{1,a} move by
+alpha_t mu_a / |mu|, projected on what keeps them non-negative with the sum that they had; the
+weights of negative rows stay.
+
+With two groups mu / |mu| is the paper's. With more, the paper compares all groups with group 0; we
+compare with the mean, so that the numbering does not matter. A step of constant length circles
+around parity, so alpha_t = alpha / sqrt(t), as in the experiments of the paper's authors.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.one_step import losses_of
+from fedminmax.core.parity import (
+    LABELS,
+    Parity,
+    cells_of,
+    check_two_classes,
+    count_by_cell,
+    group_rates,
+    largest_gap,
+    sum_by_cell,
+)
+from fedminmax.core.positive_scores import positive_answers, positive_scores_of
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+
+@dataclass(frozen=True, eq=False)
+class FedFBState:
+    """theta^t, lambda^t by cell, the group shares n_a / n, and t."""
+
+    parameters: Tensor
+    weights: Tensor
+    group_shares: Tensor
+    rounds: int
+
+
+@dataclass(frozen=True)
+class FedFB:
+    """FairBatch's weights around local epochs; ``adversary_rate=0`` equals FedAvg."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    parity: Parity = Parity.DEMOGRAPHIC
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "FedFB"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate)
+        check_plan(self.name, self.epochs, self.batch_size)
+
+    def init(self, parameters: Tensor, census: Census) -> FedFBState:
+        """Start from the plain loss: lambda_{y,a} = n_a / n for both labels."""
+        check_two_classes(self.name, census)
+        shares = census.group_shares
+        return FedFBState(parameters, shares.repeat(LABELS), shares, 0)
+
+    def order(self, state: FedFBState, moment: Moment) -> Order:
+        """Broadcast the model and the weight of a row of each cell."""
+        row_weights = state.weights / state.group_shares.repeat(LABELS)
+        return Order(moment, state.parameters, row_weights)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train on the weighted loss; return n_k (theta - theta_k), and sums by cell."""
+        before = sums_before_training(order, holder, workspace)
+        examples = holder.examples
+        told = torch.stack(
+            [
+                sum_by_cell(self._numbers_to_tell(holder, workspace), examples, holder.groups),
+                count_by_cell(examples, holder.groups).to(torch.float64),
+            ]
+        )
+        trained = train_locally(
+            workspace,
+            examples,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            local_stream(order, holder),
+            row_weights=order.weights.to(order.parameters)[cells_of(examples, holder.groups)],
+        )
+        rows = len(examples)
+        return replace(
+            before,
+            step=displacement(order, trained).mul_(rows),
+            scale=float(rows),
+            statistics=told.flatten(),
+            gradient_evaluations=rows * self.epochs,
+        )
+
+    def _numbers_to_tell(self, holder: Holder, workspace: Workspace) -> Tensor:
+        """Return what the server needs the sums of: losses, or positive answers."""
+        if self.parity is Parity.OPPORTUNITY:
+            return losses_of(workspace, holder.examples, holder.rows_per_chunk)
+        return positive_answers(
+            positive_scores_of(workspace, holder.examples, holder.rows_per_chunk)
+        )
+
+    def update(self, state: FedFBState, total: Sums) -> FedFBState:
+        """Average the models; move lambda by what the entering model did in each cell."""
+        sums, counts = total.statistics.view(2, LABELS, -1)
+        negative, positive = state.weights.view(LABELS, -1)
+        rate = self.adversary_rate / math.sqrt(state.rounds + 1)
+        if self.parity is Parity.OPPORTUNITY:
+            excess = unit_excess(sums[1] / counts[1])
+            positive = ascend_on_simplex(positive, excess, counts[1] > 0, rate=rate)
+        else:
+            rates = group_rates(self.parity, sums, counts)
+            # A cell that was not seen keeps its weight, and so does its partner in the group.
+            rates[(counts == 0).any(dim=0)] = math.nan
+            most = 2.0 * state.group_shares
+            negative = (negative + rate * unit_excess(rates)).clamp(min=0.0).minimum(most)
+            positive = most - negative
+        return FedFBState(
+            descend(state.parameters, total),
+            torch.cat([negative, positive]),
+            state.group_shares,
+            state.rounds + 1,
+        )
+
+
+def unit_excess(values: Tensor) -> Tensor:
+    """Return the known values minus their mean, of length 1; 0 where a value is NaN.
+
+    >>> unit_excess(torch.tensor([1.0, float("nan"), 1.0])).tolist()
+    [0.0, 0.0, 0.0]
+    >>> unit_excess(torch.tensor([7.0, 7.0, float("nan"), 3.0, 3.0])).tolist()
+    [0.5, 0.5, 0.0, -0.5, -0.5]
+    """
+    excess = torch.zeros_like(values)
+    # Equal values need not equal their rounded mean: noise must not become a step of length 1.
+    if largest_gap(values) == 0.0:
+        return excess
+    known = ~values.isnan()
+    excess[known] = values[known] - values[known].mean()
+    return excess / excess.square().sum().sqrt()

@@ -1,0 +1,146 @@
+"""FedGFT: the risk plus a penalty on the disparity of the whole federation.
+
+Wang, Payani, Lee, Kompella: Mitigating group bias in federated learning: beyond local fairness,
+Transactions on Machine Learning Research 2024 (arXiv 2305.09931, 2023): minimise
+R(theta) + penalty * J(theta), where J comes from sums that holders can tell.
+
+| symbol                | name                                                     |
+|-----------------------|----------------------------------------------------------|
+| lambda                | penalty                                                  |
+| m_a                   | state.rates: mean score p_1 of group a                   |
+| N_a / n               | state.row_shares: share of the rows that m_a is over     |
+| slope_{y,a}           | order.weights[y * groups + a]                            |
+
+J = sum over pairs of groups of (m_a - m_b)^2, which is F^2 for two groups with F = m_0 - m_1. m_a
+is over all rows of group a, or for equal opportunity over those with a positive label. By the
+chain rule the gradient of R + penalty J is the mean over all rows of that of
+loss_i + slope_{y_i,a_i} p_1(x_i), with slope_{y,a} = penalty (n / N_a) dJ / dm_a on the rows that
+m_a is over and 0 on others, and dJ / dm_a = 2 A (m_a - mean of the m_b) with A groups. So a holder
+that knows the slopes descends the federation's objective with its own rows.
+
+The server takes the slopes from what the last round told of the model that entered it, so a round
+stays one message each way; the fixed points are the same. The first round has no slopes yet. A
+group not seen keeps its last known m_a. Large penalties need small steps: the slopes stay as they
+are while a holder trains.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.parity import (
+    LABELS,
+    Parity,
+    cells_of,
+    check_two_classes,
+    count_by_cell,
+    group_rates,
+    sum_by_cell,
+)
+from fedminmax.core.positive_scores import positive_scores_of
+from fedminmax.core.scored_step import train_on_scores
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.method import Holder
+
+
+@dataclass(frozen=True, eq=False)
+class FedGFTState:
+    """theta^t, and what was last told of each group: m_a and N_a / n, 0 before that."""
+
+    parameters: Tensor
+    rates: Tensor
+    row_shares: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """A penalty, no adversary."""
+        return NO_WEIGHTS
+
+
+@dataclass(frozen=True)
+class FedGFT:
+    """Minimise the risk plus ``penalty`` times the squared disparity; 0 equals FedAvg."""
+
+    penalty: float = 1.0
+    parity: Parity = Parity.DEMOGRAPHIC
+    learning_rate: float = 0.1
+    epochs: int = 15
+    batch_size: int | None = 100
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative("FedGFT", penalty=self.penalty)
+        check_positive("FedGFT", learning_rate=self.learning_rate)
+        check_plan("FedGFT", self.epochs, self.batch_size)
+
+    @property
+    def name(self) -> str:
+        """The name in tables, with the penalty."""
+        return f"FedGFT (penalty={self.penalty:g})"
+
+    def init(self, parameters: Tensor, census: Census) -> FedGFTState:
+        """Nothing was told yet."""
+        check_two_classes("FedGFT", census)
+        nothing = torch.zeros(census.groups, dtype=torch.float64)
+        return FedGFTState(parameters, nothing, nothing)
+
+    def order(self, state: FedGFTState, moment: Moment) -> Order:
+        """Broadcast the model and the slope of each cell."""
+        return Order(moment, state.parameters, self._slopes(state))
+
+    def _slopes(self, state: FedGFTState) -> Tensor:
+        """Return penalty * dJ / dm_a * n / N_a for the rows that m_a is over, else 0."""
+        known = state.row_shares > 0
+        rates, slopes = state.rates[known], torch.zeros(LABELS, len(known), dtype=torch.float64)
+        pull = 2.0 * len(rates) * (rates - rates.mean()) / state.row_shares[known]
+        slopes[1, known] = self.penalty * pull
+        if self.parity is Parity.DEMOGRAPHIC:
+            slopes[0] = slopes[1]
+        return slopes.flatten()
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train and return n_k (theta - theta_k) on the scale n_k, and sums of scores by cell."""
+        before = sums_before_training(order, holder, workspace)
+        examples = holder.examples
+        scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
+        told = torch.stack(
+            [
+                sum_by_cell(scores, examples, holder.groups),
+                count_by_cell(examples, holder.groups).to(torch.float64),
+            ]
+        )
+        rows = len(examples)
+        return replace(
+            before,
+            step=displacement(order, self._train(order, holder, workspace)).mul_(rows),
+            scale=float(rows),
+            statistics=told.flatten(),
+            gradient_evaluations=rows * self.epochs,
+        )
+
+    def _train(self, order: Order, holder: Holder, workspace: Workspace) -> Tensor:
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        stream = local_stream(order, holder)
+        if not bool(order.weights.any()):
+            return train_locally(workspace, holder.examples, plan, stream)
+        slopes = order.weights.to(order.parameters)[cells_of(holder.examples, holder.groups)]
+        return train_on_scores(workspace, holder.examples, plan, stream, slopes)
+
+    def update(self, state: FedGFTState, total: Sums) -> FedGFTState:
+        """Average the models; take note of the rates of the model that entered the round."""
+        scores, counts = total.statistics.view(2, LABELS, -1)
+        rates = group_rates(self.parity, scores, counts)
+        rows = counts[1] if self.parity is Parity.OPPORTUNITY else counts.sum(dim=0)
+        return FedGFTState(
+            descend(state.parameters, total),
+            torch.where(rows > 0, rates, state.rates),
+            torch.where(rows > 0, rows / counts.sum(), state.row_shares),
+        )

@@ -1,0 +1,123 @@
+"""FedMGDA+: one common direction along which no holder loses, whatever the length of its update.
+
+Hu, Shaloudegi, Zhang, Yu: Federated learning meets multi-objective optimization, IEEE Transactions
+on Network Science and Engineering, 2022. Each holder trains for some epochs; the server brings all
+updates to length 1, mixes them into the shortest vector that weights near lambda_0 allow, and
+steps along it. With epsilon = 1 that vector has an inner product of at least its squared length
+with every holder's unit update: to first order nobody loses. With epsilon = 0 it is the mean.
+
+| symbol                                      | name          |
+|---------------------------------------------|---------------|
+| n_k (theta - theta_k)                       | Sums.step     |
+| n_k                                         | Sums.scale    |
+| d_k = (theta - theta_k) / |theta - theta_k| | units         |
+| lambda_0: n_k / n, or the same for all      | weighting     |
+| epsilon: |lambda - lambda_0|_inf <= epsilon | epsilon       |
+| eta_g in round 1                            | server_rate   |
+| eta_g in the next round / eta_g             | server_decay  |
+
+A holder whose model did not move has no direction and is left out; lambda_0 is then shared among
+the others, so it always lies on the simplex. Unit updates do not shrink near an optimum: with a
+constant eta_g the model keeps moving by about that length. The paper lowers eta_g; the factor 0.99
+per round is our choice, and lets the model travel 100 eta_g at most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.min_norm import min_norm_weights
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import (
+    check_not_negative,
+    check_plan,
+    check_positive,
+    check_solver,
+)
+from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
+from fedminmax.methods.method import Holder
+from fedminmax.methods.qfedavg import HolderWeighting
+
+
+@dataclass(frozen=True, eq=False)
+class FedMGDAState:
+    """theta^t, and the length that the next round's direction is multiplied by."""
+
+    parameters: Tensor
+    server_rate: float
+
+    @property
+    def weights(self) -> Tensor:
+        """No adversary, no weights: lambda is found anew in each round."""
+        return NO_WEIGHTS
+
+
+@dataclass(frozen=True)
+class FedMGDA:
+    """Local epochs, then a step along the shortest mixture of the unit updates.
+
+    >>> FedMGDA(server_decay=1.5)
+    Traceback (most recent call last):
+    fedminmax.core.errors.InputError: FedMGDA+: server_decay = 1.5; give a number above 0, at most 1
+    """
+
+    epsilon: float = 0.1
+    server_rate: float = 1.0
+    server_decay: float = 0.99
+    weighting: HolderWeighting = HolderWeighting.ROWS
+    learning_rate: float = 0.1
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "FedMGDA+"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.name, epsilon=self.epsilon)
+        check_positive(self.name, server_rate=self.server_rate, learning_rate=self.learning_rate)
+        check_plan(self.name, self.epochs, self.batch_size)
+        if not 0.0 < self.server_decay <= 1.0:
+            raise InputError(
+                f"{self.name}: server_decay = {self.server_decay:g}; "
+                "give a number above 0, at most 1"
+            )
+
+    def init(self, parameters: Tensor, census: Census) -> FedMGDAState:  # noqa: ARG002
+        """Start from the initial model with the full server rate."""
+        check_solver(self.name)
+        return FedMGDAState(parameters, self.server_rate)
+
+    def order(self, state: FedMGDAState, moment: Moment) -> Order:
+        """Broadcast the model alone."""
+        return Order(moment, state.parameters, NO_WEIGHTS)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train as in FedAvg; only the update's direction will count."""
+        fedavg = FedAvg(self.learning_rate, self.epochs, self.batch_size)
+        return fedavg.local(order, holder, workspace)
+
+    def update_from_each(self, state: FedMGDAState, replies: Sequence[Sums]) -> FedMGDAState:
+        """Step along the shortest mixture; shorten the next step."""
+        direction = self.common_direction(replies)
+        return FedMGDAState(
+            state.parameters - (state.server_rate * direction).to(state.parameters),
+            state.server_rate * self.server_decay,
+        )
+
+    def common_direction(self, replies: Sequence[Sums]) -> Tensor:
+        """Return sum_k lambda_k d_k, in float64; zero if no holder's model moved."""
+        updates = torch.stack([reply.step.to("cpu", torch.float64) for reply in replies])
+        lengths = torch.linalg.vector_norm(updates, dim=1)
+        moved = lengths > 0
+        if not bool(moved.any()):
+            return torch.zeros_like(updates[0])
+        units = updates[moved] / lengths[moved].unsqueeze(1)
+        rows = torch.tensor([reply.scale for reply in replies], dtype=torch.float64)[moved]
+        shares = rows if self.weighting is HolderWeighting.ROWS else torch.ones_like(rows)
+        weights = min_norm_weights(units @ units.T, shares / shares.sum(), self.epsilon)
+        return torch.mv(units.T, weights)

@@ -1,0 +1,125 @@
+"""Group DRFA (G-DRFA): DRFA's local steps and snapshot, minimax over groups.
+
+Zhang, Kuang, Liu, Chen, Wu, Wu, Lu, Shao, Xiao: Unified group fairness on federated learning,
+arXiv 2111.04986, 2021, first version; the rounds are those of Deng, Kamani, Mahdavi:
+Distributionally robust federated averaging, NeurIPS 2020. All who take part train on their loss
+weighted by w = mu / rho, and their models and snapshots are averaged by rows. The second question
+asks for exact loss sums by group at the mean snapshot, so no holder's own loss is shown.
+
+| symbol           | name                        |
+|------------------|-----------------------------|
+| mu               | state.weights               |
+| w = mu / rho     | order.weights, up to t'     |
+| tau              | steps                       |
+| eta, gamma       | learning_rate, adversary_rate |
+| theta^{(t')}     | state.snapshot              |
+"""
+
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative
+from fedminmax.methods.fedavg import NO_WEIGHTS
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.local_sums import sums_before_training
+from fedminmax.methods.method import Holder
+from fedminmax.methods.snapshot_steps import (
+    LocalSteps,
+    descend_twice,
+    draw_snapshot_step,
+    no_snapshot,
+    train_with_snapshot,
+    with_snapshot_step,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupDRFAState:
+    """The model, mu, the shares rho that turn mu into importance weights, and the snapshot.
+
+    The snapshot has one line while the second question is open, else none.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    group_shares: Tensor
+    snapshot: Tensor
+
+
+@dataclass(frozen=True)
+class GroupDRFA:
+    """Local steps on the weighted loss; mu sees a random model among those of the round."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.01
+    epsilon: float = 0.0
+    steps: int = 10
+    batch_size: int | None = 50
+    name: str = "group DRFA"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        self._plan.check(self.name)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
+
+    @property
+    def _plan(self) -> LocalSteps:
+        return LocalSteps(self.steps, self.batch_size, self.learning_rate)
+
+    def init(self, parameters: Tensor, census: Census) -> GroupDRFAState:
+        """mu^0 as in FedMinMax."""
+        minmax = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
+        return GroupDRFAState(
+            parameters, minmax.weights, minmax.group_shares, no_snapshot(parameters)
+        )
+
+    def order(self, state: GroupDRFAState, moment: Moment) -> Order:
+        """Broadcast the model, w = mu / rho and t'."""
+        lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        weights = with_snapshot_step(
+            state.weights / state.group_shares, draw_snapshot_step(self.steps, lots)
+        )
+        return Order(moment, state.parameters, weights)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Train with a snapshot; when asked again, tell the groups' loss sums."""
+        if order.phase == 1:
+            return sums_before_training(order, holder, workspace)
+        by_group = order.weights[:-1].to(order.parameters)
+        return train_with_snapshot(
+            order,
+            holder,
+            workspace,
+            self._plan,
+            weight=float(len(holder.examples)),
+            row_weights=by_group[holder.examples.group],
+        )
+
+    def update(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:
+        """Move to the mean of the trained models and keep that of the snapshots."""
+        trained, snapshot = descend_twice(state.parameters, total)
+        return replace(state, parameters=trained, snapshot=snapshot)
+
+    def ask_again(self, state: GroupDRFAState, moment: Moment) -> Order | None:
+        """Send the mean snapshot."""
+        if len(state.snapshot) == 0:
+            return None
+        return Order(moment, state.snapshot[0], NO_WEIGHTS, phase=1)
+
+    def update_again(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:
+        """Ascend: projection of mu + tau gamma r(theta^{(t')})."""
+        weights = ascend_on_simplex(
+            state.weights,
+            total.group_risks,
+            total.group_count > 0,
+            rate=self.steps * self.adversary_rate,
+            floor=self.epsilon,
+        )
+        return replace(state, weights=weights, snapshot=no_snapshot(state.parameters))

@@ -1,0 +1,196 @@
+"""SCAFF-PD over groups: FedMinMax with local steps that do not drift, and extrapolated risks.
+
+Yu, Karimireddy, Ma, Jordan: Scaff-PD: communication efficient fair and robust federated learning,
+2023, with weights over the groups of Papadaki et al. 2021 in place of the holders.
+
+| symbol                            | name                            |
+|-----------------------------------|---------------------------------|
+| theta^r, mu^r, rho                | state.parameters, .weights, .group_shares |
+| w = mu / rho                      | order.weights, first part       |
+| c = sum_a mu_a grad r_a(theta^r)  | state.direction; order.weights, rest |
+| r(theta^{r-1})                    | state.last_loss / state.last_count |
+| kappa                             | extrapolation                   |
+| eta, eta_mu, epsilon              | learning_rate, adversary_rate, epsilon |
+
+A round has two questions, as in the paper.
+0. Holders return the loss sum and the gradient sum of each group at theta^r. The server ascends
+   first, mu <- Pi(mu + eta_mu (r + kappa (r - r_before))), and forms c with the new weights.
+1. Holders take local steps u <- u - eta (grad F_k(u) - grad F_k(theta^r) + c) on their weighted
+   loss F_k = (1/n_k) sum_i w_{a_i} loss_i; the server moves to the average of the results.
+
+The first step goes along c at every holder, and at a saddle point c = 0 and no holder moves,
+however different the holders are: with full batches the fixed points are FedMinMax's. One question
+would not do, because c needs the new weights, and they need the risks. Gradients by group keep it
+at two with nothing but sums shown; the price is one vector per group in the first reply.
+
+The steps are constant, for which kappa = 1. Under strong convexity with modulus m the paper's
+schedule is faster: gamma_{r+1} = gamma_r (1 + m tau_r), tau_r = tau_0 sqrt(gamma_0 / gamma_r),
+sigma_r = gamma_r tau_r, kappa_r = sigma_{r-1} / sigma_r, for the steps tau of theta and sigma of
+mu. The last iterate is the answer: extrapolation is there to make it converge by itself. Where
+only some holders take part, kappa also amplifies the difference between them from round to round;
+0 is calmer then.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.extra_gradient import train_with_extra_gradient
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import LocalEpochs
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.local_sums import displacement
+from fedminmax.methods.method import Holder
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSCAFFPDState:
+    """theta^r, mu^r, rho, each group's losses when last seen, c, and the question that is next.
+
+    Between rounds ``phase`` is 0 and ``direction`` is that of the round before.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    group_shares: Tensor
+    last_loss: Tensor
+    last_count: Tensor
+    direction: Tensor
+    phase: int
+
+
+@dataclass(frozen=True)
+class GroupSCAFFPD:
+    """Minimax over groups by corrected local steps; one full batch is a step along c."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    extrapolation: float = 1.0
+    epsilon: float = 0.0
+    epochs: int = 15
+    batch_size: int | None = 100
+    name: str = "group SCAFF-PD"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(
+            self.name,
+            adversary_rate=self.adversary_rate,
+            extrapolation=self.extrapolation,
+            epsilon=self.epsilon,
+        )
+        check_plan(self.name, self.epochs, self.batch_size)
+
+    def init(self, parameters: Tensor, census: Census) -> GroupSCAFFPDState:
+        """Start where FedMinMax does; no group has told a loss yet."""
+        start = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
+        nothing = zero_sums(parameters.numel(), census.groups, 0)
+        return GroupSCAFFPDState(
+            parameters,
+            start.weights,
+            start.group_shares,
+            last_loss=nothing.group_loss,
+            last_count=nothing.group_count,
+            direction=nothing.step,
+            phase=0,
+        )
+
+    def order(self, state: GroupSCAFFPDState, moment: Moment) -> Order:
+        """Ask for losses and gradients by group: that needs the model alone."""
+        return Order(moment, state.parameters, NO_WEIGHTS)
+
+    def ask_again(self, state: GroupSCAFFPDState, moment: Moment) -> Order | None:
+        """Broadcast the new w and c for the local steps, once per round."""
+        if state.phase == 0:
+            return None
+        weights = torch.cat([state.weights / state.group_shares, state.direction])
+        return Order(moment, state.parameters, weights, state.phase)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Answer either question, starting from theta^r."""
+        workspace.load(order.parameters)
+        if order.phase == 0:
+            return _tell_by_group(order, holder, workspace)
+        return self._train(order, holder, workspace)
+
+    def _train(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Take the corrected steps and return n_k (theta - theta_k) on the scale n_k."""
+        examples, rows = holder.examples, len(holder.examples)
+        message = order.weights.to(order.parameters)
+        row_weights = message[: holder.groups][examples.group]
+        own, _ = weighted_gradient([workspace], examples, row_weights / rows, holder.rows_per_chunk)
+        correction = workspace.in_storage_order(message[holder.groups :] - own)
+        trained = train_with_extra_gradient(
+            workspace,
+            examples,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            local_stream(order, holder),
+            lambda _: correction,
+            row_weights,
+        )
+        return replace(
+            zero_sums(0, holder.groups, 0),
+            step=displacement(order, trained).mul_(rows),
+            scale=float(rows),
+            gradient_evaluations=rows * (1 + self.epochs),
+        )
+
+    def update(self, state: GroupSCAFFPDState, total: Sums) -> GroupSCAFFPDState:
+        """Ascend along the extrapolated risks, then weigh the groups' gradients with the result.
+
+        A group not seen keeps its weight, and what it last told.
+        """
+        seen = total.group_count > 0
+        risks = total.group_risks
+        before = torch.where(state.last_count > 0, state.last_loss / state.last_count, risks)
+        weights = ascend_on_simplex(
+            state.weights,
+            risks + self.extrapolation * (risks - before),
+            seen,
+            rate=self.adversary_rate,
+            floor=self.epsilon,
+        )
+        by_group = total.step.view(len(weights), -1)
+        return replace(
+            state,
+            weights=weights,
+            last_loss=torch.where(seen, total.group_loss, state.last_loss),
+            last_count=torch.where(seen, total.group_count, state.last_count),
+            direction=(weights / state.group_shares) @ by_group / total.scale,
+            phase=1,
+        )
+
+    def update_again(self, state: GroupSCAFFPDState, total: Sums) -> GroupSCAFFPDState:
+        """Move to the average of the holders' models; the round is complete."""
+        return replace(state, parameters=descend(state.parameters, total), phase=0)
+
+
+def _tell_by_group(order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    """Return each group's loss sum, and the groups' gradient sums one after another as the step."""
+    examples = holder.examples
+    count = torch.bincount(examples.group, minlength=holder.groups).cpu()
+    loss = torch.zeros(holder.groups, dtype=torch.float64)
+    gradients = order.parameters.new_zeros(holder.groups, order.parameters.numel())
+    for group in count.nonzero().squeeze(1).tolist():
+        own = examples.rows((examples.group == group).nonzero().squeeze(1))
+        ones = order.parameters.new_ones(len(own))
+        gradient, losses = weighted_gradient([workspace], own, ones, holder.rows_per_chunk)
+        gradients[group] = gradient
+        loss[group] = losses.sum(dtype=torch.float64)
+    return replace(
+        zero_sums(0, holder.groups, 0),
+        step=gradients.view(-1).cpu(),
+        scale=float(len(examples)),
+        group_loss=loss,
+        group_count=count,
+        gradient_evaluations=len(examples),
+    )

@@ -1,0 +1,68 @@
+"""MinimaxFair: the worst-off group's risk, by exponential weights against fitted models.
+
+Diana, Gill, Kearns, Kenthapadi, Roth: Minimax group fairness: algorithms and experiments, AIES
+2021, the algorithm without relaxation. Its answer is the uniform mixture of all fitted models,
+which are kept: m * d numbers. The mixture's risks are the means of its members' risks.
+
+| symbol                        | name                       |
+|-------------------------------|----------------------------|
+| lambda^t (weights of groups)  | state.weights              |
+| eta_t = a / sqrt(t)           | adversary_rate is a        |
+| h_1, ..., h_T                 | state.selected             |
+
+The weights start at rho. The authors' program divides a by the largest squared target when it fits
+quantities; here losses are taken as they come, so scale a to their size. One outer step is
+``fit_rounds`` + 1 rounds (see ``weighted_fits``).
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.methods.checks import check_not_negative
+from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
+from fedminmax.methods.method import RowWeights
+from fedminmax.methods.weighted_fits import check_fits, order_step
+
+
+@dataclass(frozen=True)
+class MinimaxFair:
+    """Exponential weights with a falling rate; ``adversary_rate=0`` fits the mean risk."""
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 1.0
+    fit_rounds: int = 20
+    warm_start: bool = True
+    name: str = "MinimaxFair"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_not_negative(self.name, adversary_rate=self.adversary_rate)
+
+    def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
+        """The weights start at rho."""
+        return start_hedging(parameters, census.group_shares, census)
+
+    def order(self, state: HedgedFitsState, moment: Moment) -> Order:
+        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        return order_step(moment, state.parameters, state.weights, state.fits)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """Weigh every row by its group."""
+        return weigh_by_group(order, holders, counts)
+
+    def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
+        """Go on with the fit, or end it and move the weights with eta_t."""
+        return hedge(
+            state,
+            total,
+            rate=self.adversary_rate / math.sqrt(state.fits.done + 1),
+            fit_rounds=self.fit_rounds,
+            warm_start=self.warm_start,
+        )

@@ -1,0 +1,12 @@
+"""Where the defaults that many methods share come from."""
+
+PAPADAKI = "Papadaki et al. 2021, Appendix B"
+OURS = "ours: the paper gives none"
+RATE = {"learning_rate": PAPADAKI}
+ADVERSARY = {"adversary_rate": PAPADAKI}
+LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
+FLOOR = {"epsilon": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
+AUTHORS = "the authors' code"
+START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
+SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
+FITS = {"fit_rounds": OURS, "warm_start": OURS}

@@ -1,0 +1,73 @@
+"""Robust optimisation with an oracle: multiplicative weights on the groups' cumulative risks.
+
+Chen, Lucier, Singer, Syrgkanis: Robust optimization for non-convex objectives, NeurIPS 2017, with
+the groups as the objectives and weighted fits as the oracle. The answer is the uniform mixture of
+the T oracle solutions. If the oracle is an alpha-approximation, the mixture's worst risk is at most
+alpha times the best possible one plus O(sqrt(log A / T)), for losses in [0, 1]; nothing needs to
+be convex. Only for convex losses would the single averaged model do as well. All T models are
+kept: T * d numbers.
+
+| symbol                      | name                        |
+|-----------------------------|-----------------------------|
+| T                           | fits                        |
+| eta = sqrt(log A / (2 T))   | rate of ``update``          |
+| w_t (weights of objectives) | state.weights               |
+| x_1, ..., x_T               | state.selected              |
+
+The weights start uniform. A run of ``fits`` outer steps takes ``fits`` * (``fit_rounds`` + 1)
+rounds (see ``weighted_fits``); one that goes on keeps the rate.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.methods.checks import check_whole
+from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
+from fedminmax.methods.method import RowWeights
+from fedminmax.methods.weighted_fits import check_fits, order_step
+
+
+@dataclass(frozen=True)
+class OracleMinimax:
+    """Multiplicative weights with the rate for a planned number of fits."""
+
+    fits: int = 100
+    learning_rate: float = 0.1
+    fit_rounds: int = 20
+    warm_start: bool = True
+    name: str = "OracleMinimax"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_whole(self.name, least=1, fits=self.fits)
+        check_fits(self.name, self.learning_rate, self.fit_rounds)
+
+    def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
+        """The weights start uniform."""
+        uniform = torch.full((census.groups,), 1.0 / census.groups, dtype=torch.float64)
+        return start_hedging(parameters, uniform, census)
+
+    def order(self, state: HedgedFitsState, moment: Moment) -> Order:
+        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        return order_step(moment, state.parameters, state.weights, state.fits)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """Weigh every row by its group."""
+        return weigh_by_group(order, holders, counts)
+
+    def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
+        """Go on with the fit, or end it and move the weights with eta."""
+        return hedge(
+            state,
+            total,
+            rate=math.sqrt(math.log(len(state.weights)) / (2 * self.fits)),
+            fit_rounds=self.fit_rounds,
+            warm_start=self.warm_start,
+        )

@@ -1,0 +1,179 @@
+"""MinimaxFair, relaxed: the least mean risk among models whose group risks are at most gamma.
+
+Diana, Gill, Kearns, Kenthapadi, Roth: Minimax group fairness: algorithms and experiments, AIES
+2021, the relaxed algorithm: projected gradient ascent on the multipliers nu of the constraints
+r_a <= gamma, against models fitted to the Lagrangian sum_a (rho_a + nu_a) r_a. The answer is the
+uniform mixture of the fitted models, which are kept: m * d numbers.
+
+| symbol                                      | name                          |
+|---------------------------------------------|-------------------------------|
+| gamma                                       | gamma                         |
+| nu^t                                        | state.multipliers             |
+| rho + nu^t (the learner's weights)          | state.weights                 |
+| eta_t = a / sqrt(t)                         | adversary_rate is a           |
+| p = (rho + nu) / (1 + sum nu)               | weights of the gradient steps |
+
+nu_a <- max(0, nu_a + eta_t (r_a - gamma)); a group not seen keeps its nu. The gradient steps use p,
+which has the same minimum as rho + nu: the learning rate then means the same however large nu is.
+The early fits, before nu has grown, break the constraints; ``discard`` leaves the first ones out of
+the mixture (by default none, as in the paper). One outer step is ``fit_rounds`` + 1 rounds (see
+``weighted_fits``).
+
+When there is no such model. A model with all risks at most gamma also has sum_a p_a r_a <= gamma.
+So if the least value of sum_a p_a r_a is above gamma, there is none, nor a mixture (weak duality:
+true without convexity). Conversely, for convex risks and an unreachable gamma the dual function is
+unbounded, so the ascent comes to such a p, though slowly if gamma is nearly reachable. A fit is not
+quite a minimum; it counts against gamma if sum_a p_a r_a is above gamma by more than the share
+``SLACK`` of it, and by more than ``REACH`` further fits would gain at the pace of its last step.
+After ``patience`` such fits in a row (``state.stalled_fits``) the run stops.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import DivergedError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
+from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.method import RowWeights
+from fedminmax.methods.weighted_fits import (
+    Fits,
+    after_fit,
+    after_step,
+    check_fits,
+    is_evaluation,
+    mixture_so_far,
+    next_start,
+    no_fits,
+    no_members,
+    order_step,
+    with_member,
+)
+
+SLACK = 1e-3
+REACH = 100
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedMinimaxFairState:
+    """The model of the present fit, nu, where the fits stand, and the fitted models [m, d].
+
+    ``entering_risk`` is sum_a p_a r_a at the model that entered the last round, infinite if not
+    every group was seen; ``stalled_fits`` counts the fits in a row that speak against gamma.
+    """
+
+    parameters: Tensor
+    multipliers: Tensor
+    fits: Fits
+    members: Tensor
+    entering_risk: float
+    stalled_fits: int
+
+    @property
+    def weights(self) -> Tensor:
+        """The learner's weights rho + nu, which sum to 1 + sum nu."""
+        return self.fits.group_shares + self.multipliers
+
+    @property
+    def selected(self) -> Tensor:
+        """The uniform mixture of the fitted models; before the first one, the present model."""
+        return mixture_so_far(self.members, self.parameters)
+
+
+@dataclass(frozen=True)
+class RelaxedMinimaxFair:
+    """Least mean risk with every group's risk at most gamma."""
+
+    gamma: float
+    learning_rate: float = 0.1
+    adversary_rate: float = 1.0
+    fit_rounds: int = 20
+    discard: int = 0
+    patience: int = 20
+    warm_start: bool = True
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.name, gamma=self.gamma)
+        check_positive(self.name, adversary_rate=self.adversary_rate)
+        check_fits(self.name, self.learning_rate, self.fit_rounds)
+        check_whole(self.name, least=0, discard=self.discard)
+        check_whole(self.name, least=1, patience=self.patience)
+
+    @property
+    def name(self) -> str:
+        """The name in tables, with gamma."""
+        return f"MinimaxFair (gamma={self.gamma:g})"
+
+    def init(self, parameters: Tensor, census: Census) -> RelaxedMinimaxFairState:
+        """The multipliers start at 0: the first fit is to the mean risk."""
+        return RelaxedMinimaxFairState(
+            parameters,
+            torch.zeros(census.groups, dtype=torch.float64),
+            no_fits(parameters, census),
+            no_members(parameters),
+            entering_risk=math.inf,
+            stalled_fits=0,
+        )
+
+    def order(self, state: RelaxedMinimaxFairState, moment: Moment) -> Order:
+        """Broadcast the model of the present fit and the weights p that it is fitted to."""
+        return order_step(moment, state.parameters, state.weights, state.fits)
+
+    def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+        """Weigh every row by its group."""
+        return weigh_by_group(order, holders, counts)
+
+    def update(self, state: RelaxedMinimaxFairState, total: Sums) -> RelaxedMinimaxFairState:
+        """Go on with the fit, or end it and move the multipliers; stop if gamma is unreachable."""
+        risk = _weighted_risk(state.weights, total)
+        if not is_evaluation(state.fits, self.fit_rounds):
+            return replace(
+                state,
+                parameters=descend(state.parameters, total),
+                fits=after_step(state.fits),
+                entering_risk=risk,
+            )
+        kept = state.fits.done >= self.discard
+        return RelaxedMinimaxFairState(
+            next_start(state.parameters, state.fits, warm=self.warm_start),
+            self._ascend(state, total),
+            after_fit(state.fits),
+            with_member(state.members, state.parameters) if kept else state.members,
+            entering_risk=risk,
+            stalled_fits=self._count_stalled(state, risk),
+        )
+
+    def _ascend(self, state: RelaxedMinimaxFairState, total: Sums) -> Tensor:
+        """Move nu by the violations r_a - gamma, with eta_t."""
+        rate = self.adversary_rate / math.sqrt(state.fits.done + 1)
+        moved = (state.multipliers + rate * (total.group_risks - self.gamma)).clamp(min=0.0)
+        return torch.where(total.group_count > 0, moved, state.multipliers)
+
+    def _count_stalled(self, state: RelaxedMinimaxFairState, risk: float) -> int:
+        """Count this fit if it speaks against gamma; stop after too many in a row."""
+        if math.isinf(risk):
+            return state.stalled_fits
+        last_gain = max(0.0, state.entering_risk - risk)
+        within_reach = self.gamma * (1.0 + SLACK) + last_gain * self.fit_rounds * REACH
+        if risk <= within_reach:
+            return 0
+        if state.stalled_fits + 1 == self.patience:
+            raise DivergedError(
+                f"{self.name}: no model with all group risks at most {self.gamma:g} was found: "
+                f"{self.patience} fits in a row stayed at a weighted risk above it, the last one "
+                f"at {risk:.4g}; give a larger gamma, or more fit_rounds if fits are unfinished"
+            )
+        return state.stalled_fits + 1
+
+
+def _weighted_risk(weights: Tensor, total: Sums) -> float:
+    """Return sum_a p_a r_a, infinite if a group was not seen."""
+    if not bool((total.group_count > 0).all()):
+        return math.inf
+    return float(torch.dot(weights, total.group_risks) / weights.sum())

@@ -1,0 +1,155 @@
+"""Stochastic-AFL: agnostic federated learning from a few rows and a few holders per round.
+
+Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, with both unbiased estimates of the
+model's gradient. The gradient in lambda is |K| times a batch's loss at the coordinate of a holder
+drawn uniformly. Several draws are averaged. Both players move at once; the model and lambda are
+averaged over the rounds.
+
+| symbol                    | name                        |
+|---------------------------|-----------------------------|
+| lambda^t                  | state.weights               |
+| p_k = n_k / n             | state.row_shares            |
+| eta_w, eta_lambda         | learning_rate, adversary_rate |
+| c in c chi^2(lambda || p) | chi_squared                 |
+
+With a penalty, lambda ascends on <lambda, r> - c sum_k (lambda_k - p_k)^2 / p_k. One step must not
+jump over p: adversary_rate * c should stay below half of the smallest p_k.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.local_epochs import shuffled_batches
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
+from fedminmax.methods.local_sums import sums_before_training
+from fedminmax.methods.method import Holder
+
+
+class GradientEstimator(Enum):
+    """Every holder's batch, weighted by lambda; or the plain mean over holders drawn by lambda."""
+
+    PER_DOMAIN = "per domain"
+    WEIGHTED = "weighted"
+
+
+@dataclass(frozen=True, eq=False)
+class StochasticAFLState:
+    """The model, lambda^t, the running sum of lambda, and the shares p of the holders' rows."""
+
+    parameters: Tensor
+    weights: Tensor
+    weight_sum: Tensor
+    rounds: int
+    row_shares: Tensor
+
+    @property
+    def average_weights(self) -> Tensor:
+        """The averaged lambda that the paper returns along with the averaged model."""
+        return self.weight_sum / max(1, self.rounds)
+
+
+@dataclass(frozen=True)
+class StochasticAFL:
+    """AFL on batches; ``batch_size=None`` takes all rows of a holder.
+
+    ``draws`` is the number of lots for the losses, and with WEIGHTED also for the gradient.
+    """
+
+    learning_rate: float = 0.1
+    adversary_rate: float = 0.1
+    estimator: GradientEstimator = GradientEstimator.PER_DOMAIN
+    draws: int = 1
+    batch_size: int | None = 1
+    chi_squared: float = 0.0
+    start: AFLStart = AFLStart.ROWS
+    name: str = "Stochastic-AFL"
+    output: Iterate = Iterate.AVERAGE
+    reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
+
+    def __post_init__(self) -> None:
+        check_positive(self.name, learning_rate=self.learning_rate)
+        check_not_negative(
+            self.name, adversary_rate=self.adversary_rate, chi_squared=self.chi_squared
+        )
+        check_whole(self.name, least=1, draws=self.draws)
+        if self.batch_size is not None:
+            check_whole(self.name, least=1, batch_size=self.batch_size)
+
+    def init(self, parameters: Tensor, census: Census) -> StochasticAFLState:
+        """lambda^0 as in AFL."""
+        weights = AFL(start=self.start).init(parameters, census).weights
+        return StochasticAFLState(
+            parameters, weights, torch.zeros_like(weights), 0, census.holder_shares
+        )
+
+    def order(self, state: StochasticAFLState, moment: Moment) -> Order:
+        """Broadcast the model, how much each holder's gradient counts, how often its loss."""
+        lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        step_weights = state.weights
+        if self.estimator is GradientEstimator.WEIGHTED:
+            step_weights = draw_holders(state.weights, self.draws, lots)
+        loss_draws = draw_holders(state.row_shares > 0, self.draws, lots)
+        return Order(moment, state.parameters, torch.stack([step_weights, loss_draws]))
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return the weighted batch gradient, and the drawn loss from batches of its own."""
+        reply = sums_before_training(order, holder, workspace)
+        step_weight, loss_draws = order.weights[:, holder.number].tolist()
+        stream = local_stream(order, holder)
+        loss = 0.0
+        if loss_draws:
+            drawn = self._draw_rows(holder, int(loss_draws), stream)
+            loss = loss_draws * mean_loss(sums_before_training(order, drawn, workspace))
+        reply = tell_loss(replace(reply, step=torch.zeros_like(order.parameters)), holder, loss)
+        if step_weight == 0:
+            return reply
+        per_domain = self.estimator is GradientEstimator.PER_DOMAIN
+        rows = self._draw_rows(holder, 1 if per_domain else int(step_weight), stream).examples
+        row_weights = order.parameters.new_full((len(rows),), step_weight / len(rows))
+        gradient, _ = weighted_gradient([workspace], rows, row_weights, holder.rows_per_chunk)
+        return replace(
+            reply,
+            step=gradient * self.learning_rate,
+            scale=step_weight,
+            gradient_evaluations=len(rows),
+        )
+
+    def _draw_rows(self, holder: Holder, times: int, stream: torch.Generator) -> Holder:
+        """Draw one batch per lot, each anew from all rows, and put them together.
+
+        They are equally large, so the mean over all is the mean of the batches' means.
+        """
+        rows = len(holder.examples)
+        drawn = [next(shuffled_batches(rows, self.batch_size, stream)) for _ in range(times)]
+        parts = [batch for batch in drawn if batch is not None]
+        return only_rows(holder, torch.cat(parts) if parts else None)
+
+    def update(self, state: StochasticAFLState, total: Sums) -> StochasticAFLState:
+        """Descend in the model, ascend in lambda; who did not answer keeps its weight."""
+        holders = int((state.row_shares > 0).sum())
+        excess = state.weights / state.row_shares - 1.0
+        weights = ascend_on_simplex(
+            state.weights,
+            holders / self.draws * total.holder_risks - 2.0 * self.chi_squared * excess,
+            total.holder_count > 0,
+            rate=self.adversary_rate,
+        )
+        return StochasticAFLState(
+            descend(state.parameters, total),
+            weights,
+            state.weight_sum + weights,
+            state.rounds + 1,
+            state.row_shares,
+        )

@@ -1,0 +1,88 @@
+"""Fit after fit to weighted group risks: the oracle that the centralized minimax papers ask.
+
+Those papers alternate between fitting a model to fixed group weights and moving the weights by the
+risks of the fitted model. Over a federation, one outer step is ``fit_rounds`` rounds of full-batch
+gradient steps with the weights fixed, and one round of evaluation: the risks that arrive with the
+first step after the fit are the fitted model's, and that step is not taken. With one holder it is
+the centralized algorithm, with gradient descent as its oracle.
+
+The risks are those of the training rows of the holders that take part in the round of evaluation.
+
+| symbol              | name                     |
+|---------------------|--------------------------|
+| theta^0             | fits.start               |
+| rho                 | fits.group_shares        |
+| t - 1 (outer steps) | fits.done                |
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.messages import Census, Moment, Order
+from fedminmax.methods.checks import check_positive, check_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Where the fits stand: gradient steps of the present one, and how many are done."""
+
+    start: Tensor
+    group_shares: Tensor
+    steps: int
+    done: int
+
+
+def check_fits(method: str, learning_rate: float, fit_rounds: int) -> None:
+    """Refuse settings with which there is no fit."""
+    check_positive(method, learning_rate=learning_rate)
+    check_whole(method, least=1, fit_rounds=fit_rounds)
+
+
+def no_fits(parameters: Tensor, census: Census) -> Fits:
+    """Before the first step of the first fit."""
+    return Fits(parameters, census.group_shares, steps=0, done=0)
+
+
+def order_step(moment: Moment, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
+    """Broadcast theta and mu / rho, with mu scaled to sum 1.
+
+    A common factor of the weights does not move the minimum, only the length of the steps.
+    """
+    return Order(moment, parameters, weights / weights.sum() / fits.group_shares)
+
+
+def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
+    """Tell whether the model that entered this round is a finished fit."""
+    return fits.steps == fit_rounds
+
+
+def after_step(fits: Fits) -> Fits:
+    """One more gradient step of the present fit."""
+    return replace(fits, steps=fits.steps + 1)
+
+
+def after_fit(fits: Fits) -> Fits:
+    """One more fit; the next one has not begun."""
+    return replace(fits, steps=0, done=fits.done + 1)
+
+
+def next_start(fitted: Tensor, fits: Fits, *, warm: bool) -> Tensor:
+    """Return where the next fit begins: at the fitted model, or at theta^0 again."""
+    return fitted if warm else fits.start
+
+
+def no_members(parameters: Tensor) -> Tensor:
+    """Return a mixture without models, [0, d]."""
+    return parameters.new_zeros(0, parameters.numel())
+
+
+def with_member(members: Tensor, fitted: Tensor) -> Tensor:
+    """Add a model to a mixture: [m, d] becomes [m + 1, d]."""
+    return torch.cat([members, fitted.unsqueeze(0)])
+
+
+def mixture_so_far(members: Tensor, parameters: Tensor) -> Tensor:
+    """Return the mixture; while it has no member yet, the present model in its place."""
+    return members if len(members) else parameters.unsqueeze(0)

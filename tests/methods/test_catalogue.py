@@ -1,0 +1,76 @@
+"""The catalogue is complete, and what it says of a method is what the method does."""
+
+import importlib
+import pkgutil
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+from fedminmax import methods
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Reveals
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import OneStepMethod, VectorMethod
+
+
+def method_classes() -> set[type]:
+    """Every record in the room of methods that says what holders reveal."""
+    modules = [module.name for module in pkgutil.iter_modules(methods.__path__)]
+    names = [vars(importlib.import_module(f"fedminmax.methods.{module}")) for module in modules]
+    return {
+        value
+        for content in names
+        for value in content.values()
+        if isinstance(value, type)
+        and is_dataclass(value)
+        and "reveals" in {field.name for field in fields(value)}
+    }
+
+
+def test_every_method_has_exactly_one_card() -> None:
+    assert {card.make for card in CARDS.values()} == method_classes()
+    assert len({card.make for card in CARDS.values()}) == len(CARDS)
+
+
+@pytest.mark.parametrize("key", list(CARDS))
+def test_every_option_has_a_source_and_no_source_is_left_over(key: str) -> None:
+    card = CARDS[key]
+    assert card.sources.keys() == card.option_types.keys()
+    assert all(option.source and option.default for option in card.options)
+
+
+@pytest.mark.parametrize("key", list(CARDS))
+def test_a_method_shows_vectors_exactly_if_it_takes_them(key: str) -> None:
+    method = CARDS[key].build({})
+    assert isinstance(method, VectorMethod) == (method.reveals is Reveals.OWN_VECTOR)
+    if isinstance(method, OneStepMethod):
+        assert CARDS[key].pace is Pace.ONE_STEP
+
+
+def test_words_become_settings() -> None:
+    method = CARDS["qfedavg"].build({"epochs": 3, "adversary_rate": 0.5}, {"batch_size": "none"})
+    assert repr(method) == repr(CARDS["qfedavg"].make(5.0, 0.1, 3, None))
+    afl = CARDS["afl"].build({}, {"start": "uniform", "scale_adversary_rate": "true"})
+    assert "UNIFORM" in repr(afl)
+    assert "scale_adversary_rate=True" in repr(afl)
+
+
+def test_own_settings_win_over_common_ones() -> None:
+    method = CARDS["fedavg"].build({"learning_rate": 0.5}, {"learning_rate": "0.25"})
+    assert method.learning_rate == 0.25
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"q": "many"}, "expected a number"),
+        ({"epochs": "2.5"}, "expected a whole number"),
+        ({"weighting": "mine"}, "expected"),
+        ({"colour": "red"}, "has no option 'colour'"),
+        ({"q": "-1"}, "q = -1"),
+    ],
+)
+def test_bad_settings_are_refused(own: dict[str, str], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        CARDS["qfedavg"].build({}, own)

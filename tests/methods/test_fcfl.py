@@ -1,0 +1,264 @@
+"""FCFL (Cui et al. 2021): its disparity, its two stages, what it refuses."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
+from fedminmax.core.messages import Moment, Sums
+from fedminmax.core.parity import Parity
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import start_of, train
+from fedminmax.methods.fcfl import FCFL
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.method import AnyMethod
+from tests.complaints import complaint_of
+from tests.oracles import Labels, brier_gradient, brier_losses
+from tests.problems import Problem, Rows, Vector, softmax_problem, to_numpy
+
+PROBLEM = softmax_problem([[4, 3, 2], [5, 6, 0], [4, 4, 5]], seed=5, classes=2)
+ONE_GROUP = softmax_problem([[4], [6], [5]], seed=5, classes=2)
+FULL = FCFL(0.3, batch_size=None)
+NumpyRows = tuple[Vector, Labels, Labels]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A disparity and its gradient."""
+
+    value: float
+    gradient: Vector
+
+
+def gap_by_hand(problem: Problem, parity: Parity, theta: Vector, rows: NumpyRows) -> Gap:
+    """With s = sigmoid(10 z), z = <w_1 - w_0, x> + b_1 - b_0: grad s = 10 s (1 - s) grad z."""
+    x, y, group = rows
+    weight = theta[: 2 * problem.features].reshape(2, problem.features)
+    s = 1.0 / (1.0 + np.exp(-10.0 * (x @ (weight[1] - weight[0]) + theta[-1] - theta[-2])))
+    slope = (10.0 * s * (1.0 - s))[:, None]
+    each = np.hstack([-slope * x, slope * x, -slope, slope])
+    counted = y == 1 if parity is Parity.OPPORTUNITY else np.ones_like(y, dtype=bool)
+    own = [counted & (group == a) for a in range(problem.groups)]
+    rates = [(s[mine].mean(), each[mine].mean(axis=0)) for mine in own if mine.any()]
+    if len(rates) < 2:
+        return Gap(0.0, np.zeros_like(theta))
+    high, low = max(rates, key=lambda rate: rate[0]), min(rates, key=lambda rate: rate[0])
+    return Gap(float(high[0] - low[0]), high[1] - low[1])
+
+
+def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
+    return float(brier_losses(problem, theta, x, y).mean())
+
+
+def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:
+    federation = problem.federation()
+    order = method.order(start_of(federation, method).state, Moment(0, 1))
+    return federation.ask_each(method, order, range(len(problem.holders)))
+
+
+@pytest.mark.parametrize("parity", list(Parity))
+def test_a_reply_has_loss_and_disparity_with_their_gradients(parity: Parity) -> None:
+    replies = first_replies(replace(FULL, parity=parity), PROBLEM)
+    seen = 0
+    for reply, rows in zip(replies, PROBLEM.numpy_rows(), strict=True):
+        x, y, _ = rows
+        gap = gap_by_hand(PROBLEM, parity, PROBLEM.start, rows)
+        gradient = brier_gradient(PROBLEM, PROBLEM.start, x, y, np.full(len(y), 1.0 / len(y)))
+        told = [mean_loss(PROBLEM, PROBLEM.start, x, y), gap.value]
+        assert reply.statistics.tolist() == pytest.approx(told, abs=1e-12)
+        assert to_numpy(reply.step) == pytest.approx(np.append(gradient, gap.gradient), abs=1e-12)
+        seen += gap.value > 0.05
+    assert seen == 3
+
+
+@pytest.mark.parametrize("parity", list(Parity))
+def test_the_disparitys_gradient_is_that_of_finite_differences(parity: Parity) -> None:
+    reply = first_replies(replace(FULL, parity=parity), PROBLEM)[0]
+    rows = PROBLEM.numpy_rows()[0]
+    for place, shift in enumerate(1e-6 * np.eye(len(PROBLEM.start))):
+        up, down = (
+            gap_by_hand(PROBLEM, parity, PROBLEM.start + sign * shift, rows).value
+            for sign in (1.0, -1.0)
+        )
+        slope = float(reply.step[len(PROBLEM.start) + place])
+        assert slope == pytest.approx((up - down) / 2e-6, abs=1e-6)
+
+
+def test_a_holder_with_one_group_has_no_disparity() -> None:
+    problem = softmax_problem([[5, 0], [0, 4], [3, 3]], seed=0, classes=2)
+    values = [float(reply.statistics[1]) for reply in first_replies(FULL, problem)]
+    assert values[:2] == [0.0, 0.0]
+    assert values[2] > 0.0
+    lone = first_replies(FULL, problem)[0]
+    assert float(lone.step[len(problem.start) :].abs().max()) == 0.0
+    assert float(lone.step[: len(problem.start)].abs().max()) > 0.0
+
+
+def test_equal_opportunity_needs_positive_rows_of_two_groups() -> None:
+    x, _, group = PROBLEM.holders[0]
+    nobody, one_group = torch.zeros_like(group), (group == 1).long()
+    holders: list[Rows] = [(x, nobody, group), (x, one_group, group)]
+    problem = replace(PROBLEM, holders=holders)
+    for reply in first_replies(replace(FULL, parity=Parity.OPPORTUNITY), problem):
+        assert float(reply.statistics[1]) == 0.0
+        assert bool(torch.isfinite(reply.step).all())
+
+
+@pytest.mark.parametrize("parity", list(Parity))
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_stage_one_by_hand(parity: Parity, epsilon: float) -> None:
+    """The two-vector programme in closed form, the schedule of delta, the weight decay."""
+    method = FCFL(0.1, epsilon, parity, batch_size=None, weight_decay=0.01)
+    theta, deltas = PROBLEM.start, [0.5, 0.5]
+    for done in train(PROBLEM.federation(), method, rounds=25):
+        values, gradients = [], []
+        for rows in PROBLEM.numpy_rows():
+            x, y, _ = rows
+            gap = gap_by_hand(PROBLEM, parity, theta, rows)
+            own = brier_gradient(PROBLEM, theta, x, y, np.full(len(y), 1.0 / len(y)))
+            values.append([mean_loss(PROBLEM, theta, x, y), gap.value])
+            gradients.append([own, gap.gradient])
+        told, stacked, smooth = np.array(values), np.array(gradients), []
+        for kind in (0, 1):
+            powers = np.exp((told[:, kind] - told[:, kind].max()) / deltas[kind])
+            smooth.append(powers / powers.sum() @ stacked[:, kind])
+            if 0.1 * np.linalg.norm(smooth[kind]) <= deltas[kind] and deltas[kind] > 1e-4:
+                deltas[kind] *= 0.01
+        theta = theta - 0.1 * (_mix(*smooth, within=told[:, 1].max() <= epsilon) + 0.01 * theta)
+        assert to_numpy(done.parameters(Iterate.LAST)) == pytest.approx(theta, abs=1e-9)
+    assert deltas[0] == pytest.approx(0.005)
+
+
+def _mix(loss: Vector, disparity: Vector, *, within: bool) -> Vector:
+    """Maximise <d, d_l>, or <d, d_g> with <d, d_l> >= 0, over d = b d_l + (1 - b) d_g."""
+    cross, target = float(loss @ disparity), loss if within else disparity
+    least = 0.0 if within or cross >= 0 else -cross / (float(loss @ loss) - cross)
+    share = 1.0 if loss @ target >= disparity @ target else least
+    mixed: Vector = share * loss + (1.0 - share) * disparity
+    return mixed
+
+
+def test_maxima_sharpen_twice_where_gradients_are_short() -> None:
+    """From 0.5 by 0.01 while above 1e-4; a gradient of length 0.04 keeps 0.005 > 0.1 * 0.04."""
+    method = replace(FULL, stage_one_rounds=4)
+    federation = PROBLEM.federation()
+    state, size = start_of(federation, method).state, len(PROBLEM.start)
+    short, long = torch.zeros(2 * size), torch.zeros(2 * size)
+    short[0], short[size] = 0.04, 0.06
+    long[0], long[size] = 5.1, 4.9
+    reply = replace(first_replies(method, PROBLEM)[0], statistics=torch.tensor([0.5, 0.1]).double())
+    seen = []
+    for step in (long, short, short, short, short):
+        state = method.update_from_each(state, [replace(reply, step=step)])
+        seen.append((state.loss_smoothing, state.disparity_smoothing))
+    expected = [(0.5, 5e-3), (5e-3, 5e-3), (5e-5, 5e-3), (5e-5, 5e-3), (5e-5, 5e-3)]
+    assert np.array(seen) == pytest.approx(np.array(expected))
+
+
+def test_without_disparity_it_descends_the_worst_holders_loss() -> None:
+    """One group: no disparity. Once delta is small, a step is that of the worst holder alone."""
+    method = FCFL(0.05, batch_size=None, weight_decay=0.0)
+    theta, one_hot = ONE_GROUP.start, 0
+    for done in train(ONE_GROUP.federation(), method, rounds=20):
+        losses = [mean_loss(ONE_GROUP, theta, x, y) for x, y, _ in ONE_GROUP.numpy_rows()]
+        x, y, _ = ONE_GROUP.numpy_rows()[int(np.argmax(losses))]
+        gradient = brier_gradient(ONE_GROUP, theta, x, y, np.full(len(y), 1.0 / len(y)))
+        after = to_numpy(done.parameters())
+        # With delta = 0.005 the next holder's share is exp(-24) at most.
+        if done.number > 1 and np.diff(np.sort(losses))[-1] > 0.12:
+            assert after == pytest.approx(theta - 0.05 * gradient, abs=1e-10)
+            one_hot += 1
+        theta = after
+    assert one_hot >= 5
+
+
+def fair_or_accurate(holders: int = 2, rows: int = 200) -> InProcessFederation:
+    """Labels follow two features, one of which is higher in group 1: accuracy costs parity."""
+    generator = torch.Generator().manual_seed(3)
+    parts = []
+    for _ in range(holders):
+        group = torch.randint(2, (rows,), generator=generator)
+        x = torch.randn(rows, 2, generator=generator, dtype=torch.float64)
+        x[:, 0] += 1.5 * group
+        noise = 0.3 * torch.randn(rows, generator=generator, dtype=torch.float64)
+        y = (x.sum(dim=1) - 0.75 + noise > 0).long()
+        parts.append((x, y, group))
+    model = torch.nn.Linear(2, 2, dtype=torch.float64)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    return InProcessFederation(model, cross_entropy_loss, parts)
+
+
+def holder_values(federation: InProcessFederation, parameters: torch.Tensor) -> Vector:
+    """Each holder's loss and disparity of these parameters over all its rows."""
+    order = FULL.order(start_of(federation, FULL).state, Moment(0, 1))
+    replies = federation.ask_each(
+        FULL, replace(order, parameters=parameters), range(federation.census.holders)
+    )
+    return np.stack([to_numpy(reply.statistics) for reply in replies])
+
+
+def test_the_budget_is_kept_where_it_can_be() -> None:
+    """Through the end of stage one and all of stage two; without a budget it would not be."""
+    federation = fair_or_accurate()
+    kept, free = (
+        np.stack(
+            [
+                holder_values(federation, done.parameters())
+                for done in train(
+                    federation,
+                    FCFL(0.1, epsilon, stage_one_rounds=40, batch_size=None),
+                    rounds=80,
+                )
+            ]
+        )
+        for epsilon in (0.1, 1.0)
+    )
+    assert free[39:, :, 1].min() > 0.2
+    assert kept[39:, :, 1].max() <= 0.1 + 0.01
+    assert free[-1, :, 0].max() < kept[-1, :, 0].max() < kept[39, :, 0].max() < np.log(2.0)
+
+
+def test_stage_two_raises_no_holders_loss() -> None:
+    """With small full-batch steps, second-order effects apart; a step on the mean would."""
+    problem = softmax_problem([[4, 3], [5, 6], [4, 4]], seed=5, classes=2, features=6)
+    federation = problem.federation()
+
+    def losses_along(method: AnyMethod[Any]) -> Vector:
+        rounds = train(federation, method, rounds=60)
+        models = [torch.from_numpy(problem.start), *(done.parameters() for done in rounds)]
+        return np.stack([holder_values(federation, model)[:, 0] for model in models])
+
+    stage_two = FCFL(1e-2, 1.0, stage_one_rounds=0, batch_size=None, weight_decay=0.0)
+    losses = losses_along(stage_two)
+    assert np.diff(losses, axis=0).max() <= 1e-5
+    assert (losses[0] - losses[-1]).mean() > 5e-3
+    assert np.diff(losses_along(FedAvg(1e-2, 1, None)), axis=0).max() > 1e-4
+
+
+def test_batches_have_the_size_asked_for() -> None:
+    replies = first_replies(FCFL(batch_size=4), PROBLEM)
+    assert [reply.gradient_evaluations for reply in replies] == [8, 8, 8]
+    assert [reply.gradient_evaluations for reply in first_replies(FULL, PROBLEM)] == [18, 22, 26]
+
+
+def test_more_than_two_classes_and_quantities_are_refused_before_round_one() -> None:
+    three = softmax_problem([[3, 3], [2, 2]], classes=3).federation()
+    assert "FCFL needs labels of two classes, got 3 classes" in complaint_of(
+        lambda: train(three, FULL, rounds=1)
+    )
+    rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
+    regression = InProcessFederation(torch.nn.Linear(1, 1), squared_error_loss, [rows])
+    assert "got quantities to predict" in complaint_of(lambda: train(regression, FULL, rounds=1))
+
+
+def test_hyperparameters_are_checked() -> None:
+    assert "learning_rate = 0" in complaint_of(lambda: FCFL(0.0))
+    assert "epsilon = -1" in complaint_of(lambda: FCFL(epsilon=-1.0))
+    assert "weight_decay = -1" in complaint_of(lambda: FCFL(weight_decay=-1.0))
+    assert "stage_one_rounds = -1" in complaint_of(lambda: FCFL(stage_one_rounds=-1))
+    assert "batch_size = 0" in complaint_of(lambda: FCFL(batch_size=0))
