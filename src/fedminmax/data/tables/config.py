@@ -1,0 +1,129 @@
+"""The configuration of a run on tables: read from `fedminmax.toml`, checked, as frozen records."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config_checks import check_sections, method_options
+from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
+from fedminmax.data.tables.config_sections import ConfigSections, FeatureSection
+from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
+
+DEFAULT_HELD_OUT = 0.2
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file and whose rows it holds; without an owner, its holder column says so row by row."""
+
+    path: Path
+    owner: str | None
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """What is trained: logistic, linear or mlp with its hidden widths, and the loss's name."""
+
+    kind: str
+    hidden: tuple[int, ...]
+    loss: str
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """A method's key, its options as words for its card, and the length of the run."""
+
+    name: str
+    options: Mapping[str, str]
+    rounds: int
+    participation: float
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """All that a run on tables needs to know."""
+
+    training: tuple[Source, ...]
+    test: tuple[Source, ...]
+    holder_column: str | None
+    held_out: float
+    seed: int
+    delimiter: str
+    schema: Schema
+    model: ModelChoice
+    method: MethodChoice
+
+
+def read_config(path: Path) -> TableConfig:
+    """Read and check a configuration; its files are looked for beside it."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; write one with 'fedminmax init'")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        sections = ConfigSections.model_validate(content)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: {toml_complaint(error)}") from error
+    except ValidationError as error:
+        raise InputError(f"{path}: {validation_complaint(error)}") from error
+    try:
+        check_sections(sections)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return _record(sections, path.parent)
+
+
+def _record(sections: ConfigSections, folder: Path) -> TableConfig:
+    data = sections.data
+    if data.file is not None:
+        training: tuple[Source, ...] = (Source(folder / data.file, None),)
+    else:
+        training = tuple(Source(folder / file, name) for name, file in data.holders.items())
+    test = tuple(
+        Source(folder / file, None if data.holder_column else name)
+        for name, file in data.test.items()
+    )
+    default = 0.0 if test else DEFAULT_HELD_OUT
+    loss = "squared-error" if data.task == "regression" else "brier"
+    model, method = sections.model, sections.method
+    return TableConfig(
+        training=training,
+        test=test,
+        holder_column=data.holder_column,
+        held_out=default if data.held_out is None else data.held_out,
+        seed=data.seed,
+        delimiter=data.delimiter,
+        schema=_schema(sections),
+        model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss),
+        method=MethodChoice(
+            method.name, method_options(sections), method.rounds, method.participation
+        ),
+    )
+
+
+def _schema(sections: ConfigSections) -> Schema:
+    data, groups = sections.data, sections.groups
+    return Schema(
+        target=Target(data.target, tuple(data.classes)),
+        features=tuple(
+            _feature(column, section)
+            for column, section in sections.features.items()
+            if groups.as_features or column not in groups.columns
+        ),
+        protected=tuple(
+            Protected(column, tuple(groups.bands.get(column, ()))) for column in groups.columns
+        ),
+        protected_as_features=groups.as_features,
+        missing_group=MissingGroup(groups.missing),
+        minimum_group_size=groups.minimum_size,
+        missing_values=tuple(data.missing_values),
+    )
+
+
+def _feature(column: str, section: FeatureSection) -> Feature:
+    return Feature(column, Kind(section.kind), tuple(section.categories), section.format)

@@ -1,0 +1,139 @@
+"""What no single key of a configuration can say: whether its keys fit one another."""
+
+from collections.abc import Iterable, Sequence
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config_sections import (
+    ConfigSections,
+    DataSection,
+    FeatureSection,
+    GroupsSection,
+)
+from fedminmax.data.tables.read_file import AUTO
+from fedminmax.data.tables.words import did_you_mean, toml_key
+from fedminmax.methods.catalogue import CARDS
+
+
+def check_sections(sections: ConfigSections) -> None:
+    """Refuse a configuration that contradicts itself."""
+    _check_files(sections.data)
+    _check_target(sections.data)
+    for column, section in sections.features.items():
+        _check_feature(column, section, sections)
+    _check_groups(sections.groups, sections)
+    _check_model(sections)
+    _check_method(sections)
+
+
+def method_options(sections: ConfigSections) -> dict[str, str]:
+    """Return the method's own options as words, as its card reads them."""
+    return {name: _word(value) for name, value in (sections.method.model_extra or {}).items()}
+
+
+def _check_files(data: DataSection) -> None:
+    if (data.file is None) == (not data.holders):
+        came = "neither" if data.file is None else "both"
+        raise InputError(
+            f"[data] has {came} of file and [data.holders]; give a file for each holder in "
+            "[data.holders], or one file with its holder_column"
+        )
+    if (data.file is None) != (data.holder_column is None):
+        raise InputError("[data] needs both file and holder_column, or neither of them")
+    for name, file in data.holders.items():
+        for other, same in data.holders.items():
+            if name != other and file == same:
+                raise InputError(
+                    f"[data.holders] '{name}' and '{other}' are both {file}; give each its own file"
+                )
+    if data.test and data.held_out:
+        raise InputError(
+            f"[data] has test files and held_out = {data.held_out:g}; remove one of them"
+        )
+    if data.delimiter != AUTO and len(data.delimiter) != 1:
+        raise InputError(f"[data] delimiter is '{data.delimiter}'; give one character or \"auto\"")
+
+
+def _check_target(data: DataSection) -> None:
+    _check_unique(data.classes, "[data] classes")
+    if data.task == "regression" and data.classes:
+        raise InputError('[data] classes are given, but task = "regression"; remove one of them')
+    if data.task == "classification" and len(data.classes) < 2:
+        raise InputError(
+            f"[data] classes has {len(data.classes)} entries; list at least two, or set "
+            'task = "regression"'
+        )
+
+
+def _check_feature(column: str, section: FeatureSection, sections: ConfigSections) -> None:
+    where = f"[features.{toml_key(column)}]"
+    if column in (sections.data.target, sections.data.holder_column):
+        raise InputError(f"{where} is the target or the holder column; remove this section")
+    if (section.kind == "category") != bool(section.categories):
+        raise InputError(
+            f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
+            "category lists its categories, other kinds have none"
+        )
+    _check_unique(section.categories, f"{where} categories")
+    if section.format and section.kind != "date":
+        raise InputError(f'{where} has a format, but kind = "{section.kind}"; only dates have one')
+
+
+def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
+    _check_unique(groups.columns, "[groups] columns")
+    if sections.data.target in groups.columns:
+        raise InputError(
+            f"[groups] columns has the target '{sections.data.target}'; choose another column"
+        )
+    for column, edges in groups.bands.items():
+        if column not in groups.columns:
+            hint = did_you_mean(column, groups.columns)
+            raise InputError(f"[groups.bands] '{column}' is not among the columns; {hint}")
+        if sorted(set(edges)) != edges:
+            raise InputError(f"[groups.bands] {toml_key(column)} = {edges}; give rising numbers")
+    for column in groups.columns:
+        if groups.as_features and column not in sections.features:
+            raise InputError(
+                f"[groups] as_features = true, but [features.{toml_key(column)}] is missing; add it"
+            )
+    if not (groups.as_features or set(sections.features) - set(groups.columns)):
+        raise InputError("[features] leaves the model nothing to see; add a feature")
+
+
+def _check_model(sections: ConfigSections) -> None:
+    task, model = sections.data.task, sections.model
+    wrong = {"classification": "linear", "regression": "logistic"}[task]
+    if model.kind == wrong:
+        right = {"linear": "logistic", "logistic": "linear"}[wrong]
+        raise InputError(f'[model] kind = "{wrong}" does not fit {task}; give "{right}" or "mlp"')
+    if bool(model.hidden) != (model.kind == "mlp"):
+        raise InputError(
+            f'[model] kind = "{model.kind}" has hidden = {model.hidden}; an mlp needs hidden '
+            "layers such as [64, 64], other models have none"
+        )
+    if model.loss and (model.loss == "squared-error") != (task == "regression"):
+        fitting = '"squared-error"' if task == "regression" else '"brier" or "cross-entropy"'
+        raise InputError(f'[model] loss = "{model.loss}" does not fit {task}; give {fitting}')
+
+
+def _check_method(sections: ConfigSections) -> None:
+    name = sections.method.name
+    if name not in CARDS:
+        raise InputError(f"[method] name = '{name}' is unknown; {did_you_mean(name, list(CARDS))}")
+    try:
+        CARDS[name].build({}, method_options(sections))
+    except InputError as error:
+        raise InputError(f"[method] {error}") from error
+
+
+def _check_unique(names: Sequence[str], where: str) -> None:
+    twice = next(iter(_repeated(names)), None)
+    if twice is not None:
+        raise InputError(f"{where} has '{twice}' twice; remove one of them")
+
+
+def _repeated(names: Sequence[str]) -> Iterable[str]:
+    return (name for name in names if names.count(name) > 1)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

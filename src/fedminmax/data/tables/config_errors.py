@@ -1,0 +1,89 @@
+"""What pydantic and the TOML reader complain of, as one line about the user's file."""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fedminmax.data.tables.config_sections import (
+    ConfigSections,
+    DataSection,
+    FeatureSection,
+    GroupsSection,
+    MethodSection,
+    ModelSection,
+)
+from fedminmax.data.tables.words import did_you_mean, toml_key
+
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "data": DataSection,
+    "features": FeatureSection,
+    "groups": GroupsSection,
+    "model": ModelSection,
+    "method": MethodSection,
+}
+DESCRIPTIONS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text in quotes",
+    "string_too_short": "a text that is not empty",
+    "bool_type": "true or false",
+    "list_type": "a list in brackets",
+    "dict_type": "a section of its own",
+    "model_type": "a section of its own",
+    "too_short": "at least one entry",
+}
+
+
+def toml_complaint(error: tomllib.TOMLDecodeError) -> str:
+    """Say what is wrong with the file's grammar; a key given twice is the usual case."""
+    reason = str(error)
+    if reason.startswith("Cannot overwrite a value") or "twice" in reason:
+        where = reason[reason.rfind("(") :]
+        return f"the same key is given twice {where}; give each holder and column a name of its own"
+    return f"is not valid TOML: {reason}; correct that line"
+
+
+def validation_complaint(error: ValidationError) -> str:
+    """Name the first key that does not fit, what came and what was expected."""
+    details = error.errors()[0]
+    *section, key = details["loc"]
+    if isinstance(key, int):
+        *section, key = section
+        return _wrong_value(section, f"an entry of {key}", details)
+    if details["type"] == "extra_forbidden":
+        return _unknown_key(section, str(key))
+    if details["type"] == "missing":
+        return f"{_named(section)}{_key(section, key)} is missing; add it"
+    return _wrong_value(section, _key(section, key), details)
+
+
+def _wrong_value(section: list[int | str], key: str, details: ErrorDetails) -> str:
+    expected = DESCRIPTIONS.get(details["type"]) or _in_words(details["msg"])
+    return f"{_named(section)}{key} is {_shown(details['input'])}; give {expected}"
+
+
+def _unknown_key(section: list[int | str], key: str) -> str:
+    model = SECTIONS[str(section[0])] if section else ConfigSections
+    hint = did_you_mean(key, list(model.model_fields))
+    return f"{_named(section)}'{key}' is unknown; {hint}"
+
+
+def _in_words(message: str) -> str:
+    words = message.removeprefix("Input should be ")
+    return f"a number {words}" if words.startswith(("greater", "less")) else words
+
+
+def _named(section: list[int | str]) -> str:
+    return f"[{'.'.join(toml_key(str(part)) for part in section)}] " if section else ""
+
+
+def _key(section: list[int | str], key: int | str) -> str:
+    return toml_key(str(key)) if section else f"section [{key}]"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,79 @@
+"""The sections of `fedminmax.toml`, as pydantic checks them key by key."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedminmax.data.tables.read_file import AUTO
+from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
+
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+Name = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Size = Annotated[int, Field(ge=1)]
+
+
+class DataSection(BaseModel):
+    """[data]: which files, what to predict, what to hold out."""
+
+    model_config = STRICT
+    target: Name
+    task: Literal["classification", "regression"] = "classification"
+    classes: list[Name] = []
+    holders: dict[str, Name] = {}
+    file: Name | None = None
+    holder_column: Name | None = None
+    test: dict[str, Name] = {}
+    held_out: Share | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    delimiter: Name = AUTO
+    missing_values: list[str] = list(DEFAULT_MISSING_VALUES)
+
+
+class FeatureSection(BaseModel):
+    """[features.NAME]: how one column is read."""
+
+    model_config = STRICT
+    kind: Literal["numeric", "category", "boolean", "date"]
+    categories: list[Name] = []
+    format: Name | None = None
+
+
+class GroupsSection(BaseModel):
+    """[groups]: which columns make the groups."""
+
+    model_config = STRICT
+    columns: Annotated[list[Name], Field(min_length=1)]
+    bands: dict[str, Annotated[list[float], Field(min_length=1)]] = {}
+    missing: Literal["error", "own-group", "leave-out"] = "error"
+    as_features: bool = False
+    minimum_size: Annotated[int, Field(ge=0)] = DEFAULT_MINIMUM_GROUP_SIZE
+
+
+class ModelSection(BaseModel):
+    """[model]: what is trained, and its loss."""
+
+    model_config = STRICT
+    kind: Literal["logistic", "linear", "mlp"]
+    hidden: list[Size] = []
+    loss: Literal["brier", "cross-entropy", "squared-error"] | None = None
+
+
+class MethodSection(BaseModel):
+    """[method]: name, length, and any option that `fedminmax methods` lists for it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    name: Name = "fedminmax"
+    rounds: Size = 500
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class ConfigSections(BaseModel):
+    """The whole file."""
+
+    model_config = STRICT
+    data: DataSection
+    features: dict[str, FeatureSection]
+    groups: GroupsSection
+    model: ModelSection
+    method: MethodSection = MethodSection()

@@ -1,0 +1,135 @@
+"""A proposed configuration as commented TOML."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedminmax.data.tables.infer import Guess
+from fedminmax.data.tables.propose import Proposal
+from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
+from fedminmax.data.tables.words import toml_key, toml_string
+
+LINE_LENGTH = 100
+
+
+def config_text(proposal: Proposal, path: Path) -> str:
+    """Write the configuration for this path; files are named relative to its folder."""
+    lines = [
+        "# What fedminmax found in the files. Look through it, correct it, then:",
+        f"#   fedminmax train {path.name}",
+        "",
+        *_data(proposal, path.parent),
+        "",
+        *_groups(proposal),
+        "",
+        "# What the model sees. kind: numeric, category, boolean or date (a date may have a",
+        '# format such as "%d/%m/%Y"). Remove a section to leave its column out.',
+        "",
+        *_features(proposal),
+        *_model(proposal),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
+    target = proposal.target
+    yield "[data]"
+    yield f"target = {toml_string(target.column)}"
+    if target.is_quantity:
+        yield 'task = "regression"          # for classes: "classification" and classes = [...]'
+    else:
+        yield 'task = "classification"      # or "regression", without classes'
+        yield from _list("classes", target.classes)
+    yield "held_out = 0.2               # share of each holder's rows to test on"
+    yield "seed = 0                     # of all randomness"
+    yield 'delimiter = "auto"           # or one character, for CSV files'
+    yield from _list("missing_values", DEFAULT_MISSING_VALUES)
+    files = {name: _relative(path, folder) for name, path in proposal.files.items()}
+    if proposal.holder_column:
+        yield f"file = {next(iter(files.values()))}"
+        yield f"holder_column = {toml_string(proposal.holder_column)}"
+    else:
+        yield ""
+        yield "# One file per holder: name = file"
+        yield "[data.holders]"
+        yield from (f"{toml_key(name)} = {file}" for name, file in files.items())
+    yield ""
+    yield "# Test files, instead of held_out: name = file"
+    yield "# [data.test]"
+    yield f'# {toml_key(next(iter(files)))} = "test.csv"'
+
+
+def _groups(proposal: Proposal) -> Iterator[str]:
+    yield "# Groups are the values of these columns, crossed, that occur in training."
+    yield "[groups]"
+    yield from _list("columns", [entry.column for entry in proposal.protected])
+    yield 'missing = "error"            # a row without a value; or "own-group", "leave-out"'
+    yield "as_features = false          # true lets the model see these columns"
+    yield f"minimum_size = {DEFAULT_MINIMUM_GROUP_SIZE}            # warn of smaller groups"
+    banded = [entry for entry in proposal.protected if entry.edges]
+    if banded:
+        yield ""
+        yield "# Bands of numeric columns: an edge belongs to the band above it."
+        yield "[groups.bands]"
+        for entry in banded:
+            edges = ", ".join(f"{edge:.10g}" for edge in entry.edges)
+            yield f"{toml_key(entry.column)} = [{edges}]"
+
+
+def _features(proposal: Proposal) -> Iterator[str]:
+    protected = [entry.column for entry in proposal.protected]
+    for column, guess in proposal.features.items():
+        yield from _feature(column, guess, protected=column in protected)
+        yield ""
+
+
+def _feature(column: str, guess: Guess, *, protected: bool) -> Iterator[str]:
+    header = f"[features.{toml_key(column)}]"
+    if guess.feature is None:
+        yield f"# {header} is left out: it {_one_line(guess.remark)}."
+        return
+    if guess.remark:
+        yield f"# {guess.remark}"
+    yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
+    yield f'kind = "{guess.feature.kind.value}"'
+    if guess.feature.categories:
+        yield from _list("categories", guess.feature.categories)
+
+
+def _model(proposal: Proposal) -> Iterator[str]:
+    regression = proposal.target.is_quantity
+    yield "[model]"
+    if regression:
+        yield 'kind = "linear"              # or "mlp" with hidden = [64, 64]'
+        yield 'loss = "squared-error"'
+    else:
+        yield 'kind = "logistic"            # or "mlp" with hidden = [64, 64]'
+        yield 'loss = "brier"               # or "cross-entropy"'
+    yield ""
+    yield "# Any method and option that 'fedminmax methods' lists."
+    yield "[method]"
+    yield 'name = "fedminmax"'
+    yield "rounds = 500"
+    yield "participation = 1.0          # share of holders in each round"
+    yield "learning_rate = 0.1"
+    yield "adversary_rate = 0.1"
+
+
+def _list(key: str, entries: Sequence[str]) -> Iterator[str]:
+    """Write a list on one line if it fits, else one entry per line."""
+    words = [toml_string(entry) for entry in entries]
+    line = f"{key} = [{', '.join(words)}]"
+    if len(line) <= LINE_LENGTH:
+        yield line
+        return
+    yield f"{key} = ["
+    yield from (f"    {word}," for word in words)
+    yield "]"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return toml_string(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

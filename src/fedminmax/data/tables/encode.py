@@ -1,0 +1,89 @@
+"""Rows into tensors, by an encoding that all holders share."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
+from fedminmax.data.tables.groups import group_name
+from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
+from fedminmax.data.tables.words import listed
+
+
+def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
+    """Return the rows as examples: x in float32, y as class numbers or scaled quantities."""
+    x = encode_features(rows.features, encoding)
+    return Examples(x, _encode_target(rows, encoding), _encode_groups(rows, encoding, owner))
+
+
+def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
+    """Return x alone: all that a prediction needs."""
+    x = np.zeros((rows.count, len(encoding.names)), np.float32)
+    start = 0
+    for feature in encoding.features:
+        width = len(feature.names)
+        part = x[:, start : start + width]
+        if isinstance(feature, EncodedCategory):
+            codes = rows.codes[feature.column]
+            _write_category(part, codes, feature, _categories(encoding, feature.column))
+        else:
+            _write_quantity(part, rows.quantities[feature.column], feature)
+        start += width
+    return torch.from_numpy(x)
+
+
+def _write_quantity(
+    part: NDArray[np.float32], values: NDArray[np.float64], feature: EncodedQuantity
+) -> None:
+    missing = np.isnan(values)
+    if feature.varies:
+        scaled = (values - feature.mean) / feature.deviation
+        part[:, 0] = np.where(missing, 0.0, scaled)
+    if feature.flags_missing:
+        part[:, -1] = missing
+
+
+def _write_category(
+    part: NDArray[np.float32],
+    codes: NDArray[np.int32],
+    feature: EncodedCategory,
+    categories: tuple[str, ...],
+) -> None:
+    none = -1
+    places = {category: place for place, category in enumerate(feature.categories)}
+    place_of = [places.get(category, none) for category in categories]
+    missing = len(feature.categories) if feature.flags_missing else none
+    place = np.array([*place_of, missing, none])[codes]
+    rows = np.flatnonzero(place != none)
+    part[rows, place[rows]] = 1.0
+
+
+def _categories(encoding: Encoding, column: str) -> tuple[str, ...]:
+    return next(f.categories for f in encoding.schema.features if f.column == column)
+
+
+def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
+    scale = encoding.target_scale
+    if scale is None:
+        return torch.from_numpy(np.array(rows.target))
+    scaled = (rows.target - scale.mean) / scale.deviation
+    return torch.from_numpy(scaled.astype(np.float32))
+
+
+def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
+    numbers = {key: number for number, key in enumerate(encoding.groups)}
+    present = np.unique(rows.group).tolist()
+    for place in present:
+        if rows.group_keys[place] not in numbers:
+            name = group_name(rows.group_keys[place], encoding.schema)
+            count = int((rows.group == place).sum())
+            raise InputError(
+                f"{owner}: group '{name}' ({count:,} rows) has no training row at any holder; "
+                f"training has {listed(encoding.group_names)}: remove these rows, or add such "
+                "rows to training"
+            )
+    number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)
+    return torch.from_numpy(number_of[rows.group])

@@ -1,0 +1,138 @@
+"""The encoding that all holders share: made from added-up summaries, exactly as from pooled rows.
+
+A quantity becomes its distance from the mean in standard deviations, with 0 and a flag of its own
+for a missing value; a category becomes one column per category that occurs in training, with a
+flag for missing values too. A category that training never saw is none of them: all zeros.
+"""
+
+from dataclasses import dataclass
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.exact_sums import ExactSums
+from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.data.tables.schema import Feature, Kind, Schema
+
+
+@dataclass(frozen=True)
+class EncodedQuantity:
+    """Numbers, booleans and dates; without ``varies`` the flag of missing values is all."""
+
+    column: str
+    mean: float
+    deviation: float
+    varies: bool
+    flags_missing: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that the model sees."""
+        value = (self.column,) if self.varies else ()
+        return (*value, *_flag(self.column, flagged=self.flags_missing))
+
+
+@dataclass(frozen=True)
+class EncodedCategory:
+    """One column for each category that occurs in training."""
+
+    column: str
+    categories: tuple[str, ...]
+    flags_missing: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that the model sees."""
+        values = (f"{self.column} = {category}" for category in self.categories)
+        return (*values, *_flag(self.column, flagged=self.flags_missing))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of a target that is a quantity."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rows become tensors; ``dropped`` features are constant in training."""
+
+    schema: Schema
+    features: tuple[EncodedQuantity | EncodedCategory, ...]
+    groups: tuple[GroupKey, ...]
+    target_scale: Scale | None
+    dropped: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that the model sees, in their order."""
+        return tuple(name for feature in self.features for name in feature.names)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the groups, in the order of their numbers."""
+        return tuple(group_name(key, self.schema) for key in self.groups)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model needs: one per class, one for a quantity."""
+        return len(self.schema.target.classes) or 1
+
+
+def agree_on_encoding(schema: Schema, total: HolderSummary) -> Encoding:
+    """Make the encoding from the summaries of all holders, added up."""
+    encoded = {feature.column: _encoded(feature, total) for feature in schema.features}
+    kept = tuple(entry for entry in encoded.values() if entry.names)
+    if not kept:
+        raise InputError("every feature is constant in the training rows; name features that vary")
+    return Encoding(
+        schema,
+        kept,
+        sort_groups(total.group_counts, schema),
+        _target_scale(schema, total),
+        tuple(column for column, entry in encoded.items() if not entry.names),
+    )
+
+
+def _encoded(feature: Feature, total: HolderSummary) -> EncodedQuantity | EncodedCategory:
+    if feature.kind is Kind.CATEGORY:
+        return _encoded_category(feature, total.categories[feature.column])
+    sums: ExactSums = total.quantities[feature.column]
+    missing = 0 < sums.count < total.rows
+    if sums.count == 0:
+        return EncodedQuantity(feature.column, 0.0, 0.0, varies=False, flags_missing=False)
+    deviation = sums.deviation
+    return EncodedQuantity(feature.column, sums.mean, deviation, deviation > 0, missing)
+
+
+def _encoded_category(feature: Feature, counts: tuple[int, ...]) -> EncodedCategory:
+    *listed, missing, unseen = counts
+    pairs = zip(feature.categories, listed, strict=True)
+    occurring = tuple(category for category, count in pairs if count)
+    constant = len(occurring) + bool(missing) + bool(unseen) < 2
+    if constant:
+        return EncodedCategory(feature.column, (), flags_missing=False)
+    return EncodedCategory(feature.column, occurring, flags_missing=missing > 0)
+
+
+def _target_scale(schema: Schema, total: HolderSummary) -> Scale | None:
+    target = schema.target
+    if target.is_quantity:
+        if total.target.variance == 0:
+            raise InputError(
+                f"target '{target.column}' is {total.target.mean:g} in every training row of all "
+                "holders; there is nothing to learn: choose another target"
+            )
+        return Scale(total.target.mean, total.target.deviation)
+    occurring = [target.classes[label] for label in sorted(total.class_counts)]
+    if len(occurring) < 2:
+        raise InputError(
+            f"target '{target.column}' has one class, '{occurring[0]}', in all {total.rows:,} "
+            "training rows of all holders; give rows of another class or choose another target"
+        )
+    return None
+
+
+def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
+    return (f"{column} is missing",) if flagged else ()

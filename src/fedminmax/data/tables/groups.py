@@ -1,0 +1,89 @@
+"""Groups: the values of the protected columns, crossed, that occur among training rows."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.parse_columns import Column, parse_numbers, text_of
+from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
+from fedminmax.data.tables.words import toml_key
+
+GroupKey = tuple[str | None, ...]
+"""One value (or band) per protected column; None where it is missing."""
+
+LEFT_OUT = -1
+# Like numbers and single letters, these say nothing without their column.
+MUTE_WORDS = ("true", "false", "yes", "no")
+
+
+def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[GroupKey]]:
+    """Return each row's position in the list of keys, or LEFT_OUT; keys in no order of meaning."""
+    values = pl.DataFrame([_labels(table, entry, schema) for entry in schema.protected])
+    missing = values.select(pl.any_horizontal(pl.all().is_null())).to_series()
+    if schema.missing_group is MissingGroup.ERROR and missing.any():
+        position, row = table.first_row(missing)
+        column = next(name for name in values.columns if values[name][position] is None)
+        raise InputError(
+            f"{table.title}: protected column '{column}', row {row} is missing "
+            f"({missing.sum():,} such rows); fill it, or set missing in [groups] to "
+            '"own-group" or "leave-out"'
+        )
+    keys = values.unique(maintain_order=True)
+    numbered = keys.with_columns(number=pl.int_range(len(keys), dtype=pl.Int64))
+    joined = values.join(
+        numbered, on=values.columns, how="left", nulls_equal=True, maintain_order="left"
+    )
+    group = joined["number"].to_numpy()
+    if schema.missing_group is MissingGroup.LEAVE_OUT:
+        group = np.where(missing.to_numpy(), LEFT_OUT, group)
+    return group, keys.rows()
+
+
+def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
+    """Return the value or band of each row under the column's own name."""
+    if not protected.edges:
+        text = text_of(table.frame[protected.column], schema.missing_values)
+        return text.alias(protected.column)
+    fix = f"correct it, or remove {toml_key(protected.column)} from [groups.bands]"
+    column = Column(protected.column, Kind.NUMERIC, fix)
+    numbers = parse_numbers(table, column, schema.missing_values)
+    bands = pl.Series(protected.column, protected.bands, dtype=pl.String)
+    # An edge belongs to the band above it. NaN would sort above all edges.
+    labels = bands.gather(np.digitize(numbers, np.asarray(protected.edges)))
+    return labels.set(pl.Series(np.isnan(numbers)), None)
+
+
+def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...]:
+    """Order by column: bands from low to high, values by alphabet, missing values last."""
+
+    def place(key: GroupKey) -> list[tuple[bool, int, str]]:
+        return [
+            (value is None, entry.bands.index(value) if value in entry.bands else 0, value or "")
+            for entry, value in zip(schema.protected, key, strict=True)
+        ]
+
+    return tuple(sorted(set(keys), key=place))
+
+
+def group_name(key: GroupKey, schema: Schema) -> str:
+    """Name a group for people.
+
+    >>> from fedminmax.data.tables.schema import Target
+    >>> schema = Schema(Target("y"), (), (Protected("sex"), Protected("smoker")))
+    >>> group_name(("Female", "1"), schema), group_name((None, "no"), schema)
+    ('Female / smoker 1', 'sex missing / smoker no')
+    """
+    return " / ".join(
+        _value_name(entry, value) for entry, value in zip(schema.protected, key, strict=True)
+    )
+
+
+def _value_name(protected: Protected, value: str | None) -> str:
+    if value is None:
+        return f"{protected.column} missing"
+    speaks = len(value) > 1 and not value[0].isdigit() and value.lower() not in MUTE_WORDS
+    return value if speaks else f"{protected.column} {value}"

@@ -1,0 +1,84 @@
+"""A first guess at what columns mean, for `fedminmax init`; the user has the last word."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
+from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
+
+MOST_CATEGORIES = 50
+# Whole numbers with at most so many values are classes or group codes rather than quantities.
+MOST_CODES = 10
+AGE_EDGES = (30.0, 45.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A feature, or the reason why the column is none, and a remark for the user."""
+
+    feature: Feature | None
+    remark: str = ""
+
+
+def guess_feature(text: pl.Series) -> Guess:
+    """Guess a feature's kind from all its values (as trimmed text, null where missing)."""
+    column, values = text.name, text.drop_nulls().unique(maintain_order=True)
+    different = len(values)
+    if different == 0:
+        return Guess(None, "has no values")
+    if different == 1 and not text.null_count():
+        return Guess(None, f"is '{values[0]}' in every row")
+    few = different <= len(BOOLEAN_WORDS)
+    for kind in (*([Kind.BOOLEAN] if few else []), Kind.NUMERIC, Kind.DATE):
+        numbers = numbers_in(values, kind)
+        if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
+            own = kind is Kind.NUMERIC and different == len(text) and _are_whole(numbers)
+            doubt = own or "id" in _words(column)
+            remark = "Remove this section if the numbers only identify rows." if doubt else ""
+            return Guess(Feature(column, kind), remark)
+    if different > MOST_CATEGORIES:
+        return Guess(None, f"has {different:,} different texts, such as '{values[0]}'")
+    return Guess(Feature(column, Kind.CATEGORY, tuple(sorted(values.to_list()))))
+
+
+def guess_target(text: pl.Series) -> Target:
+    """Take a quantity for numbers with many or broken values, classes for all else."""
+    values = text.drop_nulls().unique()
+    if _is_quantity(values):
+        return Target(text.name)
+    numbers = numbers_in(values, Kind.NUMERIC)
+    by_size = numbers.null_count() == 0
+    order = numbers.arg_sort() if by_size else values.arg_sort()
+    return Target(text.name, tuple(values.gather(order).to_list()))
+
+
+def guess_protected(text: pl.Series) -> Protected:
+    """Cut numbers with many values into bands: ages at 30, 45 and 60, others at quartiles."""
+    if not _is_quantity(text.drop_nulls().unique()):
+        return Protected(text.name)
+    numbers = numbers_in(text.drop_nulls(), Kind.NUMERIC).to_numpy()
+    if "age" in _words(text.name):
+        edges: Sequence[float] = AGE_EDGES
+    else:
+        edges = [float(f"{edge:.3g}") for edge in np.quantile(numbers, (0.25, 0.5, 0.75))]
+    inside = {edge for edge in edges if numbers.min() < edge <= numbers.max()}
+    return Protected(text.name, tuple(sorted(inside)))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall("[a-z]+", name.lower())
+
+
+def _is_quantity(values: pl.Series) -> bool:
+    numbers = numbers_in(values, Kind.NUMERIC)
+    if numbers.null_count() or not bool(numbers.is_finite().all()):
+        return False
+    return len(values) > MOST_CODES or not _are_whole(numbers)
+
+
+def _are_whole(numbers: pl.Series) -> bool:
+    return bool((numbers == numbers.round()).all())

@@ -1,0 +1,139 @@
+"""From a configuration to encoded holders: read, check, hold out, agree on an encoding, encode."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.encode import encode
+from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
+from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.held_out import hold_out
+from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.sizes import absence_note, size_warnings
+from fedminmax.data.tables.sources import Part, SourceRows, read_source
+from fedminmax.data.tables.words import listed
+
+
+@dataclass(frozen=True, eq=False)
+class OwnedExamples:
+    """Encoded rows, whose they are, and how many were left out for want of a group."""
+
+    owner: str
+    examples: Examples
+    left_out: int
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedTables:
+    """Encoded training rows by holder, and test rows by holder or test file.
+
+    ``summary`` is that of all training rows. Notes inform; warnings ask for attention.
+    """
+
+    train: tuple[OwnedExamples, ...]
+    test: tuple[OwnedExamples, ...]
+    encoding: Encoding
+    summary: HolderSummary
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The holders' names, in the order of ``train``."""
+        return tuple(part.owner for part in self.train)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups' names, in the order of their numbers."""
+        return self.encoding.group_names
+
+
+def load_federated_tables(config: TableConfig) -> FederatedTables:
+    """Read all files and return the federation's encoded rows."""
+    training_files = [read_source(source, config) for source in config.training]
+    test_files = [read_source(source, config) for source in config.test]
+    split = [_hold_out(part, config) for file in training_files for part in file.parts]
+    training = [train for train, _ in split]
+    tested = [part for file in test_files for part in file.parts]
+    tested += [test for _, test in split if len(test.rows)]
+    summaries = [summarise(part.rows, config.schema) for part in training]
+    total = reduce(add, summaries)
+    if total.rows == 0:
+        raise InputError(
+            "no training row has a value in every protected column; fill them, or set missing in "
+            '[groups] to "own-group"'
+        )
+    encoding = agree_on_encoding(config.schema, total)
+    files = [*training_files, *test_files]
+    return FederatedTables(
+        tuple(_encoded(part, encoding) for part in training),
+        tuple(_encoded(part, encoding) for part in tested),
+        encoding,
+        total,
+        (
+            *_unused_note(files),
+            *_encoding_notes(encoding, total),
+            *absence_note(encoding, summaries),
+            *_left_out_note([*training, *tested]),
+            *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
+        ),
+        (
+            *(warning for file in files for warning in file.warnings),
+            *size_warnings(encoding, total.group_counts, _group_counts(tested)),
+        ),
+    )
+
+
+def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
+    train, test = hold_out(part.rows, config.held_out, config.seed, part.owner)
+    return (
+        Part(
+            part.source,
+            part.owner,
+            part.rows.take(train) if len(test) else part.rows,
+            part.left_out,
+        ),
+        Part(part.source, part.owner, part.rows.take(test), 0),
+    )
+
+
+def _encoded(part: Part, encoding: Encoding) -> OwnedExamples:
+    examples = encode(part.rows, encoding, part.source)
+    return OwnedExamples(part.owner, examples, part.left_out)
+
+
+def _group_counts(parts: Sequence[Part]) -> Counter[GroupKey]:
+    counts: Counter[GroupKey] = Counter()
+    for part in parts:
+        for place, count in enumerate(np.bincount(part.rows.group).tolist()):
+            counts[part.rows.group_keys[place]] += count
+    return counts
+
+
+def _unused_note(files: Sequence[SourceRows]) -> list[str]:
+    unused = dict.fromkeys(column for file in files for column in file.unused_columns)
+    return (
+        [f"columns {listed(list(unused))} are not in the configuration: not used"] if unused else []
+    )
+
+
+def _encoding_notes(encoding: Encoding, total: HolderSummary) -> list[str]:
+    classes = encoding.schema.target.classes
+    absent = [name for label, name in enumerate(classes) if label not in total.class_counts]
+    notes = [f"feature '{column}' is constant in training: dropped" for column in encoding.dropped]
+    return notes + [f"class '{name}' has no training row" for name in absent]
+
+
+def _left_out_note(parts: Sequence[Part]) -> list[str]:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts[part.owner] += part.left_out
+    words = [f"{owner} {count:,}" for owner, count in counts.items() if count]
+    return [f"rows left out for want of a protected value: {', '.join(words)}"] if words else []

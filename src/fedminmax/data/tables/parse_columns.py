@@ -1,0 +1,143 @@
+"""One column of a table into numbers or category codes; a misfit is named by its first row.
+
+Plain polars expressions rather than a schema library for frames: pandera's polars backend does not
+say in which column a text failed to become a number, and knows no missing-value texts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.schema import Feature, Kind
+from fedminmax.data.tables.words import toml_key
+
+BOOLEAN_WORDS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), 1.0),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), 0.0),
+}
+ISO_TIMES = (
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d %H:%M",
+)
+MICROSECONDS_PER_DAY = 86_400_000_000
+# Up to here every whole number is a float of its own.
+LARGEST_WHOLE = 2.0**53
+EXPECTED = {
+    Kind.NUMERIC: "a number",
+    Kind.BOOLEAN: "true or false, yes or no, 1 or 0",
+    Kind.DATE: "a date such as 2024-12-31",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to be read as numbers, and what the user can do about a value that is none."""
+
+    name: str
+    kind: Kind
+    fix: str
+    date_format: str | None = None
+
+
+def column_of(feature: Feature) -> Column:
+    """Describe a feature's column."""
+    section = f"[features.{toml_key(feature.column)}]"
+    other = {Kind.DATE: "give its format"}.get(feature.kind, 'set kind = "category"')
+    fix = f"correct it, add it to missing_values in [data], or {other} in {section}"
+    return Column(feature.column, feature.kind, fix, feature.date_format)
+
+
+def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
+    """Return the column as trimmed text, with null for missing values.
+
+    Whole numbers read alike whether their file stores them as text, integers or floats.
+    """
+    whole = raw
+    if raw.dtype.is_float():
+        whole = _whole_if_all_are(raw.fill_nan(None))
+    text = whole.cast(pl.String)
+    if not raw.dtype.is_numeric():
+        text = text.str.strip_chars()
+    return text.set(text.is_in(list(missing_values)), None)
+
+
+def parse_numbers(
+    table: Table, column: Column, missing_values: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return one number per row, NaN where it is missing."""
+    raw = table.frame[column.name]
+    if column.kind is Kind.NUMERIC and (raw.dtype.is_numeric() or raw.dtype == pl.Boolean):
+        values = raw.cast(pl.Float64)
+    elif column.kind is Kind.DATE and isinstance(raw.dtype, pl.Date | pl.Datetime):
+        values = _days(raw)
+    else:
+        text = text_of(raw, missing_values)
+        values = numbers_in(text, column.kind, column.date_format)
+        if values.null_count() > text.null_count():
+            position, row = table.first_row(values.is_null() & text.is_not_null())
+            expected = EXPECTED[column.kind]
+            if column.date_format:
+                expected = f"a date in the format {column.date_format}"
+            raise InputError(
+                f"{table.title}: column '{column.name}', row {row}: '{text[position]}' is not "
+                f"{expected}; {column.fix}"
+            )
+    if bool(values.is_infinite().any()):
+        _, row = table.first_row(values.is_infinite().fill_null(value=False))
+        raise InputError(
+            f"{table.title}: column '{column.name}', row {row} is infinite; {column.fix}"
+        )
+    numbers = values.to_numpy()
+    codes = _numeric(missing_values) if column.kind is Kind.NUMERIC else []
+    return np.where(np.isin(numbers, codes), np.nan, numbers) if codes else numbers
+
+
+def numbers_in(text: pl.Series, kind: Kind, date_format: str | None = None) -> pl.Series:
+    """Return the numbers that these texts stand for, null where they stand for none."""
+    readers: dict[Kind, Callable[[], pl.Series]] = {
+        Kind.NUMERIC: lambda: text.cast(pl.Float64, strict=False),
+        Kind.BOOLEAN: lambda: text.str.to_lowercase().replace_strict(
+            BOOLEAN_WORDS, default=None, return_dtype=pl.Float64
+        ),
+        Kind.DATE: lambda: _days_in(text, date_format),
+    }
+    return readers[kind]()
+
+
+def _days_in(text: pl.Series, date_format: str | None) -> pl.Series:
+    if date_format is not None:
+        has_time = "%H" in date_format or "%T" in date_format
+        kind = pl.Datetime("us") if has_time else pl.Date
+        return _days(text.str.strptime(kind, date_format, strict=False))
+    plain = text.str.strip_suffix("Z")
+    days = _days(plain.str.strptime(pl.Date, "%Y-%m-%d", strict=False))
+    for time_format in ISO_TIMES:
+        if days.null_count() == text.null_count():
+            break
+        times = plain.str.strptime(pl.Datetime("us"), time_format, strict=False)
+        days = days.zip_with(days.is_not_null(), _days(times))
+    return days
+
+
+def _days(dates: pl.Series) -> pl.Series:
+    """Days since 1970, with the time of day as a fraction."""
+    return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
+
+
+def _whole_if_all_are(numbers: pl.Series) -> pl.Series:
+    small = bool((numbers.abs() < LARGEST_WHOLE).all())
+    whole = small and bool((numbers == numbers.round()).all())
+    return numbers.cast(pl.Int64) if whole else numbers
+
+
+def _numeric(words: Sequence[str]) -> list[float]:
+    """Codes such as -999, which stand for a missing value in typed columns as well."""
+    parsed = pl.Series(list(words), dtype=pl.String).cast(pl.Float64, strict=False)
+    return parsed.filter(parsed.is_finite().fill_null(value=False)).to_list()

@@ -1,0 +1,133 @@
+"""A table into rows that match the schema: numbers, category codes, target and groups."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.groups import GroupKey, parse_groups
+from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
+from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
+from fedminmax.data.tables.words import listed
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """What the model sees of some rows, before the encoding.
+
+    ``quantities`` are NaN where missing. ``codes`` count a feature's categories from 0; the next
+    number stands for a missing value, the one after it for a category that is not listed.
+    """
+
+    count: int
+    quantities: dict[str, NDArray[np.float64]]
+    codes: dict[str, NDArray[np.int32]]
+    warnings: tuple[str, ...] = ()
+
+    def take(self, rows: NDArray[np.int64]) -> "FeatureRows":
+        """Return these rows, in this order."""
+        return FeatureRows(
+            len(rows),
+            {name: values[rows] for name, values in self.quantities.items()},
+            {name: codes[rows] for name, codes in self.codes.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ParsedRows:
+    """Rows with their target (class numbers or quantities) and their group.
+
+    ``group`` holds positions in ``group_keys``, or LEFT_OUT where the user wants rows without a
+    protected value left out.
+    """
+
+    features: FeatureRows
+    target: NDArray[np.int64] | NDArray[np.float64]
+    group: NDArray[np.int64]
+    group_keys: tuple[GroupKey, ...]
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: NDArray[np.int64]) -> "ParsedRows":
+        """Return these rows, in this order."""
+        return ParsedRows(
+            self.features.take(rows), self.target[rows], self.group[rows], self.group_keys
+        )
+
+
+def parse_rows(table: Table, schema: Schema) -> ParsedRows:
+    """Read all columns of the schema, or name the first thing that does not fit."""
+    table.require(schema.columns, "which the configuration names")
+    group, keys = parse_groups(table, schema)
+    target = _parse_target(table, schema)
+    return ParsedRows(parse_features(table, schema), target, group, tuple(keys))
+
+
+def parse_features(table: Table, schema: Schema) -> FeatureRows:
+    """Read the features alone: all that a prediction needs."""
+    table.require(schema.feature_columns, "which is a feature")
+    quantities: dict[str, NDArray[np.float64]] = {}
+    codes: dict[str, NDArray[np.int32]] = {}
+    warnings: list[str] = []
+    for feature in schema.features:
+        if feature.kind is Kind.CATEGORY:
+            codes[feature.column], unseen = _parse_category(table, feature, schema)
+            warnings += unseen
+        else:
+            column = column_of(feature)
+            quantities[feature.column] = parse_numbers(table, column, schema.missing_values)
+    return FeatureRows(len(table.frame), quantities, codes, tuple(warnings))
+
+
+def _parse_category(
+    table: Table, feature: Feature, schema: Schema
+) -> tuple[NDArray[np.int32], list[str]]:
+    text = text_of(table.frame[feature.column], schema.missing_values)
+    found = _positions(text, feature.categories)
+    unseen = found.is_null() & text.is_not_null()
+    many = len(feature.categories)
+    codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
+    if not unseen.any():
+        return codes, []
+    position, row = table.first_row(unseen)
+    warning = (
+        f"{table.title}: {unseen.sum():,} rows have a value of '{feature.column}' that is not "
+        f"among its categories (first: '{text[position]}', row {row}); they count as none of them"
+    )
+    return codes, [warning]
+
+
+def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
+    """Return the place of each text in a list, null where it is not in it."""
+    return text.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Int32)
+
+
+def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
+    target = schema.target
+    text = text_of(table.frame[target.column], schema.missing_values)
+    if text.null_count():
+        _, row = table.first_row(text.is_null())
+        raise InputError(
+            f"{table.title}: target '{target.column}', row {row} is missing "
+            f"({text.null_count():,} such rows); fill or remove these rows"
+        )
+    if target.is_quantity:
+        fix = 'correct it, or set task = "classification" in [data]'
+        column = Column(target.column, Kind.NUMERIC, fix)
+        return parse_numbers(table, column, schema.missing_values)
+    return _parse_classes(table, text, target)
+
+
+def _parse_classes(table: Table, text: pl.Series, target: Target) -> NDArray[np.int64]:
+    found = _positions(text, target.classes)
+    if found.null_count():
+        position, row = table.first_row(found.is_null())
+        raise InputError(
+            f"{table.title}: target '{target.column}', row {row}: '{text[position]}' is no class; "
+            f"expected {listed(target.classes)}; correct it, or add it to classes in [data]"
+        )
+    return found.cast(pl.Int64).to_numpy()

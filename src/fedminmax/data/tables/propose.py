@@ -1,0 +1,109 @@
+"""Look at the holders' files and propose a configuration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.infer import Guess, guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.parse_columns import text_of
+from fedminmax.data.tables.read_file import Table, read_table
+from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Protected, Target
+from fedminmax.data.tables.words import listed
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What `fedminmax init` found: files by holder (or one with a holder column) and columns."""
+
+    files: dict[str, Path]
+    holder_column: str | None
+    holders: int
+    rows: int
+    target: Target
+    protected: tuple[Protected, ...]
+    features: dict[str, Guess]
+
+
+def propose(
+    paths: Sequence[Path], target: str, groups: Sequence[str], holder_column: str | None
+) -> Proposal:
+    """Read all files and guess what their columns mean."""
+    _check_words(paths, target, groups, holder_column)
+    named = (target, *groups, *([holder_column] if holder_column else []))
+    tables = [read_table(path, named) for path in paths]
+    for table in tables:
+        table.require(named, "which the command names")
+    _check_same_columns(tables)
+    others = [column for column in tables[0].frame.columns if column not in (target, holder_column)]
+    guessed_target = guess_target(_pooled(tables, target))
+    _check_classes(guessed_target, tables)
+    return Proposal(
+        holder_names(paths),
+        holder_column,
+        _pooled(tables, holder_column).n_unique() if holder_column else len(paths),
+        sum(len(table.frame) for table in tables),
+        guessed_target,
+        tuple(guess_protected(_pooled(tables, column)) for column in groups),
+        {column: guess_feature(_pooled(tables, column)) for column in others},
+    )
+
+
+def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Name holders by their files, with folders where the files' own names are not enough.
+
+    >>> holder_names([Path("a/north.csv"), Path("a/south.csv")])
+    {'north': PosixPath('a/north.csv'), 'south': PosixPath('a/south.csv')}
+    """
+    for spell in (lambda path: path.stem, lambda path: str(path.with_suffix("")), str):
+        names = {spell(path): path for path in paths}
+        if len(names) == len(paths):
+            return names
+    twice = next(path for path in paths if paths.count(path) > 1)
+    raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
+
+
+def _pooled(tables: Sequence[Table], column: str) -> pl.Series:
+    texts = [text_of(table.frame[column], DEFAULT_MISSING_VALUES) for table in tables]
+    return pl.concat(texts).alias(column)
+
+
+def _check_words(
+    paths: Sequence[Path], target: str, groups: Sequence[str], holder_column: str | None
+) -> None:
+    if holder_column is not None and len(paths) > 1:
+        raise InputError(
+            f"--holder {holder_column} and {len(paths)} files were given; give one file with a "
+            "holder column, or one file per holder"
+        )
+    names = [target, *groups, *([holder_column] if holder_column else [])]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"column '{name}' is named twice; target, groups and holder are different columns"
+            )
+
+
+def _check_same_columns(tables: Sequence[Table]) -> None:
+    first = tables[0]
+    for table in tables[1:]:
+        for one, other in ((table, first), (first, table)):
+            lacking = [c for c in other.frame.columns if c not in one.frame.columns]
+            if lacking:
+                raise InputError(
+                    f"{one.title} has no {listed(lacking)}, which {other.title} has; give all "
+                    "files the same columns"
+                )
+
+
+def _check_classes(target: Target, tables: Sequence[Table]) -> None:
+    if target.is_quantity or len(target.classes) > 1:
+        return
+    rows = sum(len(table.frame) for table in tables)
+    came = f"the one class '{target.classes[0]}'" if target.classes else "no value"
+    raise InputError(
+        f"target '{target.column}' has {came} in all {rows:,} rows of {len(tables)} file(s); "
+        "choose another target, or give files with another class"
+    )

@@ -1,0 +1,97 @@
+"""What the columns of the holders' tables mean: agreed once, before any row is looked at."""
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
+DEFAULT_MINIMUM_GROUP_SIZE = 50
+
+
+class Kind(Enum):
+    """How a feature's column is read; all but categories become one number per row."""
+
+    NUMERIC = "numeric"
+    CATEGORY = "category"
+    BOOLEAN = "boolean"
+    DATE = "date"
+
+
+class MissingGroup(Enum):
+    """What happens to a row without a value in a protected column."""
+
+    ERROR = "error"
+    OWN_GROUP = "own-group"
+    LEAVE_OUT = "leave-out"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column that the model sees."""
+
+    column: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    date_format: str | None = None
+
+
+@dataclass(frozen=True)
+class Protected:
+    """A column that groups are made of; ``edges`` cut a numeric one into bands."""
+
+    column: str
+    edges: tuple[float, ...] = ()
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Names of the bands, low to high; an edge belongs to the band that begins with it.
+
+        >>> Protected("age", (30, 45)).bands
+        ('age under 30', 'age 30 to 45', 'age 45 and over')
+        """
+        if not self.edges:
+            return ()
+        words = [f"{edge:.10g}" for edge in self.edges]
+        between = [f"{self.column} {low} to {high}" for low, high in pairwise(words)]
+        return (
+            f"{self.column} under {words[0]}",
+            *between,
+            f"{self.column} {words[-1]} and over",
+        )
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict: one of ``classes``, or a quantity if there are none."""
+
+    column: str
+    classes: tuple[str, ...] = ()
+
+    @property
+    def is_quantity(self) -> bool:
+        """Whether this is regression."""
+        return not self.classes
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Target, features and groups; ``missing_values`` are texts that stand for no value."""
+
+    target: Target
+    features: tuple[Feature, ...]
+    protected: tuple[Protected, ...]
+    protected_as_features: bool = False
+    missing_group: MissingGroup = MissingGroup.ERROR
+    minimum_group_size: int = DEFAULT_MINIMUM_GROUP_SIZE
+    missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Columns that a prediction needs."""
+        return tuple(feature.column for feature in self.features)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that training needs, each once."""
+        protected = (entry.column for entry in self.protected)
+        return tuple(dict.fromkeys((*self.feature_columns, *protected, self.target.column)))

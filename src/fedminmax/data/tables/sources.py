@@ -1,0 +1,72 @@
+"""A configured file into the rows of its owners."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import Source, TableConfig
+from fedminmax.data.tables.groups import LEFT_OUT
+from fedminmax.data.tables.parse_columns import text_of
+from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
+from fedminmax.data.tables.read_file import Table, read_table
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The rows of one owner that take part, and the number of those that do not."""
+
+    source: str
+    owner: str
+    rows: ParsedRows
+    left_out: int
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRows:
+    """All parts of one file, the columns that nobody asked for, and what to warn of."""
+
+    parts: tuple[Part, ...]
+    unused_columns: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def read_source(source: Source, config: TableConfig) -> SourceRows:
+    """Read and check a file, and give its rows to their owners."""
+    schema = config.schema
+    holder_column = config.holder_column if source.owner is None else None
+    wanted = (*schema.columns, holder_column) if holder_column else schema.columns
+    table = read_table(source.path, wanted, config.delimiter)
+    rows = parse_rows(table, schema)
+    unused = tuple(column for column in table.frame.columns if column not in wanted)
+    if holder_column:
+        owned = tuple(_split(table, rows, holder_column, config))
+    else:
+        owned = (_part(table, str(source.owner), rows),)
+    return SourceRows(owned, unused, rows.features.warnings)
+
+
+def _split(table: Table, rows: ParsedRows, column: str, config: TableConfig) -> Iterator[Part]:
+    """Give each holder its rows, holders in the order of their names."""
+    table.require([column], "which [data] names as the holder column")
+    owners = text_of(table.frame[column], config.schema.missing_values)
+    if owners.null_count():
+        _, row = table.first_row(owners.is_null())
+        raise InputError(
+            f"{table.title}: holder column '{column}', row {row} is missing "
+            f"({owners.null_count():,} such rows); fill or remove these rows"
+        )
+    names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers))[:-1]
+    for name, own in zip(names.tolist(), np.split(order, ends), strict=True):
+        yield _part(table, name, rows.take(own))
+
+
+def _part(table: Table, owner: str, rows: ParsedRows) -> Part:
+    taking_part = rows.group != LEFT_OUT
+    if taking_part.all():
+        return Part(table.source, owner, rows, 0)
+    kept = rows.take(np.flatnonzero(taking_part))
+    return Part(table.source, owner, kept, len(rows) - len(kept))

@@ -1,0 +1,86 @@
+"""`fedminmax init`: what it writes can be loaded as it stands, and what it refuses."""
+
+from pathlib import Path
+
+import polars as pl
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.schema import Feature, Kind, Protected
+from tests.cli.command import complaint, fedminmax
+from tests.data.tables.small_tables import SCHEMA, write_files
+
+WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
+
+
+def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    done = fedminmax(*WORDS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
+        "Look through fedminmax.toml, then: fedminmax train fedminmax.toml",
+    ]
+    config = read_config(tmp_path / "fedminmax.toml")
+    assert config.schema == SCHEMA
+    assert config.held_out == 0.2
+    assert load_federated_tables(config).holders == ("north", "south")
+
+
+def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
+    rows = 60
+    frame = pl.DataFrame(
+        {
+            "patient id": range(rows),
+            'the "ward"': ["a", "b"] * (rows // 2),
+            "age": [20 + n for n in range(rows)],
+            "sex": ["Female", "Male", "Male"] * (rows // 3),
+            "notes": [f"note {n}" for n in range(rows)],
+            "site": ["s1"] * rows,
+            "hospital": ["east", "west"] * (rows // 2),
+            "cost": [n * 1.5 for n in range(rows)],
+        }
+    )
+    (tmp_path / "data").mkdir()
+    frame.write_parquet(tmp_path / "data" / "all.parquet")
+    words = ["--target", "cost", "--groups", "sex, age", "--holder", "hospital"]
+    out = ["--out", "runs/mine.toml"]
+    done = fedminmax("init", "data/all.parquet", *words, *out, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 holders, 60 rows, target 'cost' (regression), 2 features" in done.stdout
+    assert "column 'notes' is left out: it has 60 different texts, such as 'note 0'" in done.stdout
+    assert "column 'site' is left out: it is 's1' in every row" in done.stdout
+    text = (tmp_path / "runs" / "mine.toml").read_text()
+    assert "Remove this section if the numbers only identify rows." in text
+    config = read_config(tmp_path / "runs" / "mine.toml")
+    assert config.schema.protected == (Protected("sex"), Protected("age", (30.0, 45.0, 60.0)))
+    assert config.schema.features == (
+        Feature("patient id", Kind.NUMERIC),
+        Feature('the "ward"', Kind.CATEGORY, ("a", "b")),
+    )
+    tables = load_federated_tables(config)
+    assert tables.holders == ("east", "west")
+    assert tables.group_names[0] == "Female / age under 30"
+
+
+def test_a_configuration_is_not_overwritten(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    (tmp_path / "fedminmax.toml").write_text("mine")
+    assert complaint(*WORDS, cwd=tmp_path) == (
+        "fedminmax: error: fedminmax.toml is already there; remove it, or give another --out\n"
+    )
+    assert (tmp_path / "fedminmax.toml").read_text() == "mine"
+
+
+def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    words = ["init", "west.csv", "--target", "ill", "--groups", "sex"]
+    assert complaint(*words, cwd=tmp_path) == (
+        "fedminmax: error: west.csv does not exist or is no file; correct the path\n"
+    )
+    assert not (tmp_path / "fedminmax.toml").exists()
+
+
+def test_an_empty_group_name(tmp_path: Path) -> None:
+    words = ["init", "north.csv", "--target", "ill", "--groups", "sex,"]
+    assert "'sex,' has an empty name; give column names" in complaint(*words, cwd=tmp_path)

@@ -1,0 +1,248 @@
+"""Configurations: what is read is what was written, and each mistake names its key."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedminmax.data.tables.config import MethodChoice, ModelChoice, Source, read_config
+from fedminmax.data.tables.words import toml_key, toml_string
+from tests.complaints import complaint_of
+from tests.data.tables.small_tables import SCHEMA, write_config
+
+TARGET = 'target = "ill"\n'
+CLASSES = 'classes = ["no", "yes"]'
+COLUMNS = 'columns = ["sex"]'
+METHOD = 'name = "fedminmax"'
+
+
+def test_a_whole_configuration(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, ("rounds = 10", "rounds = 10\nepsilon = 0.01")))
+    assert config.schema == SCHEMA
+    assert config.training == (
+        Source(tmp_path / "north.csv", "north"),
+        Source(tmp_path / "south.csv", "south"),
+    )
+    assert config.test == ()
+    assert (config.held_out, config.seed, config.delimiter) == (0.0, 0, "auto")
+    assert config.model == ModelChoice("logistic", (), "brier")
+    assert config.method == MethodChoice("fedminmax", {"epsilon": "0.01"}, 10, 1.0)
+
+
+def test_a_share_is_held_out_unless_there_are_test_files(tmp_path: Path) -> None:
+    nothing = ("held_out = 0\n", "")
+    assert read_config(write_config(tmp_path, nothing)).held_out == 0.2
+    files = ("[groups]", '[data.test]\nnorth = "test.csv"\n[groups]')
+    config = read_config(write_config(tmp_path, nothing, files))
+    assert config.held_out == 0.0
+    assert config.test == (Source(tmp_path / "test.csv", "north"),)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=12))
+def test_any_name_survives_being_written(name: str) -> None:
+    assert tomllib.loads(f"{toml_key(name)} = {toml_string(name)}") == {name: name}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("held_out = 0", "held_out = 1.5", "[data] held_out is 1.5; give a number less than 1"),
+        (
+            "held_out = 0",
+            "held_out = -1",
+            "[data] held_out is -1; give a number greater than or equal to 0",
+        ),
+        ("held_out = 0", "held_out = '0'", "[data] held_out is '0'; give a number"),
+        ("held_out = 0", "sede = 0", "[data] 'sede' is unknown; did you mean 'seed'?"),
+        (TARGET, "", "[data] target is missing; add it"),
+        (TARGET, "target = 3\n", "[data] target is 3; give a text in quotes"),
+        (TARGET, 'target = ""\n', "[data] target is ''; give a text that is not empty"),
+        (CLASSES, "classes = [0, 1]", "[data] an entry of classes is 0; give a text in quotes"),
+        (CLASSES, 'classes = "no"', "[data] classes is 'no'; give a list in brackets"),
+        (
+            CLASSES,
+            'classes = ["no"]',
+            '[data] classes has 1 entries; list at least two, or set task = "regression"',
+        ),
+        (CLASSES, 'classes = ["no", "no"]', "[data] classes has 'no' twice; remove one of them"),
+        (
+            CLASSES,
+            f'{CLASSES}\ntask = "regression"',
+            '[data] classes are given, but task = "regression"; remove one of them',
+        ),
+        (
+            CLASSES,
+            f'{CLASSES}\ntask = "ranking"',
+            "[data] task is 'ranking'; give 'classification' or 'regression'",
+        ),
+        (
+            CLASSES,
+            f'{CLASSES}\ndelimiter = "::"',
+            "[data] delimiter is '::'; give one character or \"auto\"",
+        ),
+        (
+            CLASSES,
+            f'{CLASSES}\nfile = "all.csv"',
+            (
+                "[data] has both of file and [data.holders]; give a file for each holder in "
+                "[data.holders], or one file with its holder_column"
+            ),
+        ),
+        (
+            '[data.holders]\nnorth = "north.csv"\nsouth = "south.csv"\n',
+            "",
+            (
+                "[data] has neither of file and [data.holders]; give a file for each holder in "
+                "[data.holders], or one file with its holder_column"
+            ),
+        ),
+        (
+            CLASSES,
+            f'{CLASSES}\nholder_column = "ward"',
+            "[data] needs both file and holder_column, or neither of them",
+        ),
+        (
+            'south = "south.csv"',
+            'north = "south.csv"',
+            (
+                "the same key is given twice (at line 8, column 20); give each holder and column a "
+                "name of its own"
+            ),
+        ),
+        (
+            'south = "south.csv"',
+            'south = "north.csv"',
+            "[data.holders] 'north' and 'south' are both north.csv; give each its own file",
+        ),
+        (
+            "held_out = 0",
+            'held_out = 0.1\ntest = {north = "t.csv"}',
+            "[data] has test files and held_out = 0.1; remove one of them",
+        ),
+        (
+            'kind = "numeric"',
+            'kind = "number"',
+            "[features.age] kind is 'number'; give 'numeric', 'category', 'boolean' or 'date'",
+        ),
+        (
+            'categories = ["a", "b", "c"]',
+            "",
+            (
+                '[features.ward] has kind = "category" and 0 categories; a category lists its '
+                "categories, other kinds have none"
+            ),
+        ),
+        (
+            'categories = ["a", "b", "c"]',
+            'categories = ["a", "a"]',
+            "[features.ward] categories has 'a' twice; remove one of them",
+        ),
+        (
+            'kind = "numeric"',
+            'kind = "numeric"\nformat = "%Y"',
+            '[features.age] has a format, but kind = "numeric"; only dates have one',
+        ),
+        (
+            "[features.age]",
+            "[features.ill]",
+            "[features.ill] is the target or the holder column; remove this section",
+        ),
+        (COLUMNS, "columns = []", "[groups] columns is []; give at least one entry"),
+        (
+            COLUMNS,
+            'columns = ["sex", "ill"]',
+            "[groups] columns has the target 'ill'; choose another column",
+        ),
+        (
+            COLUMNS,
+            f"{COLUMNS}\n[groups.bands]\nage = [30]",
+            "[groups.bands] 'age' is not among the columns; there is 'sex'",
+        ),
+        (
+            COLUMNS,
+            'columns = ["age"]\nbands = {age = [45, 30]}',
+            "[groups.bands] age = [45.0, 30.0]; give rising numbers",
+        ),
+        (
+            COLUMNS,
+            f"{COLUMNS}\nas_features = true",
+            "[groups] as_features = true, but [features.sex] is missing; add it",
+        ),
+        (
+            COLUMNS,
+            f'{COLUMNS}\nmissing = "drop"',
+            "[groups] missing is 'drop'; give 'error', 'own-group' or 'leave-out'",
+        ),
+        (
+            COLUMNS,
+            'columns = ["age", "ward", "smoker"]',
+            "[features] leaves the model nothing to see; add a feature",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "linear"',
+            '[model] kind = "linear" does not fit classification; give "logistic" or "mlp"',
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "mlp"',
+            (
+                '[model] kind = "mlp" has hidden = []; an mlp needs hidden layers such as '
+                "[64, 64], other models have none"
+            ),
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "logistic"\nloss = "squared-error"',
+            (
+                '[model] loss = "squared-error" does not fit classification; give "brier" or '
+                '"cross-entropy"'
+            ),
+        ),
+        ('[model]\nkind = "logistic"\n', "", "section [model] is missing; add it"),
+        (
+            METHOD,
+            'name = "fedminimax"',
+            "[method] name = 'fedminimax' is unknown; did you mean 'fedminmax'?",
+        ),
+        (
+            METHOD,
+            f'{METHOD}\nlearning_rate = "fast"',
+            "[method] fedminmax: learning_rate = fast was given; expected a number",
+        ),
+        (
+            METHOD,
+            f"{METHOD}\nmu = 1",
+            "[method] fedminmax has no option 'mu'; it has learning_rate, adversary_rate, epsilon",
+        ),
+        (
+            METHOD,
+            f"{METHOD}\nlearning_rate = -1",
+            "[method] FedMinMax: learning_rate = -1; give a positive number",
+        ),
+        (
+            "rounds = 10",
+            "rounds = 0",
+            "[method] rounds is 0; give a number greater than or equal to 1",
+        ),
+        ("[method]", "[methods]", "'methods' is unknown; did you mean 'method'?"),
+    ],
+)
+def test_a_mistake_names_its_key(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    path = write_config(tmp_path, (old, new))
+    assert complaint_of(lambda: read_config(path)) == f"{path}: {expected}"
+
+
+def test_bad_grammar_names_the_line(tmp_path: Path) -> None:
+    path = write_config(tmp_path, ("held_out = 0", "held_out: 0"))
+    said = complaint_of(lambda: read_config(path))
+    assert said.startswith(f"{path}: is not valid TOML: ")
+    assert "line 5" in said
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "fedminmax.toml"
+    expected = f"{path} does not exist; write one with 'fedminmax init'"
+    assert complaint_of(lambda: read_config(path)) == expected

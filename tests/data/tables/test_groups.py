@@ -1,0 +1,85 @@
+"""Groups by hand: crossing, bands, order, names, and rows without a protected value."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fedminmax.data.tables.groups import LEFT_OUT, group_name, parse_groups, sort_groups
+from fedminmax.data.tables.schema import MissingGroup, Protected, Schema, Target
+from tests.complaints import complaint_of
+from tests.data.tables.small_tables import table_of
+
+SEX_AND_AGE = (Protected("sex"), Protected("age", (30.0, 45.0)))
+ROWS: dict[str, Sequence[object]] = {
+    "sex": ["Male", "Female", "Male", "", "Female"],
+    "age": ["29.9", "30", "45", "50", None],
+}
+
+
+def schema_of(policy: MissingGroup) -> Schema:
+    return Schema(Target("y"), (), SEX_AND_AGE, missing_group=policy)
+
+
+def names_of(policy: MissingGroup) -> list[str | None]:
+    """The name of each row's group, None where it is left out."""
+    schema = schema_of(policy)
+    group, keys = parse_groups(table_of(ROWS), schema)
+    return [None if a == LEFT_OUT else group_name(keys[a], schema) for a in group.tolist()]
+
+
+def test_a_missing_value_as_a_group_of_its_own() -> None:
+    assert names_of(MissingGroup.OWN_GROUP) == [
+        "Male / age under 30",
+        "Female / age 30 to 45",
+        "Male / age 45 and over",
+        "sex missing / age 45 and over",
+        "Female / age missing",
+    ]
+
+
+def test_rows_with_a_missing_value_left_out() -> None:
+    known = ["Male / age under 30", "Female / age 30 to 45", "Male / age 45 and over"]
+    assert names_of(MissingGroup.LEAVE_OUT) == [*known, None, None]
+
+
+def test_a_missing_value_as_an_error() -> None:
+    assert complaint_of(lambda: names_of(MissingGroup.ERROR)) == (
+        "north.csv (5 rows): protected column 'sex', row 4 is missing (2 such rows); fill it, or "
+        'set missing in [groups] to "own-group" or "leave-out"'
+    )
+
+
+def test_groups_are_ordered_by_column_with_bands_by_size_and_missing_last() -> None:
+    bands = SEX_AND_AGE[1].bands
+    keys = [
+        (None, bands[0]),
+        ("Male", bands[2]),
+        ("Female", None),
+        ("Female", bands[2]),
+        ("Female", bands[0]),
+        ("Male", bands[1]),
+    ]
+    assert sort_groups(keys, schema_of(MissingGroup.OWN_GROUP)) == (
+        ("Female", bands[0]),
+        ("Female", bands[2]),
+        ("Female", None),
+        ("Male", bands[1]),
+        ("Male", bands[2]),
+        (None, bands[0]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("Female", "Female"),
+        ("1", "sex 1"),
+        ("F", "sex F"),
+        ("Yes", "sex Yes"),
+        (None, "sex missing"),
+    ],
+)
+def test_a_value_that_says_nothing_alone_gets_its_columns_name(
+    value: str | None, name: str
+) -> None:
+    assert group_name((value,), Schema(Target("y"), (), (Protected("sex"),))) == name

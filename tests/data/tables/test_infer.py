@@ -1,0 +1,90 @@
+"""First guesses about columns, and sizes that leave only noise."""
+
+import math
+
+import polars as pl
+import pytest
+
+from fedminmax.data.tables.infer import guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.schema import Feature, Kind
+from fedminmax.data.tables.sizes import standard_error
+
+SPREAD = [str(n) for n in range(18, 90)]
+
+
+def column(values: list[str | None], name: str = "x") -> pl.Series:
+    return pl.Series(name, values, dtype=pl.String)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2.5", "-3e2", None], Kind.NUMERIC),
+        (["0", "1", "1"], Kind.BOOLEAN),
+        (["Yes", "no"], Kind.BOOLEAN),
+        (["yes", None], Kind.BOOLEAN),
+        (["2020-01-31", "2020-01-31T10:00"], Kind.DATE),
+    ],
+)
+def test_kinds(values: list[str | None], kind: Kind) -> None:
+    assert guess_feature(column(values)).feature == Feature("x", kind)
+
+
+def test_other_texts_are_categories_in_alphabetical_order() -> None:
+    guess = guess_feature(column(["b", "a", "10", "b", None]))
+    assert guess.feature == Feature("x", Kind.CATEGORY, ("10", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("values", "remark"),
+    [
+        ([None, None], "has no values"),
+        (["u", "u"], "is 'u' in every row"),
+        ([f"p{n}" for n in range(51)], "has 51 different texts, such as 'p0'"),
+    ],
+)
+def test_columns_that_are_no_features(values: list[str | None], remark: str) -> None:
+    guess = guess_feature(column(values))
+    assert guess.feature is None
+    assert guess.remark == remark
+
+
+@pytest.mark.parametrize(("name", "values"), [("x", SPREAD), ("patient_ID", ["7", "7", "8"])])
+def test_what_may_be_an_identifier_gets_a_remark(name: str, values: list[str | None]) -> None:
+    assert "identify" in guess_feature(column(values, name)).remark
+    assert guess_feature(column(["1", "2", "2"], "paid")).remark == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["yes", "no", "no"], ("no", "yes")),
+        (["10", "9", "10"], ("9", "10")),
+        ([str(n) for n in range(11)], ()),
+        (["0.5", "1"], ()),
+    ],
+)
+def test_targets(values: list[str | None], classes: tuple[str, ...]) -> None:
+    assert guess_target(column(values)).classes == classes
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "edges"),
+    [
+        ("age", SPREAD, (30.0, 45.0, 60.0)),
+        ("Age at visit", [str(n) for n in range(20, 50)], (30.0, 45.0)),
+        ("wage", [str(n) for n in range(101)], (25.0, 50.0, 75.0)),
+        ("sex", ["F", "M"], ()),
+        ("age code", ["1", "2", "3"], ()),
+    ],
+)
+def test_bands(name: str, values: list[str | None], edges: tuple[float, ...]) -> None:
+    assert guess_protected(column(values, name)).edges == edges
+
+
+def test_standard_errors_are_those_of_the_textbook() -> None:
+    # A fair coin's rate over 400 throws, and a chi-square mean over 50 squared normals.
+    assert math.sqrt(0.5 * 0.5 / 400) == 0.025
+    assert standard_error(400, regression=False) == "up to 0.025 in its error rate"
+    assert math.sqrt(2 / 50) == pytest.approx(0.2)
+    assert standard_error(50, regression=True) == "about 20 % of its squared error"

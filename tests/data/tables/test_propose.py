@@ -1,0 +1,83 @@
+"""Files that no configuration can be proposed for, and names for holders."""
+
+from pathlib import Path
+
+import pytest
+
+from fedminmax.data.tables.propose import holder_names, propose
+from tests.complaints import complaint_of
+from tests.data.tables.small_tables import NORTH, SOUTH, write_files
+
+NARROW = "age,sex,ill\n30,Female,no\n41,Male,yes\n52,Female,no\n63,Male,yes\n"
+
+
+def refused(
+    folder: Path,
+    *,
+    files: tuple[str, ...] = ("north.csv", "south.csv"),
+    target: str = "ill",
+    groups: tuple[str, ...] = ("sex",),
+    holder: str | None = None,
+) -> str:
+    """The complaint about these words, without their folder."""
+    paths = [folder / file for file in files]
+    said = complaint_of(lambda: propose(paths, target, groups, holder))
+    return said.replace(f"{folder}/", "")
+
+
+def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    assert refused(tmp_path, target="il") == (
+        "north.csv (4 rows) has no column 'il', which the command names; did you mean 'ill'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("north", "south", "expected"),
+    [
+        (NORTH, SOUTH.replace("smoker", "pipe"), "south.csv (4 rows) has no 'smoker', which north"),
+        (NORTH.replace("ward", "room"), SOUTH, "south.csv (4 rows) has no 'room', which north"),
+        (NARROW, SOUTH, "north.csv (4 rows) has no 'ward', 'smoker', which south"),
+    ],
+)
+def test_different_columns_across_holders(
+    north: str, south: str, expected: str, tmp_path: Path
+) -> None:
+    write_files(tmp_path, north=north, south=south)
+    said = refused(tmp_path)
+    assert said == f"{expected}.csv (4 rows) has; give all files the same columns"
+
+
+def test_a_file_twice(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    assert refused(tmp_path, files=("north.csv", "north.csv")) == (
+        "north.csv is given twice, so two holders have one name; give each file once"
+    )
+
+
+def test_files_of_one_name_in_different_folders_are_different_holders() -> None:
+    paths = [Path("a/data.csv"), Path("b/data.csv")]
+    assert list(holder_names(paths)) == ["a/data", "b/data"]
+
+
+def test_a_target_with_one_class(tmp_path: Path) -> None:
+    write_files(tmp_path, north=NORTH.replace("yes\n", "no\n"))
+    assert refused(tmp_path, files=("north.csv",)) == (
+        "target 'ill' has the one class 'no' in all 4 rows of 1 file(s); choose another target, or "
+        "give files with another class"
+    )
+
+
+def test_a_holder_column_and_several_files(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    assert refused(tmp_path, holder="ward") == (
+        "--holder ward and 2 files were given; give one file with a holder column, or one file per "
+        "holder"
+    )
+
+
+def test_a_column_with_two_roles(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    assert refused(tmp_path, groups=("sex", "ill")) == (
+        "column 'ill' is named twice; target, groups and holder are different columns"
+    )

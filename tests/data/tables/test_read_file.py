@@ -1,0 +1,112 @@
+"""Files that cannot be a holder's table, each with the line that its user sees."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedminmax.data.tables.read_file import AUTO, read_table
+from tests.complaints import complaint_of
+
+WANTED = ["age", "ill"]
+
+
+def written(folder: Path, content: str | bytes, name: str = "north.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def message(path: Path, delimiter: str = AUTO) -> str:
+    """The complaint about this file, without its folder."""
+    return complaint_of(lambda: read_table(path, WANTED, delimiter)).replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(delimiter: str, tmp_path: Path) -> None:
+    text = "age,ill\n1,no\n2,yes\n".replace(",", delimiter)
+    table = read_table(written(tmp_path, text), WANTED)
+    assert table.frame.rows() == [("1", "no"), ("2", "yes")]
+
+
+def test_the_wanted_columns_decide_between_delimiters(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, "age;ill;height, in cm, barefoot\n1;no;180\n"), WANTED)
+    assert table.frame.columns == ["age", "ill", "height, in cm, barefoot"]
+
+
+def test_byte_order_mark_blank_lines_spaces_and_line_ends(tmp_path: Path) -> None:
+    path = written(tmp_path, "\ufeffage, ill\r\n1,no\r\n\r\n2,yes\r\n\r\n")
+    table = read_table(path, WANTED)
+    assert table.frame.columns == ["age", "ill"]
+    assert table.frame["age"].to_list() == ["1", "2"]
+    assert table.row_numbers.to_list() == [1, 3]
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    expected = "north.csv does not exist or is no file; correct the path"
+    assert message(tmp_path / "north.csv") == expected
+
+
+def test_an_unknown_ending(tmp_path: Path) -> None:
+    assert message(written(tmp_path, "", "north.xlsx")) == (
+        "north.xlsx has an unknown ending; give a file that ends in .csv, .tsv, .txt, .parquet, .pq"
+    )
+
+
+@pytest.mark.parametrize("content", ["", "\n", "  \n"])
+def test_an_empty_file(content: str, tmp_path: Path) -> None:
+    expected = "north.csv is empty; it needs a header line and rows"
+    assert message(written(tmp_path, content)) == expected
+
+
+def test_a_header_without_rows(tmp_path: Path) -> None:
+    assert message(written(tmp_path, "age,ill\n")) == (
+        "north.csv has a header but no rows; add rows or remove the file"
+    )
+
+
+def test_a_wrong_delimiter(tmp_path: Path) -> None:
+    assert message(written(tmp_path, "age;ill\n1;no\n"), ",") == (
+        "north.csv: delimiter ',' gives 1 column(s), 'age;ill'; set delimiter = ';' in [data], "
+        "which gives 2"
+    )
+
+
+def test_no_delimiter_that_gives_the_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, "age:ill\n1:no\n")
+    assert read_table(path, WANTED, ":").frame.columns == WANTED
+    table = read_table(path, WANTED)
+    said = complaint_of(lambda: table.require(WANTED, "which the configuration names"))
+    assert said.replace(f"{tmp_path}/", "") == (
+        "north.csv (1 rows) has no column 'age', which the configuration names; "
+        "its one column is 'age:ill': if that is a whole line, set its delimiter in [data]"
+    )
+
+
+def test_a_row_with_too_many_fields(tmp_path: Path) -> None:
+    assert message(written(tmp_path, "age,ill\n1,no\n2,yes,perhaps\n")) == (
+        "north.csv: row 2 has 3 fields, the header has 2; quote texts that contain ','"
+    )
+
+
+def test_a_column_twice(tmp_path: Path) -> None:
+    expected = "north.csv has two columns 'age'; rename one of them"
+    assert message(written(tmp_path, "age,ill,age\n1,no,2\n")) == expected
+
+
+@pytest.mark.parametrize("content", ["age,ill\n1,n\xe3o\n", "\xe2ge,ill\n1,no\n"])
+def test_another_encoding(content: str, tmp_path: Path) -> None:
+    path = written(tmp_path, content.encode("latin-1"))
+    assert message(path) == "north.csv is not in UTF-8; save it as UTF-8"
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    said = message(written(tmp_path, "age,ill\n1,no\n", "north.parquet"))
+    assert said.startswith("north.parquet cannot be read (")
+    assert said.endswith("); write the file anew")
+
+
+def test_a_parquet_file_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "north.parquet"
+    pl.DataFrame({"age": [], "ill": []}).write_parquet(path)
+    assert message(path) == "north.parquet has a header but no rows; add rows or remove the file"
