@@ -1,0 +1,92 @@
+"""What the round loop does for methods that need more than one sum of replies per round."""
+
+import hashlib
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.messages import Reveals
+from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import start_of, train
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.ap_star import APStar
+from fedminmax.methods.ditto import Ditto
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedmgda import FedMGDA
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.minimax_fair import MinimaxFair
+from tests.problems import softmax_problem
+
+PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=2, classes=2)
+
+
+def federation_showing(reveals: Reveals) -> InProcessFederation:
+    return InProcessFederation(PROBLEM.model(), brier_loss, PROBLEM.holders, reveals=reveals)
+
+
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [(AFL(), Reveals.OWN_LOSS), (FedMGDA(), Reveals.OWN_VECTOR), (FedMinMax(), Reveals.SUMS)],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_method_runs_only_where_it_is_shown_what_it_needs(
+    method: AnyMethod[Any], needs: Reveals
+) -> None:
+    for shown in Reveals:
+        federation = federation_showing(shown)
+        if shown.level >= needs.level:
+            assert next(iter(train(federation, method, rounds=1))).number == 1
+        else:
+            with pytest.raises(InputError, match=f"needs {needs.value}.*shown {shown.value}"):
+                train(federation, method, rounds=1)
+
+
+def test_a_mixture_has_members_and_no_single_vector() -> None:
+    method = MinimaxFair(learning_rate=0.5, fit_rounds=2)
+    done = list(train(PROBLEM.federation(), method, rounds=9))[-1]
+    assert done.members.shape == (3, len(PROBLEM.start))
+    with pytest.raises(InputError, match="mixture of 3 models"):
+        done.parameters()
+    assert done.parameters(Iterate.LAST).shape == (len(PROBLEM.start),)
+
+
+@pytest.mark.parametrize("method", [APStar(fit_rounds=2), FedMinMax()], ids=["APStar", "FedMinMax"])
+def test_the_answer_of_other_methods_is_one_line(method: AnyMethod[Any]) -> None:
+    done = list(train(PROBLEM.federation(), method, rounds=7))[-1]
+    assert torch.equal(done.members, done.parameters().unsqueeze(0))
+
+
+def test_a_checkpoint_from_before_holders_kept_anything_can_be_used(tmp_path: Path) -> None:
+    federation, method = PROBLEM.federation(), FedAvg(epochs=1)
+    done = next(iter(train(federation, method, rounds=1)))
+    save_checkpoint(tmp_path, done.progress)
+    path = tmp_path / "checkpoint.bin"
+    content = path.read_bytes()
+    flat = torch.load(io.BytesIO(content[32:]), weights_only=True)
+    assert flat.pop("kept").numel() == 0
+    buffer = io.BytesIO()
+    torch.save(flat, buffer)
+    path.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    restored = load_checkpoint(tmp_path, start_of(federation, method))
+    assert restored is not None
+    assert pack(restored.progress).keys() == pack(done.progress).keys()
+    assert torch.equal(restored.progress.state.parameters, done.progress.state.parameters)
+
+
+def test_what_holders_keep_belongs_to_the_checkpoint(tmp_path: Path) -> None:
+    federation, method = PROBLEM.federation(), Ditto(epochs=1)
+    done = next(iter(train(federation, method, rounds=1)))
+    assert done.progress.kept.shape == (3, len(PROBLEM.start))
+    smaller = replace(done.progress, kept=done.progress.kept[:2])
+    save_checkpoint(tmp_path, smaller)
+    with pytest.raises(InputError, match="'kept' differs"):
+        load_checkpoint(tmp_path, start_of(federation, method))
