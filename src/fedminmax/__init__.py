@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fedminmax.core.models import cnn, linear, mlp
     from fedminmax.core.parity import Parity
     from fedminmax.core.simplex import project_on_simplex
+    from fedminmax.estimators.classifier import FedMinMaxClassifier
+    from fedminmax.estimators.regressor import FedMinMaxRegressor
     from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
     from fedminmax.federation.inprocess import InProcessFederation
     from fedminmax.federation.train import Progress, Round, start_of, train
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
     from fedminmax.methods.stochastic_afl import StochasticAFL
     from fedminmax.methods.term import TERM
+    from fedminmax.report.group_metrics import group_metrics, regression_group_metrics
 
 __version__ = "0.1.0"
 
@@ -55,7 +58,9 @@ _HOMES = {
     "FedGFT": "methods.fedgft",
     "FedMGDA": "methods.fedmgda",
     "FedMinMax": "methods.fedminmax",
+    "FedMinMaxClassifier": "estimators.classifier",
     "FedMinMaxLocal": "methods.fedminmax_local",
+    "FedMinMaxRegressor": "estimators.regressor",
     "GroupDRFA": "methods.group_drfa",
     "GroupSCAFFPD": "methods.group_scaff_pd",
     "GroupTERM": "methods.group_term",
@@ -76,10 +81,12 @@ _HOMES = {
     "brier_loss": "core.losses",
     "cnn": "core.models",
     "cross_entropy_loss": "core.losses",
+    "group_metrics": "report.group_metrics",
     "linear": "core.models",
     "load_checkpoint": "federation.checkpoint",
     "mlp": "core.models",
     "project_on_simplex": "core.simplex",
+    "regression_group_metrics": "report.group_metrics",
     "save_checkpoint": "federation.checkpoint",
     "squared_error_loss": "core.losses",
     "start_of": "federation.train",
@@ -100,7 +107,9 @@ __all__ = [
     "FedGFT",
     "FedMGDA",
     "FedMinMax",
+    "FedMinMaxClassifier",
     "FedMinMaxLocal",
+    "FedMinMaxRegressor",
     "GroupDRFA",
     "GroupSCAFFPD",
     "GroupTERM",
@@ -120,10 +129,12 @@ __all__ = [
     "brier_loss",
     "cnn",
     "cross_entropy_loss",
+    "group_metrics",
     "linear",
     "load_checkpoint",
     "mlp",
     "project_on_simplex",
+    "regression_group_metrics",
     "save_checkpoint",
     "squared_error_loss",
     "start_of",

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-EXTRAS = {"rich": "fedminmax[cli]", "matplotlib": "fedminmax[cli]", "scipy": "fedminmax[solvers]"}
+# What to install where an optional package is missing.
+EXTRAS = {
+    "fairlearn": "fedminmax[sklearn]",
+    "matplotlib": "fedminmax[cli]",
+    "pandas": "fedminmax[sklearn]",
+    "polars": "fedminmax[tables]",
+    "pydantic": "fedminmax[tables]",
+    "rich": "fedminmax[cli]",
+    "safetensors": "fedminmax[tables]",
+    "scipy": "fedminmax[solvers]",
+    "sklearn": "fedminmax[sklearn]",
+}
 USER_MISTAKE = 2
 INTERRUPTED = 130
 

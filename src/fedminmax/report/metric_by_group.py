@@ -1,6 +1,7 @@
 """One metric by group: values with intervals, the worst group and the gap."""
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +29,11 @@ WORST = {
     "calibration": Worst.FARTHEST,
     "overconfidence": Worst.FARTHEST,
     "mean_error": Worst.FARTHEST,
+}
+BADNESS: dict[Worst, Callable[[float], float]] = {
+    Worst.HIGHEST: float,
+    Worst.LOWEST: operator.neg,
+    Worst.FARTHEST: abs,
 }
 
 
@@ -116,5 +122,4 @@ def _worst_group(values: dict[str, float], direction: Worst) -> str | None:
     known = {group: value for group, value in values.items() if not np.isnan(value)}
     if not known or direction is Worst.NONE:
         return None
-    badness = {Worst.HIGHEST: float, Worst.LOWEST: operator.neg, Worst.FARTHEST: abs}[direction]
-    return max(known, key=lambda group: badness(known[group]))
+    return max(known, key=lambda group: BADNESS[direction](known[group]))

@@ -126,7 +126,7 @@ def _one_hot(true: NDArray[Any], classes: NDArray[Any]) -> Column:
     unknown = table.sum(axis=1) != 1.0
     if unknown.any():
         raise InputError(
-            f"label {true[unknown.argmax()]!r} in row {int(unknown.argmax())} is not one of the "
+            f"label {true[unknown].tolist()[0]!r} in row {int(unknown.argmax())} is not one of the "
             f"classes {classes.tolist()}; name all classes once"
         )
     return table

@@ -1,0 +1,1 @@
+"""Estimators for scikit-learn: the same training behind ``fit`` and ``predict``."""

@@ -1,0 +1,89 @@
+"""A classifier for scikit-learn that is minimax over groups, with rows at one or many holders."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import brier_loss, cross_entropy_loss
+from fedminmax.estimators.fitted import keep, outputs_for
+from fedminmax.estimators.rows import rows_for_training
+from fedminmax.estimators.scaling import measure_scaling
+from fedminmax.estimators.scikit_learn import (
+    PRECISIONS,
+    BaseEstimator,
+    ClassifierMixin,
+    check_classification_targets,
+    seed_of,
+    validate_data,
+)
+from fedminmax.estimators.settings import TrainingSettings, check_settings
+from fedminmax.estimators.training import train_rows
+
+LOSSES = {"brier": brier_loss, "cross_entropy": cross_entropy_loss}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
+    """Softmax classifier whose worst group does as well as possible.
+
+    All settings are those of ``TrainingSettings``, and ``loss``: "brier" (the sum over classes of
+    squared differences, 0 to 2) or "cross_entropy".
+
+    After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
+    names), ``groups_`` (names), ``group_weights_`` (by name, after the last round; empty for a
+    method that does not weigh groups), ``risks_by_group_`` (mean training loss by name),
+    ``history_`` (a ``HistoryPoint`` per round), ``n_iter_`` (rounds), ``model_`` (a torch module
+    for scaled features) and ``scaling_``.
+
+    >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
+    >>> trained = FedMinMaxClassifier(rounds=100).fit(x, y, sensitive_features=sex)
+    >>> trained.predict([[0.5], [2.5]]).tolist(), trained.groups_
+    (['no', 'yes'], ('f', 'm'))
+    """
+
+    loss: str = "brier"
+
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, holders: Any = None
+    ) -> "FedMinMaxClassifier":
+        """Train on all rows.
+
+        Args:
+            X: features [rows, columns], numbers, in numpy, pandas or polars.
+            y: the class of each row, numbers or words.
+            sensitive_features: the group of each row: one column, or several to be crossed (a
+                data frame, a dict, a two-dimensional array); None is one group.
+            holders: who holds each row, numbers or words; None is a single holder.
+        """
+        check_settings(self)
+        if self.loss not in LOSSES:
+            raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
+        features, y = validate_data(self, X, y, dtype=PRECISIONS)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"y has one class, {self.classes_.tolist()[0]!r}, in all {len(y)} rows; "
+                "give rows of at least two classes"
+            )
+        self.scaling_ = measure_scaling(features, wanted=self.standardize)
+        rows = rows_for_training(self.scaling_.apply(features), labels, sensitive_features, holders)
+        seed = seed_of(self.random_state)
+        trained = train_rows(self, rows, LOSSES[self.loss], len(self.classes_), seed)
+        keep(self, trained)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return each class's probability, in the order of ``classes_``."""
+        probabilities: NDArray[np.float64] = torch.softmax(outputs_for(self, X), dim=1).numpy()
+        return probabilities
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each row."""
+        probabilities = self.predict_proba(X)
+        answers: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return answers

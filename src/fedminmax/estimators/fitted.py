@@ -1,0 +1,25 @@
+"""What an estimator has after ``fit``, and what its predictions start from."""
+
+from typing import Any
+
+from torch import Tensor
+
+from fedminmax.estimators.scikit_learn import PRECISIONS, check_is_fitted, validate_data
+from fedminmax.estimators.training import Trained, outputs_of
+
+
+def keep(estimator: Any, trained: Trained) -> None:
+    """Give an estimator what it has after ``fit``; scikit-learn asks for names that end in _."""
+    estimator.model_ = trained.model
+    estimator.groups_ = trained.groups
+    estimator.risks_by_group_ = trained.risks_by_group
+    estimator.group_weights_ = trained.group_weights
+    estimator.history_ = trained.history
+    estimator.n_iter_ = len(trained.history)
+
+
+def outputs_for(estimator: Any, X: Any) -> Tensor:
+    """Check the features and return the model's outputs for them, in float64."""
+    check_is_fitted(estimator)
+    features = validate_data(estimator, X, reset=False, dtype=PRECISIONS)
+    return outputs_of(estimator.model_, estimator.scaling_.apply(features)).double()

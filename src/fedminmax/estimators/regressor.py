@@ -1,0 +1,60 @@
+"""A regressor for scikit-learn that is minimax over groups, with rows at one or many holders."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedminmax.core.losses import squared_error_loss
+from fedminmax.estimators.fitted import keep, outputs_for
+from fedminmax.estimators.rows import rows_for_training
+from fedminmax.estimators.scaling import measure_scaling
+from fedminmax.estimators.scikit_learn import (
+    PRECISIONS,
+    BaseEstimator,
+    RegressorMixin,
+    seed_of,
+    validate_data,
+)
+from fedminmax.estimators.settings import TrainingSettings, check_settings
+from fedminmax.estimators.training import train_rows
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
+    """Least squares whose worst group has the least possible mean squared error.
+
+    All settings are those of ``TrainingSettings``. With ``standardize`` the target is scaled too,
+    so that the rates mean the same whatever its unit; risks are in the square of that unit.
+
+    After ``fit``: what ``FedMinMaxClassifier`` has but ``classes_``, and ``target_scaling_``.
+
+    >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], ["f", "m", "f", "m"]
+    >>> trained = FedMinMaxRegressor(iterate="last").fit(x, y, sensitive_features=sex)
+    >>> trained.predict([[10.0]]).round(3).tolist()
+    [21.0]
+    """
+
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, holders: Any = None
+    ) -> "FedMinMaxRegressor":
+        """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
+        check_settings(self)
+        features, y = validate_data(self, X, y, dtype=PRECISIONS, y_numeric=True)
+        self.scaling_ = measure_scaling(features, wanted=self.standardize)
+        column = y.astype(np.float64)[:, None]
+        self.target_scaling_ = measure_scaling(column, wanted=self.standardize)
+        target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
+        rows = rows_for_training(self.scaling_.apply(features), target, sensitive_features, holders)
+        unit = float(self.target_scaling_.scale[0]) ** 2
+        seed = seed_of(self.random_state)
+        trained = train_rows(self, rows, squared_error_loss, 1, seed, risk_unit=unit)
+        keep(self, trained)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return a number for each row."""
+        outputs = outputs_for(self, X).numpy()
+        answers: NDArray[np.float64] = self.target_scaling_.undo(outputs)[:, 0]
+        return answers

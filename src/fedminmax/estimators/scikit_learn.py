@@ -1,0 +1,36 @@
+"""What the estimators take from scikit-learn, or how to get it."""
+
+from typing import Any
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error.name} is needed: pip install 'fedminmax[sklearn]'", name=error.name
+    ) from None
+
+__all__ = [
+    "PRECISIONS",
+    "BaseEstimator",
+    "ClassifierMixin",
+    "RegressorMixin",
+    "check_classification_targets",
+    "check_is_fitted",
+    "seed_of",
+    "validate_data",
+]
+
+# A model is trained in the precision of its features; whatever is neither becomes the first.
+PRECISIONS = [np.float64, np.float32]
+
+
+def seed_of(random_state: Any) -> int:
+    """Return a whole number as it is; draw one from a generator, or from numpy's own for None."""
+    if isinstance(random_state, int):
+        return random_state
+    return int(check_random_state(random_state).randint(2**31))

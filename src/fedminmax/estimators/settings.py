@@ -1,0 +1,85 @@
+"""The settings that classifier and regressor share, as one record of constructor parameters.
+
+scikit-learn reads parameters off the constructor and expects them to be kept as they came: that is
+what a dataclass does. What they mean is checked in ``fit``, as its conventions ask.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.methods.checks import check_whole
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.method import AnyMethod
+
+# Settings of the default method; a method that is given has its own.
+OF_THE_DEFAULT_METHOD = ("learning_rate", "adversary_rate", "epsilon")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrainingSettings:
+    """How a model is trained.
+
+    Args:
+        method: any method of fedminmax, such as ``AFL()``; None is ``FedMinMax`` with the next
+            three settings.
+        learning_rate: step size of the model; None takes one over the largest curvature that
+            any weighting of the groups can give a linear model (a network: at most 0.1).
+        adversary_rate: step size of the groups' weights; 0 ignores the groups.
+        epsilon: the least weight of a group.
+        hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
+        rounds: number of rounds; with FedMinMax each is one gradient step over all rows.
+        iterate: which model to return, "average", "last" or "tail_average". None is what the
+            method's paper returns; for the default method the tail average, because the average
+            of all rounds still leans towards the start.
+        standardize: bring features (and a regressor's target) to mean 0 and deviation 1 first.
+        random_state: start of a network, and whatever a method draws; a linear model starts at 0.
+        device: where to train, such as "cpu" or "cuda"; prediction is on the CPU.
+    """
+
+    method: AnyMethod[Any] | None = None
+    learning_rate: float | None = None
+    adversary_rate: float = 0.1
+    epsilon: float = 0.0
+    hidden: tuple[int, ...] = ()
+    rounds: int = 500
+    iterate: str | None = None
+    standardize: bool = True
+    random_state: Any = None
+    device: str = "cpu"
+
+
+def check_settings(settings: TrainingSettings) -> None:
+    """Refuse settings that cannot work, or that would be ignored."""
+    check_whole("rounds", least=1, rounds=settings.rounds)
+    for width in settings.hidden:
+        check_whole("hidden", least=1, width=width)
+    iterate_of(settings)
+    if settings.method is None:
+        return
+    defaults = {field.name: field.default for field in fields(settings)}
+    for name in OF_THE_DEFAULT_METHOD:
+        if getattr(settings, name) != defaults[name]:
+            raise InputError(
+                f"{name} = {getattr(settings, name)} came with a method of its own settings; "
+                f"give it to {settings.method.name}"
+            )
+
+
+def method_of(settings: TrainingSettings, safe_rate: float) -> AnyMethod[Any]:
+    """Return the method to train with; ``safe_rate`` is for a learning rate that was left open."""
+    if settings.method is not None:
+        return settings.method
+    rate = safe_rate if settings.learning_rate is None else settings.learning_rate
+    return FedMinMax(rate, settings.adversary_rate, settings.epsilon, output=Iterate.TAIL_AVERAGE)
+
+
+def iterate_of(settings: TrainingSettings) -> Iterate | None:
+    """Return the iterate that was asked for; None is the method's own answer."""
+    if settings.iterate is None:
+        return None
+    known = [which.value for which in Iterate]
+    if settings.iterate not in known:
+        raise InputError(f"iterate = {settings.iterate!r}; give {', '.join(known)}, or None")
+    return Iterate(settings.iterate)

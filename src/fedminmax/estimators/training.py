@@ -1,0 +1,140 @@
+"""From checked arrays to a trained model: what both estimators have in common."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import Loss
+from fedminmax.core.mixture import Mixture
+from fedminmax.core.models import linear, mlp
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.data.row_groups import RowGroups
+from fedminmax.estimators.rows import Rows
+from fedminmax.estimators.safe_rate import safe_learning_rate
+from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.resumable import HistoryPoint
+from fedminmax.federation.train import Round, train
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod
+
+ROWS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training leaves: the model on the CPU, and results by group, under their names."""
+
+    model: nn.Module
+    groups: tuple[str, ...]
+    risks_by_group: dict[str, float]
+    group_weights: dict[str, float]
+    history: list[HistoryPoint]
+
+
+def train_rows(
+    settings: TrainingSettings,
+    rows: Rows,
+    loss: Loss,
+    outputs: int,
+    seed: int,
+    *,
+    risk_unit: float = 1.0,
+) -> Trained:
+    """Train a model with this many outputs; 1 output is regression.
+
+    ``risk_unit`` is what a risk of 1 is worth in the user's units.
+    """
+    device = usable_device(settings.device)
+    x, y, group = (
+        torch.tensor(part, device=device) for part in (rows.x, rows.y, rows.groups.numbers)
+    )
+    with torch_seeded(seed, Purpose.INITIALISATION):
+        model = _start(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
+    federation = InProcessFederation(
+        model,
+        loss,
+        [(x[own], y[own], group[own]) for own in rows.by_holder()],
+        group_names=rows.groups.names,
+    )
+    rate = safe_learning_rate(loss, x, group, linear=not settings.hidden)
+    method = method_of(settings, rate)
+    started = time.monotonic()
+    rounds = train(federation, method, rounds=settings.rounds, seed=seed)
+    done = next(rounds)
+    history = [_history_point(done, started, risk_unit)]
+    for done in rounds:
+        history.append(_history_point(done, started, risk_unit))
+    trained = _answer(federation, done, settings, classifies=outputs > 1).cpu()
+    risks = _risks(loss, outputs_of(trained, rows.x), torch.tensor(rows.y), rows.groups)
+    names = rows.groups.names
+    # AFL's weights, for one, are its holders': those are no weights of groups.
+    weights = done.weights.tolist() if _weighs_groups(method) else []
+    return Trained(
+        trained,
+        names,
+        dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
+        dict(zip(names, weights, strict=False)),
+        history,
+    )
+
+
+def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
+    """Return the model's outputs on the CPU, in its precision, some rows at a time."""
+    like = next(model.parameters())
+    with torch.no_grad():
+        parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
+        return torch.cat([model(part) for part in parts])
+
+
+def usable_device(name: str) -> torch.device:
+    """Return the device of this name, or say that there is none."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device = {name!r} cannot be used here; give 'cpu'") from error
+
+
+def _start(features: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
+    """Return a network as torch draws it, or a linear model at 0: no luck, no random state."""
+    if hidden:
+        return mlp(features, outputs, hidden)
+    model = linear(features, outputs)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+def _answer(
+    federation: InProcessFederation,
+    done: Round[Any],
+    settings: TrainingSettings,
+    *,
+    classifies: bool,
+) -> nn.Module:
+    which = iterate_of(settings)
+    members = done.members if which is None else done.parameters(which).unsqueeze(0)
+    models = [federation.model(parameters) for parameters in members]
+    return models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval()
+
+
+def _history_point(done: Round[Any], started: float, risk_unit: float) -> HistoryPoint:
+    seconds = round(time.monotonic() - started, 3)
+    risks = tuple((done.risks * risk_unit).tolist())
+    return HistoryPoint(done.number, seconds, risks, tuple(done.weights.tolist()))
+
+
+def _weighs_groups(method: AnyMethod[Any]) -> bool:
+    """Tell whether the method's adversary, if it has one, weighs groups."""
+    return any(card.make is type(method) and card.over == "groups" for card in CARDS.values())
+
+
+def _risks(loss: Loss, outputs: Tensor, y: Tensor, groups: RowGroups) -> Tensor:
+    losses = loss(outputs, y).double()
+    sums = torch.bincount(torch.from_numpy(groups.numbers), losses, minlength=len(groups.names))
+    return sums / torch.from_numpy(groups.counts)

@@ -1,0 +1,69 @@
+"""A user's mistake gives one line that says what came and what to do."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedminmax import FedAvg, FedMinMaxClassifier, FedMinMaxRegressor
+from tests.complaints import complaint_of
+
+X = np.arange(8.0).reshape(4, 2) ** 1.5
+Y = ["no", "yes", "no", "yes"]
+SEX = ["f", "f", "m", "m"]
+
+
+def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
+    return complaint_of(lambda: (model or FedMinMaxClassifier()).fit(X, y, **metadata))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rounds": 0}, "rounds = 0"),
+        ({"hidden": (3, 0)}, "width = 0"),
+        ({"iterate": "best"}, "'best'; give average, last, tail_average, or None"),
+        ({"loss": "hinge"}, "'hinge'; give 'brier' or 'cross_entropy'"),
+        ({"device": "abacus"}, "'abacus' cannot be used here"),
+        ({"epsilon": 0.7}, "epsilon at most 0.5"),
+        ({"learning_rate": -1.0}, "learning_rate = -1"),
+        ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 came with a method"),
+    ],
+)
+def test_settings(settings: dict[str, Any], words: str) -> None:
+    assert words in complaint(FedMinMaxClassifier(**settings), sensitive_features=SEX)
+
+
+def test_one_class() -> None:
+    assert "one class, 'yes', in all 4 rows" in complaint(y=["yes"] * 4)
+
+
+@pytest.mark.parametrize("name", ["sensitive_features", "holders"])
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (["a", "b"], "has shape (2,) for 4 rows"),
+        (["a", None, "b", "a"], "is missing in 1 of 4 rows, first in row 1"),
+        ([1.0, 2.0, float("nan"), 1.0], "is missing in 1 of 4 rows, first in row 2"),
+    ],
+)
+def test_groups_and_holders(name: str, column: list[object], words: str) -> None:
+    assert words in complaint(**{name: column})
+    assert name in complaint(FedMinMaxRegressor(), y=[1.0, 2.0, 3.0, 4.0], **{name: column})
+
+
+def test_without_scikit_learn_the_message_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import fedminmax\n"
+        "try:\n"
+        "    fedminmax.FedMinMaxClassifier\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["sklearn.base is needed: pip install 'fedminmax[sklearn]'"]

@@ -1,0 +1,156 @@
+"""How scikit-learn and Fairlearn users call it: frames, words, pipelines, folds, copies."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+
+from fedminmax import AFL, FedAvg, FedMinMax, FedMinMaxClassifier, FedMinMaxRegressor, MinimaxFair
+from tests.estimators.problems import two_groups
+
+PROBLEM = two_groups(rows=200)
+WORDS = np.array(["no", "yes"])[PROBLEM.label]
+SEX = np.array(["female", "male"])[PROBLEM.group]
+HOLDERS = np.array([f"hospital {number}" for number in np.arange(200) % 7])
+NAMES = ["age", "dose", "score"]
+
+
+def fitted(x: Any, y: Any, sex: Any, holders: Any) -> FedMinMaxClassifier:
+    return FedMinMaxClassifier(rounds=20).fit(x, y, sensitive_features=sex, holders=holders)
+
+
+def test_numpy_pandas_and_polars_give_the_same_model() -> None:
+    plain = fitted(PROBLEM.x, WORDS, SEX, HOLDERS)
+    expected = plain.predict_proba(PROBLEM.x)
+    assert plain.classes_.tolist() == ["no", "yes"]
+    assert plain.groups_ == ("female", "male")
+    assert set(plain.predict(PROBLEM.x)) == {"no", "yes"}
+    for library in (pd, pl):
+        frame: Any = library.DataFrame(dict(zip(NAMES, PROBLEM.x.T, strict=True)))
+        series: Any = library.Series
+        trained = fitted(frame, series(WORDS), series(SEX), series(HOLDERS))
+        np.testing.assert_array_equal(trained.predict_proba(frame), expected)
+        assert trained.feature_names_in_.tolist() == NAMES
+        assert trained.classes_.tolist() == ["no", "yes"]
+
+
+def test_several_protected_columns_are_crossed() -> None:
+    age = np.where(np.arange(200) % 2, "old", "young")
+    forms: list[Any] = [
+        {"sex": SEX, "age": age},
+        pd.DataFrame({"sex": SEX, "age": age}),
+        pl.DataFrame({"sex": SEX, "age": age}),
+        np.column_stack([SEX, age]),
+        [list(pair) for pair in zip(SEX, age, strict=True)],
+    ]
+    for form in forms:
+        trained = fitted(PROBLEM.x, WORDS, form, None)
+        assert trained.groups_ == ("female / old", "female / young", "male / old", "male / young")
+        assert sum(trained.group_weights_.values()) == pytest.approx(1.0)
+
+
+def test_a_pipeline_hands_groups_and_holders_on() -> None:
+    steps = make_pipeline(PolynomialFeatures(2), FedMinMaxClassifier(rounds=20))
+    steps.fit(
+        PROBLEM.x,
+        WORDS,
+        fedminmaxclassifier__sensitive_features=SEX,
+        fedminmaxclassifier__holders=HOLDERS,
+    )
+    assert steps[-1].groups_ == ("female", "male")
+    with sklearn.config_context(enable_metadata_routing=True):
+        asking = FedMinMaxClassifier(rounds=20).set_fit_request(
+            sensitive_features=True, holders=True
+        )
+        routed = make_pipeline(PolynomialFeatures(2), asking)
+        routed.fit(PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS)
+    np.testing.assert_array_equal(routed.predict_proba(PROBLEM.x), steps.predict_proba(PROBLEM.x))
+
+
+def test_folds_get_their_share_of_groups_and_holders() -> None:
+    metadata = {"sensitive_features": SEX, "holders": HOLDERS}
+    model = FedMinMaxClassifier(rounds=20)
+    plain = cross_val_score(model, PROBLEM.x, WORDS, cv=3, params=metadata, error_score="raise")
+    blind = cross_val_score(model, PROBLEM.x, WORDS, cv=3, error_score="raise")
+    with sklearn.config_context(enable_metadata_routing=True):
+        asking = clone(model).set_fit_request(sensitive_features=True, holders=True)
+        routed = cross_val_score(
+            asking, PROBLEM.x, WORDS, cv=3, params=metadata, error_score="raise"
+        )
+    np.testing.assert_array_equal(plain, routed)
+    assert not np.array_equal(plain, blind)
+
+
+def test_a_search_over_methods() -> None:
+    methods = [FedMinMax(), FedAvg(epochs=1)]
+    search = GridSearchCV(FedMinMaxClassifier(rounds=5), {"method": methods}, cv=2)
+    search.fit(PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS)
+    assert search.best_params_["method"] in methods
+
+
+@pytest.mark.parametrize("model", [FedMinMaxClassifier, FedMinMaxRegressor])
+def test_clone_and_pickle(model: Any) -> None:
+    y = PROBLEM.label
+    trained = model(rounds=7, hidden=(4,), random_state=3).fit(PROBLEM.x, y, sensitive_features=SEX)
+    copy = clone(trained)
+    assert not hasattr(copy, "model_")
+    assert copy.get_params() == trained.get_params()
+    copy.fit(PROBLEM.x, y, sensitive_features=SEX)
+    again = pickle.loads(pickle.dumps(trained))  # noqa: S301 - our own bytes
+    for other in (copy, again):
+        np.testing.assert_array_equal(other.predict(PROBLEM.x), trained.predict(PROBLEM.x))
+    assert again.n_iter_ == 7
+    assert again.n_features_in_ == 3
+    assert "rounds=7" in repr(trained)
+
+
+def test_random_states() -> None:
+    def start(random_state: Any) -> Any:
+        network = FedMinMaxClassifier(rounds=1, hidden=(4,), random_state=random_state)
+        return network.fit(PROBLEM.x, WORDS).predict_proba(PROBLEM.x)
+
+    np.testing.assert_array_equal(start(5), start(5))
+    np.testing.assert_array_equal(
+        start(np.random.RandomState(5)),
+        start(np.random.RandomState(5)),
+    )
+    assert not np.array_equal(start(5), start(6))
+    assert not np.array_equal(start(None), start(None))
+
+
+def test_other_methods_and_what_they_leave() -> None:
+    afl = FedMinMaxClassifier(method=AFL(), rounds=5).fit(
+        PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS
+    )
+    assert afl.group_weights_ == {}
+    assert len(afl.history_[-1].weights) == 7
+    assert set(afl.risks_by_group_) == {"female", "male"}
+    mixture = FedMinMaxRegressor(method=MinimaxFair(), rounds=3).fit(
+        PROBLEM.x, PROBLEM.quantity, sensitive_features=SEX
+    )
+    assert np.isfinite(mixture.predict(PROBLEM.x)).all()
+
+
+def test_single_precision_stays_single() -> None:
+    trained = fitted(PROBLEM.x.astype(np.float32), WORDS, SEX, None)
+    assert next(trained.model_.parameters()).element_size() == 4
+    double = fitted(PROBLEM.x, WORDS, SEX, None)
+    np.testing.assert_allclose(
+        trained.predict_proba(PROBLEM.x), double.predict_proba(PROBLEM.x), atol=1e-4
+    )
+
+
+def test_history_has_a_point_for_each_round() -> None:
+    trained = fitted(PROBLEM.x, WORDS, SEX, None)
+    assert [point.round for point in trained.history_] == list(range(1, 21))
+    assert trained.n_iter_ == 20
+    assert trained.history_[0].risks == pytest.approx((0.5, 0.5))
+    assert list(trained.group_weights_.values()) == list(trained.history_[-1].weights)

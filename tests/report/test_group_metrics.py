@@ -1,0 +1,185 @@
+"""Metrics by group against loops over rows, Fairlearn's and scikit-learn's own functions."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from fairlearn.metrics import false_negative_rate, false_positive_rate, selection_rate
+from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_error
+
+from fedminmax import group_metrics, regression_group_metrics
+from fedminmax.data.row_groups import group_rows
+from fedminmax.report.group_metrics import metric_frame
+from fedminmax.report.group_metrics_table import group_metrics_as_markdown
+from fedminmax.report.metric_by_group import Estimate
+from fedminmax.report.row_scores import score_classes
+from tests.complaints import complaint_of
+
+GENERATOR = np.random.default_rng(0)
+ROWS = 300
+group_of_row = GENERATOR.choice(["a", "b", "c"], ROWS, p=[0.6, 0.3, 0.1])
+PROBABILITY = GENERATOR.random(ROWS)
+Y = (GENERATOR.random(ROWS) < PROBABILITY**2).astype(int)
+PREDICTED = (PROBABILITY > 0.5).astype(int)
+FOUND = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200)
+
+
+def test_values_are_loops_over_the_groups_rows() -> None:
+    assert FOUND.counts == {name: int((group_of_row == name).sum()) for name in "abc"}
+    for name in "abc":
+        right, brier, excess, confidence = [], [], [], []
+        for row in range(ROWS):
+            if group_of_row[row] == name:
+                p, y = PROBABILITY[row], Y[row]
+                right.append(PREDICTED[row] == y)
+                brier.append((p - y) ** 2 + ((1 - p) - (1 - y)) ** 2)
+                excess.append(p - y)
+                confidence.append(max(p, 1 - p) - right[-1])
+        expected = {
+            "accuracy": right,
+            "brier_risk": brier,
+            "calibration": excess,
+            "overconfidence": confidence,
+        }
+        for metric, values in expected.items():
+            assert FOUND.metrics[metric].by_group[name].value == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize(
+    ("metric", "function"),
+    [
+        ("accuracy", accuracy_score),
+        ("selection_rate", selection_rate),
+        ("false_positive_rate", false_positive_rate),
+        ("false_negative_rate", false_negative_rate),
+    ],
+)
+def test_values_are_those_of_other_libraries(metric: str, function: Any) -> None:
+    found = FOUND.metrics[metric]
+    assert found.overall.value == pytest.approx(function(Y, PREDICTED))
+    values = {
+        name: function(Y[group_of_row == name], PREDICTED[group_of_row == name]) for name in "abc"
+    }
+    assert {name: one.value for name, one in found.by_group.items()} == pytest.approx(values)
+    assert found.gap.value == pytest.approx(max(values.values()) - min(values.values()))
+
+
+def test_the_worst_group_is_the_one_that_fares_worst() -> None:
+    for metric, of_value in {
+        "accuracy": lambda value: -value,
+        "brier_risk": lambda value: value,
+        "false_negative_rate": lambda value: value,
+        "calibration": abs,
+    }.items():
+        found = FOUND.metrics[metric]
+        worst = max(found.by_group, key=lambda name: of_value(found.by_group[name].value))
+        assert found.worst_group == worst
+        assert found.worst == found.by_group[worst]
+    assert FOUND.metrics["selection_rate"].worst is None
+
+
+def test_intervals_surround_their_values() -> None:
+    def check(estimate: Estimate) -> None:
+        assert estimate.low <= estimate.value <= estimate.high
+
+    for metric in FOUND.metrics.values():
+        check(metric.overall)
+        check(metric.gap)
+        for estimate in metric.by_group.values():
+            check(estimate)
+        widths = {name: one.high - one.low for name, one in metric.by_group.items()}
+        assert widths["c"] > widths["a"]  # the smallest group is the least sure
+    wide = group_metrics(
+        Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200, confidence=0.99
+    )
+    assert wide.metrics["accuracy"].overall.low < FOUND.metrics["accuracy"].overall.low
+
+
+def test_a_proportion_has_the_width_of_the_normal_approximation() -> None:
+    many = group_metrics(Y, y_pred=PREDICTED, sensitive_features=None, resamples=4000)
+    found = many.metrics["accuracy"].overall
+    deviation = np.sqrt(found.value * (1 - found.value) / ROWS)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+
+
+def test_a_group_without_negatives_has_no_false_positive_rate() -> None:
+    found = group_metrics(
+        [1, 1, 0, 1], y_pred=[1, 0, 1, 1], sensitive_features=list("aabb"), resamples=20
+    )
+    rate = found.metrics["false_positive_rate"]
+    assert np.isnan(rate.by_group["a"].value)
+    assert rate.worst_group == "b"
+    assert rate.gap.value == 0.0
+    assert "| a | 2 |" in group_metrics_as_markdown(found)
+    assert "nan" not in group_metrics_as_markdown(found)
+
+
+def test_many_classes_of_words() -> None:
+    classes = ["cat", "cow", "dog"]
+    p = np.array([[0.2, 0.5, 0.3], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
+    found = group_metrics(
+        ["cow", "dog", "dog"], y_prob=p, classes=classes, sensitive_features=None, resamples=5
+    )
+    assert "selection_rate" not in found.metrics
+    brier = ((p - np.eye(3)[[1, 2, 2]]) ** 2).sum(axis=1).mean()
+    assert found.metrics["brier_risk"].overall.value == pytest.approx(brier)
+    theirs = brier_score_loss(["cow", "dog", "dog"], p, labels=classes, scale_by_half=False)
+    assert brier == pytest.approx(theirs)
+    assert found.metrics["overconfidence"].overall.value == pytest.approx(1.9 / 3 - 2 / 3)
+    dogs = group_metrics(
+        ["cow", "dog", "dog"],
+        y_prob=p,
+        classes=classes,
+        positive="dog",
+        sensitive_features=None,
+        resamples=5,
+    )
+    assert dogs.metrics["selection_rate"].overall.value == pytest.approx(1 / 3)
+    assert dogs.metrics["false_negative_rate"].overall.value == pytest.approx(1 / 2)
+    assert dogs.metrics["calibration"].overall.value == pytest.approx(1.3 / 3 - 2 / 3)
+
+
+def test_regression() -> None:
+    y, predicted = GENERATOR.normal(size=ROWS), GENERATOR.normal(size=ROWS)
+    found = regression_group_metrics(y, predicted, sensitive_features=group_of_row, resamples=50)
+    own = group_of_row == "b"
+    values = {name: metric.by_group["b"].value for name, metric in found.metrics.items()}
+    assert values == pytest.approx(
+        {
+            "squared_error": np.mean((y[own] - predicted[own]) ** 2),
+            "absolute_error": mean_absolute_error(y[own], predicted[own]),
+            "mean_error": np.mean(predicted[own] - y[own]),
+        }
+    )
+
+
+def test_fairlearns_frame_is_there_with_all_that_it_can_do() -> None:
+    frame = metric_frame(score_classes(Y, y_prob=PROBABILITY), group_rows(group_of_row, ROWS))
+    assert list(frame.by_group.index) == ["a", "b", "c"]
+    assert frame.difference()["accuracy"] == pytest.approx(FOUND.metrics["accuracy"].gap.value)
+
+
+def test_the_record_is_plain_data_and_the_same_each_time() -> None:
+    again = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200)
+    assert json.dumps(asdict(again)) == json.dumps(asdict(FOUND))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "neither y_pred nor y_prob"),
+        ({"y_pred": [1]}, "y_pred has shape (1,) for 3 rows"),
+        ({"y_prob": np.ones((3, 3)) / 3}, "shape (3, 3) for 3 rows and 2 classes"),
+        ({"y_prob": np.ones((3, 2))}, "do not add up to 1"),
+        ({"y_prob": np.ones((3, 2)) / 2, "classes": [1, 2]}, "label 0 in row 0 is not one of"),
+        ({"y_pred": [0, 1, 1], "resamples": 0}, "resamples = 0"),
+        ({"y_pred": [0, 1, 1], "confidence": 1.0}, "confidence = 1"),
+        ({"y_prob": [0.1, 0.5, 0.2], "positive": 7}, "positive = 7 is not one of the classes"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, Any], words: str) -> None:
+    assert words in complaint_of(
+        lambda: group_metrics([0, 1, 1], sensitive_features=list("aab"), **arguments)
+    )
