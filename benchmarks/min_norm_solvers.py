@@ -54,7 +54,7 @@ def duality_gap(gram: Array, centre: Array, radius: float, weights: Array) -> fl
         best[k] += step
         left -= step
     outside = max(0.0, float((low - weights).max()), float((weights - high).max()))
-    return 2.0 * float(weights @ slopes - best @ slopes) + abs(weights.sum() - 1.0) + outside
+    return 2.0 * float(weights @ slopes - best @ slopes) + abs(float(weights.sum()) - 1.0) + outside
 
 
 def problem(rng: np.random.Generator, holders: int, dimension: int) -> Array:

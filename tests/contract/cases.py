@@ -27,7 +27,7 @@ from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
-from fedminmax.methods.method import AnyMethod, KeepingMethod, VectorMethod
+from fedminmax.methods.method import AnyMethod, lets_holders_keep, needs_each_reply
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.qfedavg import QFedAvg
@@ -293,9 +293,9 @@ def ask(
     federation: InProcessFederation, method: Method, order: Order, participants: list[int]
 ) -> Sums:
     """Ask a method's first question, whatever its kind, and add up the replies."""
-    if isinstance(method, VectorMethod):
+    if needs_each_reply(method):
         return add_up(federation.ask_each(method, order, participants))
-    if isinstance(method, KeepingMethod):
+    if lets_holders_keep(method):
         kept = start_of(federation, method).kept
         return federation.ask_keeping(method, order, participants, kept)[0]
     return federation.ask(method, order, participants)

@@ -11,7 +11,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Reveals
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import OneStepMethod, VectorMethod
+from fedminmax.methods.method import needs_each_reply, takes_one_step
 
 
 def method_classes() -> set[type]:
@@ -43,8 +43,8 @@ def test_every_option_has_a_source_and_no_source_is_left_over(key: str) -> None:
 @pytest.mark.parametrize("key", list(CARDS))
 def test_a_method_shows_vectors_exactly_if_it_takes_them(key: str) -> None:
     method = CARDS[key].build({})
-    assert isinstance(method, VectorMethod) == (method.reveals is Reveals.OWN_VECTOR)
-    if isinstance(method, OneStepMethod):
+    assert needs_each_reply(method) == (method.reveals is Reveals.OWN_VECTOR)
+    if takes_one_step(method):
         assert CARDS[key].pace is Pace.ONE_STEP
 
 

@@ -20,10 +20,10 @@ from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask
 from fedminmax.methods.method import (
     Holder,
     KeepingMethod,
-    OneStepMethod,
     StateT,
     SumsMethod,
     VectorMethod,
+    takes_one_step,
 )
 
 # Below this many multiplications per step, two threads lose more to Python's lock than they gain:
@@ -110,7 +110,7 @@ class InProcessFederation:
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
-        if isinstance(method, OneStepMethod) and self._pooled is not None:
+        if takes_one_step(method) and self._pooled is not None:
             return ask_fused(
                 method,
                 order,

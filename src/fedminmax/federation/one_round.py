@@ -16,7 +16,13 @@ from fedminmax.core.errors import DivergedError
 from fedminmax.core.messages import Moment, Sums
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.per_holder import add_up
-from fedminmax.methods.method import AnyMethod, AsksAgain, KeepingMethod, StateT, VectorMethod
+from fedminmax.methods.method import (
+    AnyMethod,
+    StateT,
+    asks_again,
+    lets_holders_keep,
+    needs_each_reply,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +45,12 @@ def run_round(
 ) -> Outcome[StateT]:
     """Ask all of the round's questions; refuse an answer that is not finite."""
     order = method.order(state, moment)
-    if isinstance(method, VectorMethod):
+    if needs_each_reply(method):
         replies = federation.ask_each(method, order, participants)
         total = add_up(replies)
         _check_sums(total, method, moment, federation.group_names)
         state = method.update_from_each(state, replies)
-    elif isinstance(method, KeepingMethod):
+    elif lets_holders_keep(method):
         total, kept = federation.ask_keeping(method, order, participants, kept)
         _check_sums(total, method, moment, federation.group_names)
         state = method.update(state, total)
@@ -53,7 +59,7 @@ def run_round(
         _check_sums(total, method, moment, federation.group_names)
         state = method.update(state, total)
     evaluations = total.gradient_evaluations
-    if isinstance(method, AsksAgain):
+    if asks_again(method):
         while (question := method.ask_again(state, moment)) is not None:
             more = federation.ask(method, question, participants)
             _check_sums(more, method, moment, federation.group_names)

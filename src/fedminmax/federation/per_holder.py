@@ -20,7 +20,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
-from fedminmax.methods.method import Holder, OneStepMethod, StateT, SumsMethod
+from fedminmax.methods.method import Holder, OneStepMethod, StateT, SumsMethod, takes_one_step
 
 ReplyT = TypeVar("ReplyT")
 NOTHING = torch.zeros(0, dtype=torch.float64)
@@ -28,7 +28,7 @@ NOTHING = torch.zeros(0, dtype=torch.float64)
 
 def answer(method: SumsMethod[StateT], order: Order, holder: Holder, workspace: Workspace) -> Sums:
     """Return one holder's reply."""
-    if isinstance(method, OneStepMethod):
+    if takes_one_step(method):
         return one_step_answer(method, order, holder, workspace)
     return method.local(order, holder, workspace)
 

@@ -18,7 +18,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
-from fedminmax.methods.method import AnyMethod, KeepingMethod, SelectingState, StateT
+from fedminmax.methods.method import AnyMethod, SelectingState, StateT, lets_holders_keep
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def start_of(
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
     kept = torch.zeros(0, dtype=initial.dtype)
-    if isinstance(method, KeepingMethod):
+    if lets_holders_keep(method):
         kept = method.start_keeping(initial).repeat(federation.census.holders, 1)
     return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0, kept)
 

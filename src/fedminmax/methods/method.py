@@ -9,7 +9,7 @@ of the replies; a vector method needs each reply by itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 class ServerState(Protocol):
@@ -98,7 +101,6 @@ class RowWeights:
     scale: Tensor
 
 
-@runtime_checkable
 class OneStepMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders take one full-batch gradient step."""
 
@@ -122,7 +124,6 @@ class Holder:
     kept: Tensor
 
 
-@runtime_checkable
 class LocalMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders do work of their own."""
 
@@ -131,7 +132,6 @@ class LocalMethod(Method[StateT], Protocol[StateT]):
         ...
 
 
-@runtime_checkable
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
     """A local method whose round has further questions, to the same holders."""
 
@@ -144,7 +144,6 @@ class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
         ...
 
 
-@runtime_checkable
 class KeepingMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders keep something to themselves from round to round."""
 
@@ -159,7 +158,6 @@ class KeepingMethod(Method[StateT], Protocol[StateT]):
         ...
 
 
-@runtime_checkable
 class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
     """A method that needs each holder's reply by itself (``Reveals.OWN_VECTOR``)."""
 
@@ -174,3 +172,27 @@ class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
 
 SumsMethod = OneStepMethod[StateT] | LocalMethod[StateT]
 AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
+
+
+# What sets a kind apart is one function. Asking for it takes no time; comparing a method with a
+# whole protocol, as isinstance does, takes as long as a small round's arithmetic.
+
+
+def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
+    """Tell whether holders take one full-batch gradient step."""
+    return hasattr(method, "weigh")
+
+
+def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":
+    """Tell whether a round may have further questions."""
+    return hasattr(method, "ask_again")
+
+
+def lets_holders_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":
+    """Tell whether holders keep something to themselves."""
+    return hasattr(method, "local_and_keep")
+
+
+def needs_each_reply(method: AnyMethod[StateT]) -> "TypeIs[VectorMethod[StateT]]":
+    """Tell whether the server needs each reply by itself."""
+    return hasattr(method, "update_from_each")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.federation.resumable import read_history
+from fedminmax.methods.method import takes_one_step
 from fedminmax.report.run_result import read_result
 from fedminmax.studies.finish import run_folder
-from fedminmax.studies.study import RunPlan, takes_one_step
+from fedminmax.studies.study import RunPlan
 
 
 @dataclass(frozen=True)

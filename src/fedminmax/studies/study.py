@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.data.partition import Setting, partition
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.methods.method import AnyMethod, OneStepMethod
+from fedminmax.methods.method import AnyMethod, takes_one_step
 from fedminmax.report.run_result import GroupScores
 
 # A table mixes methods, and so types of state; each is only ever given its own.
@@ -129,11 +129,6 @@ def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> lis
     if setting == CENTRALIZED:
         return [torch.arange(len(group))]
     return partition(Setting(setting), group, holders, seed)
-
-
-def takes_one_step(method: StudyMethod) -> bool:
-    """Tell whether a round of this method is one pass over the rows."""
-    return isinstance(method, OneStepMethod)
 
 
 def usable_device(name: str) -> torch.device:

@@ -1,0 +1,118 @@
+"""What server and sites agree on before the first round: schema, model, runs; no path, no code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.models import linear, mlp
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.task import Task
+from fedminmax.data.tables.config import ModelChoice
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.schema import Schema
+from fedminmax.federation.reply_checks import LARGEST_STEP_RATIO
+from fedminmax.federation.wire import RefusedMessage, checked_bytes
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod
+
+LARGEST_PLAN = 2**22
+LOSSES: dict[str, Loss] = {
+    "brier": brier_loss,
+    "cross-entropy": cross_entropy_loss,
+    "squared-error": squared_error_loss,
+}
+
+
+class Precision(Enum):
+    """What parameters and rows are computed and sent in."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the tensors."""
+        return torch.float64 if self is Precision.FLOAT64 else torch.float32
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A method's key, its options as words for its card, and the length of the run."""
+
+    method: str
+    options: Mapping[str, str]
+    rounds: int
+    participation: float = 1.0
+
+    def build(self) -> AnyMethod[Any]:
+        """Make the method."""
+        return CARDS[self.method].build({}, self.options)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How the server deals with sites that do not answer, or not as they should.
+
+    Fewer than ``minimum_sites`` good replies are asked for again until ``give_up_after`` seconds
+    have passed. A site that was too late is asked again after ``rounds_left_out`` rounds.
+    """
+
+    seconds_per_answer: float = 600.0
+    minimum_sites: int = 1
+    rounds_left_out: int = 10
+    give_up_after: float = 3600.0
+    largest_step_ratio: float = LARGEST_STEP_RATIO
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """All that a job needs to know; ``run`` names its folder, so that it can go on later.
+
+    ``sites`` are the holders, in the order of their numbers.
+    """
+
+    run: str
+    sites: tuple[str, ...]
+    schema: Schema
+    model: ModelChoice
+    runs: tuple[PlannedRun, ...]
+    held_out: float
+    seed: int
+    delimiter: str
+    precision: Precision = Precision.FLOAT32
+    patience: Patience = Patience()
+
+
+def plan_to_bytes(plan: NetworkPlan) -> bytes:
+    """Write a plan as JSON."""
+    return TypeAdapter(NetworkPlan).dump_json(plan)
+
+
+def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
+    """Read a plan; refuse one that has other fields, or a method that is not installed."""
+    content = checked_bytes(message, LARGEST_PLAN, sender)
+    try:
+        plan: NetworkPlan = TypeAdapter(NetworkPlan).validate_json(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
+        raise RefusedMessage(f"{sender} sent no plan of this version ({where})") from error
+    for run in plan.runs:
+        if run.method not in CARDS:
+            raise RefusedMessage(f"{sender} asks for method '{run.method}', which is not installed")
+    if plan.model.loss not in LOSSES:
+        raise RefusedMessage(f"{sender} asks for the unknown loss '{plan.model.loss}'")
+    return plan
+
+
+def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
+    """Make the model, its start drawn from the plan's seed, and its loss."""
+    features, outputs, hidden = len(encoding.names), encoding.outputs, plan.model.hidden
+    with torch_seeded(plan.seed, Purpose.INITIALISATION):
+        model: nn.Module = mlp(features, outputs, hidden) if hidden else linear(features, outputs)
+    return Task(model.to(plan.precision.dtype), LOSSES[plan.model.loss])
