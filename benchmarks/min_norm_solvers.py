@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import LinearConstraint, minimize
 
 from fedminmax.core.min_norm import min_norm_weights
 
@@ -31,13 +31,20 @@ def own(gram: Array, centre: Array, radius: float) -> Array:
 
 def slsqp(gram: Array, centre: Array, radius: float) -> Array:
     """Solve by scipy's sequential quadratic programming, as exactly as it can be asked to."""
-    bounds = [(max(0.0, c - radius), min(1.0, c + radius)) for c in centre]
+    bounds = [(max(0.0, c - radius), min(1.0, c + radius)) for c in centre.tolist()]
+
+    def squared_length(weights: Array) -> float:
+        return float(weights @ gram @ weights)
+
+    def slopes(weights: Array) -> Array:
+        return 2.0 * gram @ weights
+
     found = minimize(
-        lambda w: float(w @ gram @ w),
+        squared_length,
         centre,
-        jac=lambda w: 2.0 * gram @ w,
+        jac=slopes,
         bounds=bounds,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like},
+        constraints=LinearConstraint(np.ones((1, len(centre))), 1.0, 1.0),
         method="SLSQP",
         options={"ftol": 1e-16, "maxiter": 1000},
     )
