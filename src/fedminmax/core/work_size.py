@@ -21,7 +21,8 @@ ACTIVATION_BYTES_ELSEWHERE = 2**30
 def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
     """Model the chunk size from what one row leaves behind for the backward pass."""
     few = examples.rows(torch.arange(min(2, len(examples))))
-    own = {parameter.data_ptr() for parameter in task.model.parameters()}
+    # Weights are there anyway, and a chunk of the features is a view of them.
+    own = {tensor.data_ptr() for tensor in (*task.model.parameters(), few.x)}
     saved: dict[int, int] = {}
 
     def count(tensor: Tensor) -> Tensor:
