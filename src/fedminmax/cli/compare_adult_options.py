@@ -7,14 +7,15 @@ from fedminmax.cli.compare_shared_options import Defaults, add_shared
 
 # How rates, epochs and rounds were chosen is in experiments/adult/README.md.
 FULL = Defaults(
-    rounds=1000,
+    rounds=1500,
     local_rounds=100,
     methods="fedminmax,fedavg,afl,qfedavg:q=0.2,qfedavg:q=5,fedminmax@centralized",
     settings=("ESG", "SSG", "PSG"),
     learning_rate=1.0,
     epochs=1,
+    batch_size=400,
 )
-QUICK = Defaults(rounds=200, local_rounds=20)
+QUICK = Defaults(rounds=300, local_rounds=30)
 
 
 def add_to(data_sets: "argparse._SubParsersAction[Any]") -> None:

@@ -19,6 +19,7 @@ class Defaults:
     settings: tuple[str, ...] = ("ESG", "SSG")
     learning_rate: float | None = None
     epochs: int | None = None
+    batch_size: int | None = None
 
 
 def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -> None:
@@ -55,7 +56,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
         ("learning-rate", positive, defaults.learning_rate),
         ("adversary-rate", positive, None),
         ("epochs", positive_int, defaults.epochs),
-        ("batch-size", positive_int, None),
+        ("batch-size", positive_int, defaults.batch_size),
     ):
         usual = "each method's own default" if value is None else f"{value:g}"
         add(
