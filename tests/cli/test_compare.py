@@ -52,6 +52,10 @@ def test_the_table_has_what_the_methods_returned(tmp_path: Path) -> None:
     assert by_method["ESG", "ditto"]["gradient_evaluations"] == 2 * 3 * 2 * 400
     # A model of x alone answers 1 equally often in both groups, which x does not depend on.
     assert by_method["ESG", "fedavg"]["parity_gap"]["mean"] == 0.0
+    folder = tmp_path / "runs/compare-synthetic"
+    assert (folder / "risks.png").read_bytes().startswith(b"\x89PNG")
+    picture = (folder / "risks.svg").read_text()
+    assert all(name in picture for name in ("ESG", "SSG"))
     # Ditto's global model is FedAvg's, whatever the personal ones do.
     values = numbers(content)
     assert values["SSG", "ditto", "last"] == values["SSG", "fedavg", "last"]

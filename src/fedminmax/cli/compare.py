@@ -24,6 +24,7 @@ from fedminmax.report.comparison import (
     comparison_notes,
     summarise_comparison,
 )
+from fedminmax.report.comparison_figure import draw_comparison
 from fedminmax.report.failures import read_failures
 from fedminmax.report.files import write_json, write_text
 from fedminmax.report.markdown import markdown_table
@@ -119,6 +120,8 @@ def _write(
     write_json(folder / "results.json", content)
     table = markdown_table(HEADERS, comparison_cells(rows))
     write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
+    if rows:
+        draw_comparison(rows, folder / "risks")
 
 
 def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: str) -> None:
@@ -133,4 +136,5 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
     for note in notes:
         console.print(note, highlight=False)
     folder = call.folder
-    console.print(f"Results: {folder / 'results.json'}, {folder / 'table.md'}", highlight=False)
+    names = ("results.json", "table.md", "risks.png", "risks.svg")
+    console.print(f"Results: {', '.join(str(folder / name) for name in names)}", highlight=False)
