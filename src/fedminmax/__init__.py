@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from fedminmax.methods.stochastic_afl import StochasticAFL
     from fedminmax.methods.term import TERM
     from fedminmax.report.group_metrics import group_metrics, regression_group_metrics
+    from fedminmax.report.model_file import load_model
+    from fedminmax.report.saved_model import SavedModel
 
 __version__ = "0.1.0"
 
@@ -76,6 +78,7 @@ _HOMES = {
     "RelaxedMinimaxFair": "methods.relaxed_minimax_fair",
     "Reveals": "core.messages",
     "Round": "federation.train",
+    "SavedModel": "report.saved_model",
     "StochasticAFL": "methods.stochastic_afl",
     "TERM": "methods.term",
     "brier_loss": "core.losses",
@@ -84,6 +87,7 @@ _HOMES = {
     "group_metrics": "report.group_metrics",
     "linear": "core.models",
     "load_checkpoint": "federation.checkpoint",
+    "load_model": "report.model_file",
     "mlp": "core.models",
     "project_on_simplex": "core.simplex",
     "regression_group_metrics": "report.group_metrics",
@@ -125,6 +129,7 @@ __all__ = [
     "RelaxedMinimaxFair",
     "Reveals",
     "Round",
+    "SavedModel",
     "StochasticAFL",
     "brier_loss",
     "cnn",
@@ -132,6 +137,7 @@ __all__ = [
     "group_metrics",
     "linear",
     "load_checkpoint",
+    "load_model",
     "mlp",
     "project_on_simplex",
     "regression_group_metrics",

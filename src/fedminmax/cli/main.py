@@ -11,6 +11,7 @@ from typing import NoReturn
 EXTRAS = {
     "fairlearn": "fedminmax[sklearn]",
     "matplotlib": "fedminmax[cli]",
+    "nvflare": "fedminmax[flare]",
     "pandas": "fedminmax[sklearn]",
     "polars": "fedminmax[tables]",
     "pydantic": "fedminmax[tables]",
@@ -33,7 +34,18 @@ class OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe all commands without importing what they need."""
-    from fedminmax.cli import compare_options, init_options, methods_options, reproduce_options
+    from fedminmax.cli import (
+        compare_options,
+        evaluate_options,
+        export_options,
+        federation_options,
+        init_options,
+        methods_options,
+        predict_options,
+        report_options,
+        reproduce_options,
+        train_options,
+    )
 
     parser = OneLineParser(
         prog="fedminmax",
@@ -47,6 +59,12 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     reproduce_options.add_to(commands)
     init_options.add_to(commands)
+    report_options.add_to(commands)
+    train_options.add_to(commands)
+    evaluate_options.add_to(commands)
+    predict_options.add_to(commands)
+    export_options.add_to(commands)
+    federation_options.add_to(commands)
     compare_options.add_to(commands)
     methods_options.add_to(commands)
     return parser

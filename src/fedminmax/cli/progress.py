@@ -28,6 +28,10 @@ class Display:
         """Show a new run."""
         self._bars.reset(self._rounds, total=rounds, description=name)
 
+    def rename_run(self, name: str) -> None:
+        """Show other words beside the present run's bar."""
+        self._bars.update(self._rounds, description=name)
+
     def show_round(self, number: int) -> None:
         """Show that a round is done."""
         self._bars.update(self._rounds, completed=number)

@@ -25,6 +25,20 @@ def mlp(features: int, outputs: int, hidden: Sequence[int] = (512, 512, 512, 512
     return nn.Sequential(*layers, nn.Linear(width, outputs))
 
 
+def linear_or_mlp(features: int, outputs: int, hidden: Sequence[int]) -> nn.Module:
+    """Return a network as torch draws it; without hidden layers a linear model that starts at 0.
+
+    >>> linear_or_mlp(2, 1, ()).weight.tolist()
+    [[0.0, 0.0]]
+    """
+    if hidden:
+        return mlp(features, outputs, hidden)
+    model = linear(features, outputs)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
 def cnn(
     image: tuple[int, int, int] = (1, 28, 28),
     outputs: int = 10,

@@ -68,13 +68,25 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
         found = None
     if not isinstance(found, dict):
         raise InputError(f"{path} is damaged; choose a new folder with --out")
+    there, here = _flat(found), _flat(wanted)
     differing = [
-        f"{name} is {found.get(name)} there and {wanted.get(name)} here"
-        for name in sorted(wanted.keys() | found.keys())
-        if found.get(name) != wanted.get(name)
+        f"{name} is {there.get(name)} there and {here.get(name)} here"
+        for name in sorted(here.keys() | there.keys())
+        if there.get(name) != here.get(name)
     ]
     if differing:
         raise InputError(
             f"{folder} belongs to a different configuration ({'; '.join(differing)}); "
             "choose another folder with --out"
         )
+
+
+def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Name what is in inner mappings by its path, so that a difference is one short entry."""
+    flat: dict[str, object] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -8,9 +8,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.config_checks import check_sections, method_options
 from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
-from fedminmax.data.tables.config_sections import ConfigSections, FeatureSection
+from fedminmax.data.tables.config_sections import (
+    DEFAULT_BASELINE,
+    NO_BASELINE,
+    ConfigSections,
+    FeatureSection,
+)
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
 
 DEFAULT_HELD_OUT = 0.2
@@ -35,12 +41,27 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method's key, its options as words for its card, and the length of the run."""
+    """A method's key, its options as words for its card, and the length of the run.
+
+    ``baseline`` is the key of the method to compare with, if there is one; ``iterate`` is which of
+    a run's models is its answer.
+    """
 
     name: str
     options: Mapping[str, str]
     rounds: int
     participation: float
+    baseline: str | None = DEFAULT_BASELINE
+    # The average of all rounds still leans towards the start, and the last one sways.
+    iterate: Iterate = Iterate.TAIL_AVERAGE
+
+
+@dataclass(frozen=True)
+class LoggingChoice:
+    """Where else rounds are written: TensorBoard's event files, an MLflow tracking address."""
+
+    tensorboard: bool = False
+    mlflow: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,7 @@ class TableConfig:
     schema: Schema
     model: ModelChoice
     method: MethodChoice
+    logging: LoggingChoice = LoggingChoice()
 
 
 def read_config(path: Path) -> TableConfig:
@@ -101,8 +123,14 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         schema=_schema(sections),
         model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss),
         method=MethodChoice(
-            method.name, method_options(sections), method.rounds, method.participation
+            method.name,
+            method_options(sections),
+            method.rounds,
+            method.participation,
+            None if method.baseline == NO_BASELINE else method.baseline,
+            Iterate(method.iterate.replace("-", "_")),
         ),
+        logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config_sections import (
+    NO_BASELINE,
     ConfigSections,
     DataSection,
     FeatureSection,
@@ -116,9 +117,12 @@ def _check_model(sections: ConfigSections) -> None:
 
 
 def _check_method(sections: ConfigSections) -> None:
-    name = sections.method.name
+    name, baseline = sections.method.name, sections.method.baseline
     if name not in CARDS:
         raise InputError(f"[method] name = '{name}' is unknown; {did_you_mean(name, list(CARDS))}")
+    if baseline not in (NO_BASELINE, *CARDS):
+        hint = did_you_mean(baseline, [NO_BASELINE, *CARDS])
+        raise InputError(f"[method] baseline = '{baseline}' is unknown; {hint}")
     try:
         CARDS[name].build({}, method_options(sections))
     except InputError as error:

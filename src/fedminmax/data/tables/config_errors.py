@@ -12,6 +12,7 @@ from fedminmax.data.tables.config_sections import (
     DataSection,
     FeatureSection,
     GroupsSection,
+    LoggingSection,
     MethodSection,
     ModelSection,
 )
@@ -23,6 +24,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "groups": GroupsSection,
     "model": ModelSection,
     "method": MethodSection,
+    "logging": LoggingSection,
 }
 DESCRIPTIONS = {
     "int_type": "a whole number",

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedminmax.data.tables.read_file import AUTO
 from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
 
+DEFAULT_BASELINE = "fedavg"
+NO_BASELINE = "none"
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -60,12 +62,25 @@ class ModelSection(BaseModel):
 
 
 class MethodSection(BaseModel):
-    """[method]: name, length, and any option that `fedminmax methods` lists for it."""
+    """[method]: name, length, and any option that `fedminmax methods` lists for it.
+
+    ``baseline`` is the method to compare with, ``iterate`` which of a run's models is its answer.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     name: Name = "fedminmax"
     rounds: Size = 500
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    baseline: Name = DEFAULT_BASELINE
+    iterate: Literal["average", "last", "tail-average"] = "tail-average"
+
+
+class LoggingSection(BaseModel):
+    """[logging]: where else rounds are written; mlflow is a tracking address."""
+
+    model_config = STRICT
+    tensorboard: bool = False
+    mlflow: Name | None = None
 
 
 class ConfigSections(BaseModel):
@@ -77,3 +92,4 @@ class ConfigSections(BaseModel):
     groups: GroupsSection
     model: ModelSection
     method: MethodSection = MethodSection()
+    logging: LoggingSection = LoggingSection()

@@ -111,8 +111,15 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield 'name = "fedminmax"'
     yield "rounds = 500"
     yield "participation = 1.0          # share of holders in each round"
-    yield "learning_rate = 0.1"
     yield "adversary_rate = 0.1"
+    yield "# learning_rate = 0.1        # left out: as large as is safe for these features"
+    yield 'baseline = "fedavg"          # to compare with: any other method, or "none"'
+    yield 'iterate = "tail-average"     # the answer: or "average" of all rounds, or "last"'
+    yield ""
+    yield "# Where else each round is written."
+    yield "# [logging]"
+    yield "# tensorboard = true"
+    yield '# mlflow = "sqlite:///mlflow.db"'
 
 
 def _list(key: str, entries: Sequence[str]) -> Iterator[str]:

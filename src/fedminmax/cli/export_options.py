@@ -1,0 +1,32 @@
+"""The words of `fedminmax export`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `export` to the command line."""
+    parser = commands.add_parser(
+        "export",
+        help="a trained model for other programs (ONNX)",
+        description="Write a trained model as ONNX, from encoded features to probabilities or "
+        "quantities; names of features and classes are in its metadata.",
+        epilog="example: fedminmax export runs/fedminmax --onnx model.onnx",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
+    add("--onnx", type=Path, required=True, metavar="FILE", help="the file to write")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from fedminmax.core.errors import InputError
+    from fedminmax.report.model_file import load_model
+    from fedminmax.report.onnx_file import write_onnx
+
+    if options.onnx.exists():
+        raise InputError(f"{options.onnx} is already there; remove it, or give another --onnx")
+    saved = load_model(options.folder)
+    write_onnx(options.onnx, saved)
+    print(f"{options.onnx}: {len(saved.encoding.names)} encoded features")

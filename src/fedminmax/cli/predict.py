@@ -1,0 +1,32 @@
+"""`fedminmax predict`: a row of predictions for each row of a file."""
+
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.encode import encode_features
+from fedminmax.data.tables.parse_rows import parse_features
+from fedminmax.report.files import written_beside
+from fedminmax.report.model_file import load_model
+
+
+def predict(folder: Path, file: Path, out: Path) -> None:
+    """Write row numbers (from 1, without the header), predictions and probabilities."""
+    if out.exists():
+        raise InputError(f"{out} is already there; remove it, or give another --out")
+    saved = load_model(folder)
+    table = saved.table(file)
+    rows = parse_features(table, saved.encoding.schema)
+    for warning in rows.warnings:
+        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+    scores = saved.scores(encode_features(rows, saved.encoding))
+    columns = {"row": table.row_numbers, "predicted": pl.Series(saved.answers(scores))}
+    columns |= {
+        f"probability of {name}": pl.Series(scores[:, number])
+        for number, name in enumerate(saved.classes)
+    }
+    with written_beside(out) as beside:
+        pl.DataFrame(columns).write_csv(beside)
+    print(f"{out}: predictions of '{saved.encoding.schema.target.column}' for {rows.count:,} rows")

@@ -1,0 +1,118 @@
+"""`fedminmax train`: from a configuration to a run folder, resumable at any moment."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.markup import escape
+
+from fedminmax.cli.progress import Display, display
+from fedminmax.cli.trained_table import print_trained
+from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.report.round_records import RoundRecord
+from fedminmax.report.table_results import read_results
+from fedminmax.studies.table_federation import federate
+from fedminmax.studies.table_runs import TableRun, plan_table_runs
+from fedminmax.studies.train_table import TableJob, is_finished, open_runs, train_table
+
+# How many groups' risks fit beside a bar.
+MOST_RISKS = 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one call is to do."""
+
+    config: Path
+    folder: Path
+    rounds: int | None
+    budget: float | None
+    device: str
+    tensorboard: bool
+    mlflow: str | None
+    as_json: bool
+
+
+def train(request: Request) -> None:
+    """Train the method and its baseline, or go on with them, and print what they scored."""
+    job, runs = _prepare(request)
+    open_runs(job, runs)
+    deadline = time.monotonic() + (request.budget or math.inf)
+    try:
+        _train_with_bars(job, runs, deadline)
+    except OSError as error:
+        advice = "make room there; the last checkpoint is kept, and the same command goes on"
+        raise OSError(error.errno, f"{error.strerror}; {advice}", str(request.folder)) from error
+    finished = [run for run in runs if is_finished(run)]
+    if request.as_json:
+        results = [read_results(run.folder) for run in finished]
+        content = {
+            "run": str(request.folder),
+            "finished": len(finished) == len(runs),
+            "results": next(iter(results), None),
+            "baseline": next(iter(results[1:]), None),
+        }
+        print(json.dumps(content))
+        return
+    if len(finished) < len(runs):
+        print(f"Stopped with a checkpoint in {request.folder}; the same command goes on.")
+        return
+    print_trained(request.folder, [read_results(run.folder) or {} for run in runs])
+
+
+def _prepare(request: Request) -> tuple[TableJob, list[TableRun]]:
+    """Read everything, and say what the user should know before it is used."""
+    config = _with_words(read_config(request.config), request)
+    tables = load_federated_tables(config)
+    for note in tables.notes:
+        print(f"fedminmax: note: {note}", file=sys.stderr)
+    for warning in tables.warnings:
+        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+    federation = federate(config, tables, request.device)
+    text = request.config.read_text(encoding="utf-8")
+    job = TableJob(config, text, tables, federation, request.device)
+    return job, plan_table_runs(config, tables, request.folder)
+
+
+def _with_words(config: TableConfig, request: Request) -> TableConfig:
+    """Let the command line have the last word."""
+    logging = LoggingChoice(
+        request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
+    )
+    rounds = request.rounds or config.method.rounds
+    return replace(config, logging=logging, method=replace(config.method, rounds=rounds))
+
+
+def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -> None:
+    groups = job.tables.group_names
+    with display("train", sum(run.rounds for run in runs)) as bars:
+        before = 0
+        for run in runs:
+            bars.start_run(run.method.name, run.rounds)
+            left = deadline - time.monotonic()
+            with closing(train_table(job, run, left)) as ticks:
+                for tick in ticks:
+                    if tick.complaint:
+                        print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
+                    if tick.record:
+                        _show_risks(bars, run, tick.record, groups)
+                    bars.show_round(tick.round)
+                    bars.show_work(before + tick.round)
+            if not is_finished(run):
+                return
+            before += run.rounds
+            bars.show_work(before)
+
+
+def _show_risks(bars: Display, run: TableRun, record: RoundRecord, groups: Sequence[str]) -> None:
+    """Name the groups with the highest training risks beside the bar."""
+    known = [(risk, name) for risk, name in zip(record.risks, groups, strict=True) if risk]
+    worst = sorted(known, reverse=True)[:MOST_RISKS]
+    words = ", ".join(f"{name} {risk:.3g}" for risk, name in worst)
+    bars.rename_run(escape(f"{run.method.name}: {words}"))

@@ -1,0 +1,36 @@
+"""`fedminmax report`: from run folders to one page, and to figures for a paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedminmax import __version__
+from fedminmax.core.errors import InputError
+from fedminmax.report.files import write_text
+from fedminmax.report.html_export import export_figures
+from fedminmax.report.html_read_run import read_runs
+from fedminmax.report.html_report import build_report, is_report, render_report
+
+
+def write_report(folders: Sequence[Path], out: Path, figures: Path | None) -> None:
+    """Write the page, the figures if they are asked for, and say where they are."""
+    _check_out(out)
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise InputError(f"{figures} is a file; give a folder with --figures")
+    report = build_report(read_runs(folders))
+    write_text(out, render_report(report, __version__))
+    for part in report.parts:
+        print(part.story)
+    print(f"Report: {out}")
+    if figures is not None:
+        exported = export_figures(report.figures, figures)
+        print(f"Figures: {len(exported.paths)} files in {figures}")
+        if exported.lacks_signs:
+            print("Some signs are not in matplotlib's font and show as boxes in these figures.")
+
+
+def _check_out(out: Path) -> None:
+    """Leave alone what is no report of ours."""
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; give a file such as {out / 'report.html'} with --out")
+    if out.exists() and not is_report(out.read_text(encoding="utf-8", errors="replace")):
+        raise InputError(f"{out} is there and is no report; give another file with --out")

@@ -1,0 +1,152 @@
+"""Risk by group as bars with intervals, beside the baseline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedminmax.report.html_changes import Change, change_between, changes_by_group
+from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_read_run import Run
+from fedminmax.report.html_run_schema import Interval, Results
+from fedminmax.report.html_story import worst_of
+from fedminmax.report.html_style import BLUE, HATCH, INK, ORANGE, PAPER, plain_axes
+from fedminmax.report.html_words import (
+    NOTHING,
+    counted,
+    decimals_of,
+    estimate,
+    interval_name,
+    number,
+    risk_name,
+    short,
+    span,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_GROUPS = 30
+ALL_ROWS = "all rows"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the bars of one model stand beside a group's place, and how they are filled."""
+
+    shift: float
+    thickness: float
+    colour: str
+    hatch: str | None = None
+
+
+def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
+    """Describe the figure: the groups that were worst off first, all rows last."""
+    results, order = run.chosen.results, _shown_groups(run)
+    worst, risk = worst_of(results)
+    decimals, interval = decimals_of(results), interval_name(results)
+    against = f" and {run.baseline.results.method.name}" if run.baseline else ""
+    left_out = len(results.groups) - len(order)
+    return ReportFigure(
+        name,
+        f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
+        f"Horizontal bars with intervals for {run.label}{against}, "
+        f"{counted(len(order), 'group')} and all rows. The highest bar of {run.label} is {worst} "
+        f"with {number(risk.value, decimals)}.",
+        f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
+        "it would move with other test rows of the same group. The group that was worst off was "
+        "picked for its high value, part of which is chance where groups are small."
+        + (
+            f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out)
+        ),
+        8.2,
+        1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
+        lambda figure: _draw(figure, run, order),
+        (_table(run),),
+    )
+
+
+def _shown_groups(run: Run) -> list[int]:
+    """Order the groups by what they had under the baseline, the worst off first."""
+    results = (run.baseline or run.chosen).results
+    risks = [-1.0 if group.value is None else group.value for group in results.risk.by_group]
+    return sorted(range(len(risks)), key=lambda group: -risks[group])[:MOST_GROUPS]
+
+
+def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
+    axes = figure.subplots()
+    plain_axes(axes, "x")
+    names = [
+        f"{short(run.chosen.results.groups[a], 34)}\n"
+        f"{counted(run.chosen.results.risk.by_group[a].rows, 'row')}"
+        for a in order
+    ]
+    rows = counted(run.chosen.results.test.rows, "row")
+    if run.baseline is None:
+        _bars(axes, run.chosen.results, order, Look(0.0, 0.6, BLUE))
+    else:
+        before, after = run.baseline.results, run.chosen.results
+        _bars(axes, before, order, Look(-0.2, 0.38, ORANGE, HATCH))
+        _bars(axes, after, order, Look(0.2, 0.38, BLUE))
+        figure.legend(loc="outside upper left", ncols=2, frameon=False)
+    axes.axhline(len(order) - 0.5, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(order) + 1), [*names, f"{ALL_ROWS}\n{rows}"])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) + 0.6, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{risk_name(run.chosen.results)} on test rows")
+
+
+def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> None:
+    """Draw a bar for each group and one for all rows; nothing where there is no value."""
+    risks: list[Interval] = [*(results.risk.by_group[a] for a in order), results.risk.overall]
+    known = [(place, risk) for place, risk in enumerate(risks) if risk.value is not None]
+    values = [risk.value or 0.0 for _, risk in known]
+    axes.barh(
+        [place + look.shift for place, _ in known],
+        values,
+        look.thickness,
+        color=look.colour,
+        hatch=look.hatch,
+        edgecolor=INK,
+        linewidth=0.8,
+        label=results.method.name,
+    )
+    for place, risk in known:
+        if risk.low is not None and risk.high is not None:
+            ends, level = [risk.low, risk.high], [place + look.shift] * 2
+            # A pale edge, so that the line is seen on any bar.
+            axes.plot(ends, level, color=PAPER, lw=3.6, solid_capstyle="butt")
+            axes.plot(ends, level, color=INK, marker="|", markersize=7, lw=1.3)
+
+
+def _table(run: Run) -> Table:
+    results = run.chosen.results
+    decimals, interval = decimals_of(results), interval_name(results)
+    risks = [*results.risk.by_group, results.risk.overall]
+    rows = [*(group.rows for group in results.risk.by_group), results.test.rows]
+    headers = ["Group", "Test rows", f"{run.label} ({interval})"]
+    cells = [
+        [name, f"{count:,}", estimate(risk, decimals)]
+        for name, count, risk in zip([*results.groups, ALL_ROWS], rows, risks, strict=True)
+    ]
+    if run.baseline is not None:
+        baseline = run.baseline.results
+        headers += [f"{baseline.method.name} ({interval})", "Change (its interval)", "Beyond noise"]
+        overall = change_between(ALL_ROWS, rows[-1], baseline.risk.overall, risks[-1])
+        before = [*baseline.risk.by_group, baseline.risk.overall]
+        changes = [*changes_by_group(run), overall]
+        for line, risk, change in zip(cells, before, changes, strict=True):
+            line += [estimate(risk, decimals), *_change_cells(change, decimals)]
+    return Table(
+        f"{risk_name(results)} by group, lower is better",
+        tuple(headers),
+        tuple(tuple(line) for line in cells),
+    )
+
+
+def _change_cells(change: Change | None, decimals: int) -> list[str]:
+    if change is None:
+        return [NOTHING, NOTHING]
+    interval = span(change.low, change.high, decimals)
+    return [f"{number(change.value, decimals)} ({interval})", "yes" if change.is_sure else "no"]

@@ -1,0 +1,35 @@
+"""A figure of the report: how it is drawn, what it says in words, and its numbers as tables."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; the first column names its lines."""
+
+    caption: str
+    headers: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """One figure.
+
+    ``name`` is its identifier on the page and in file names, ``title`` and ``description`` are what
+    a screen reader says instead of showing it, ``caption`` is what everyone reads below it.
+    """
+
+    name: str
+    title: str
+    description: str
+    caption: str
+    width: float
+    height: float
+    draw: Callable[["Figure"], None]
+    tables: tuple[Table, ...]

@@ -1,0 +1,126 @@
+"""The report: one HTML file that needs nothing else, from run folders of `fedminmax train`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedminmax.report.html_bars import risk_by_group_figure
+from fedminmax.report.html_census import census_figure
+from fedminmax.report.html_curves import rounds_figure
+from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_read_run import Run
+from fedminmax.report.html_story import Fact, comparison, facts, story
+from fedminmax.report.html_svg import inline_svg
+from fedminmax.report.html_tables import measures_table, settings_table
+from fedminmax.report.html_tradeoff import trade_off_figure
+from fedminmax.report.html_words import interval_name, risk_name
+
+# Tells our own pages from a user's other files.
+GENERATOR = "fedminmax report"
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What the page says of one run."""
+
+    name: str
+    run: Run
+    story: str
+    facts: tuple[Fact, ...]
+    figures: tuple[ReportFigure, ...]
+    measures: tuple[Table, ...]
+    settings: Table
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the page shows."""
+
+    parts: tuple[RunPart, ...]
+    trade_off: ReportFigure
+    comparison: str | None
+    warnings: tuple[str, ...]
+
+    @property
+    def figures(self) -> list[ReportFigure]:
+        """All figures in the order of the page."""
+        return [self.trade_off, *chain.from_iterable(part.figures for part in self.parts)]
+
+
+def build_report(runs: Sequence[Run]) -> Report:
+    """Put together what the page shows."""
+    several = len(runs) > 1
+    parts = [
+        _part(run, f"run-{number}" if several else "run") for number, run in enumerate(runs, 1)
+    ]
+    return Report(
+        tuple(parts),
+        trade_off_figure(runs, "trade-off"),
+        comparison(runs) if several else None,
+        tuple(_incomparable(runs)),
+    )
+
+
+def render_report(report: Report, version: str) -> str:
+    """Write the page."""
+    page = Environment(
+        loader=PackageLoader("fedminmax.report", "html_page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("report.html")
+    results = report.parts[0].run.chosen.results
+    return page.render(
+        report=report,
+        results=results,
+        risk=risk_name(results),
+        interval=interval_name(results),
+        generator=GENERATOR,
+        version=version,
+        inline_svg=inline_svg,
+    )
+
+
+def _part(run: Run, name: str) -> RunPart:
+    models = [run.chosen, *([run.baseline] if run.baseline else [])]
+    results = run.chosen.results
+    from_baseline = run.baseline.results.warnings if run.baseline else ()
+    return RunPart(
+        name,
+        run,
+        story(run),
+        tuple(facts(run)),
+        (
+            risk_by_group_figure(run, f"{name}-risk-by-group"),
+            rounds_figure(run, f"{name}-rounds"),
+            census_figure(run, f"{name}-census"),
+        ),
+        tuple(measures_table(model.results, model.results.method.name) for model in models),
+        settings_table(run),
+        tuple(dict.fromkeys((*results.warnings, *from_baseline))),
+        results.notes,
+    )
+
+
+def _incomparable(runs: Sequence[Run]) -> list[str]:
+    """Warn of runs that were measured on other groups or rows than the first."""
+    first = runs[0].chosen.results
+    return [
+        f"{run.label} was measured on other groups or test rows than {runs[0].label}: their "
+        "risks are not of the same people."
+        for run in runs[1:]
+        if run.chosen.results.groups != first.groups
+        or [group.rows for group in run.chosen.results.risk.by_group]
+        != [group.rows for group in first.risk.by_group]
+    ]
+
+
+def is_report(text: str) -> bool:
+    """Whether a file's text is a page of ours."""
+    return re.search(rf'<meta name="generator" content="{GENERATOR} ', text) is not None

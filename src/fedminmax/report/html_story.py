@@ -1,0 +1,159 @@
+"""The story in one sentence: who was worst off, what it gained, who paid, how sure that is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedminmax.report.html_changes import Change, change_between, changes_by_group
+from fedminmax.report.html_read_run import Run, Trained
+from fedminmax.report.html_run_schema import Interval, Results
+from fedminmax.report.html_words import (
+    counted,
+    decimals_of,
+    estimate,
+    interval_name,
+    number,
+    risk_name,
+    span,
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number of the run beside the baseline's."""
+
+    name: str
+    before: str | None
+    after: str
+    detail: str
+
+
+def worst_of(results: Results) -> tuple[str, Interval]:
+    """Return the group with the highest risk and that risk."""
+    known = [
+        (name, risk)
+        for name, risk in zip(results.groups, results.risk.by_group, strict=True)
+        if risk.value is not None
+    ]
+    return max(known, key=lambda entry: entry[1].value or 0.0)
+
+
+def story(run: Run) -> str:
+    """Tell the story of one run."""
+    if run.baseline is None:
+        return _without_baseline(run.chosen.results)
+    baseline = run.baseline.results
+    worst, risk = worst_of(baseline)
+    changes = [change for change in changes_by_group(run) if change]
+    own = next((change for change in changes if change.name == worst), None)
+    start = (
+        f"Under {baseline.method.name}, “{worst}” was worst off, with a {risk_name(baseline)} of "
+        f"{number(risk.value, decimals_of(baseline))} on {counted(risk.rows, 'test row')}"
+    )
+    if own is None:
+        return f"{start}; there is no interval to say what {run.label} changed for it."
+    others = [change for change in changes if change is not own]
+    clauses = [start, _gain(run, own), _paid(run, others), _now(run, own)]
+    return "; ".join(clause for clause in clauses if clause) + "."
+
+
+def _without_baseline(results: Results) -> str:
+    worst, risk = worst_of(results)
+    decimals = decimals_of(results)
+    return (
+        f"{results.method.name} leaves “{worst}” worst off, with a {risk_name(results)} of "
+        f"{number(risk.value, decimals)} ({interval_name(results)} "
+        f"{span(risk.low, risk.high, decimals)}) on {counted(risk.rows, 'test row')}; there is no "
+        "baseline in this run to say who gained and who paid."
+    )
+
+
+def _gain(run: Run, own: Change) -> str:
+    results = run.chosen.results
+    decimals, name = decimals_of(results), interval_name(results)
+    after = number(own.after, decimals)
+    size = number(abs(own.value), decimals)
+    if not own.is_sure:
+        return (
+            f"with {run.label} it has {after}, and that difference of "
+            f"{number(own.value, decimals)} ({name} {span(own.low, own.high, decimals)}) is within "
+            "the noise of so many rows"
+        )
+    if own.value < 0:
+        return (
+            f"{run.label} brought it down to {after}, a gain of {size} "
+            f"({name} {span(-own.high, -own.low, decimals)}), more than noise"
+        )
+    return (
+        f"{run.label} brought it up to {after}, a loss of {size} "
+        f"({name} {span(own.low, own.high, decimals)}), more than noise"
+    )
+
+
+def _paid(run: Run, others: Sequence[Change]) -> str:
+    """Name who else paid beyond noise; of several, the one that paid most."""
+    decimals = decimals_of(run.chosen.results)
+    rises = [change for change in others if change.value > 0]
+    payers = sorted((c for c in rises if c.is_sure), key=lambda c: c.value, reverse=True)
+    if not rises:
+        return "no other group's risk rose"
+    if not payers:
+        return "no other group's risk rose by more than noise"
+    most = payers[0]
+    rise = f"{number(most.value, decimals)} ({span(most.low, most.high, decimals)})"
+    if len(payers) == 1:
+        return f"“{most.name}” paid, its risk rose by {rise}"
+    more = counted(len(payers) - 1, "more group")
+    return f"“{most.name}” paid most, its risk rose by {rise}, and {more} paid too"
+
+
+def _now(run: Run, own: Change) -> str:
+    """Say who is worst off now, if that is somebody else."""
+    now, risk = worst_of(run.chosen.results)
+    if now == own.name or risk.value is None:
+        return ""
+    shown = number(risk.value, decimals_of(run.chosen.results))
+    if risk.value > own.before:
+        return f"but now “{now}” is worst off, with {shown}, more than “{own.name}” had before"
+    return f"worst off is now “{now}”, with {shown}"
+
+
+def facts(run: Run) -> list[Fact]:
+    """Return the numbers to know: the worst group's risk, the mean over rows, the gap."""
+    after, before = run.chosen.results, run.baseline.results if run.baseline else None
+    decimals = decimals_of(after)
+
+    def fact(name: str, new: Interval, old: Interval | None, who: str) -> Fact:
+        shown = None if old is None else number(old.value, decimals)
+        detail = f"{interval_name(after)} {span(new.low, new.high, decimals)}"
+        return Fact(name, shown, number(new.value, decimals), f"{detail}{who}")
+
+    who, worst = worst_of(after)
+    return [
+        fact("Worst group", worst, worst_of(before)[1] if before else None, f" · {who}"),
+        fact("All rows", after.risk.overall, before.risk.overall if before else None, ""),
+        fact(
+            "Gap, highest to lowest group",
+            after.risk.gap,
+            before.risk.gap if before else None,
+            "",
+        ),
+    ]
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Say which of several runs has the lowest worst-group risk, and whether that is noise."""
+    ranked = sorted(runs, key=lambda run: worst_of(run.chosen.results)[1].value or 0.0)
+    first, second = (_worst(run.chosen) for run in ranked[:2])
+    results = ranked[0].chosen.results
+    decimals = decimals_of(results)
+    between = change_between("", 0, second, first)
+    sure = "more than noise" if between and between.is_sure else "a difference within noise"
+    return (
+        f"Of {len(runs)} runs, {ranked[0].label} has the lowest worst-group {risk_name(results)}, "
+        f"{estimate(first, decimals)}; next is {ranked[1].label} with "
+        f"{estimate(second, decimals)}, {sure}."
+    )
+
+
+def _worst(trained: Trained) -> Interval:
+    return worst_of(trained.results)[1]

@@ -1,0 +1,97 @@
+"""The report's tables that belong to no figure: every measure by group, every setting."""
+
+from collections.abc import Mapping, Sequence
+
+from fedminmax.report.durations import in_words
+from fedminmax.report.html_figure import Table
+from fedminmax.report.html_read_run import Run
+from fedminmax.report.html_run_schema import Interval, Results
+from fedminmax.report.html_words import NOTHING, decimals_of, estimate, interval_name, risk_name
+from fedminmax.report.table_metrics import RISK
+
+
+def measures_table(results: Results, label: str) -> Table:
+    """Show every metric by group, over all rows, and the gap."""
+    # The risk first: it is what training is about.
+    metrics = {RISK: results.risk} | results.test.metrics
+    lines: list[tuple[str, str, list[Interval]]] = [
+        (name, f"{risk.rows:,}", [metric.by_group[number] for metric in metrics.values()])
+        for number, (name, risk) in enumerate(
+            zip(results.groups, results.risk.by_group, strict=True)
+        )
+    ]
+    lines += [
+        ("all rows", f"{results.test.rows:,}", [metric.overall for metric in metrics.values()]),
+        ("gap", NOTHING, [metric.gap for metric in metrics.values()]),
+    ]
+    decimals = [_decimals(name, results) for name in metrics]
+    return Table(
+        f"{label}: every measure by group ({interval_name(results)})",
+        ("Group", "Test rows", *(_in_words(name, results) for name in metrics)),
+        tuple(
+            (
+                name,
+                rows,
+                *(estimate(one, places) for one, places in zip(values, decimals, strict=True)),
+            )
+            for name, rows, values in lines
+        ),
+    )
+
+
+def settings_table(run: Run) -> Table:
+    """Show what each model was trained with, setting by setting, and what it cost."""
+    models = [run.chosen, *([run.baseline] if run.baseline else [])]
+    lines = []
+    for part in (_training, _options, _costs):
+        columns = [part(model.results) for model in models]
+        names = dict.fromkeys(name for column in columns for name in column)
+        lines += [(name, *(column.get(name, NOTHING) for column in columns)) for name in names]
+    return Table(
+        "Settings and costs",
+        ("Setting", *(model.results.method.name for model in models)),
+        tuple(lines),
+    )
+
+
+def _training(results: Results) -> dict[str, str]:
+    return {
+        "task": results.task,
+        "target": results.target or NOTHING,
+        **{f"model {name}": _plain(value) for name, value in results.model.items()},
+        "loss": results.loss,
+        "method": results.method.key,
+        "rounds": f"{results.method.rounds:,}",
+        "participation": f"{results.method.participation:g}",
+        "seed": str(results.seed),
+        "model shown": results.iterate.replace("_", " "),
+    }
+
+
+def _options(results: Results) -> dict[str, str]:
+    return {f"option {name}": _plain(value) for name, value in results.method.options.items()}
+
+
+def _costs(results: Results) -> dict[str, str]:
+    return {
+        "gradient evaluations": f"{results.gradient_evaluations:,}",
+        "time": in_words(results.seconds),
+    }
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_plain(part)}" for key, part in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(_plain(part) for part in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value == "" else str(value)
+
+
+def _decimals(metric: str, results: Results) -> int:
+    return decimals_of(results) if results.task == "regression" or metric == RISK else 3
+
+
+def _in_words(metric: str, results: Results) -> str:
+    return risk_name(results) if metric == RISK else metric.replace("_", " ")

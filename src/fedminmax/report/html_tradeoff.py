@@ -1,0 +1,138 @@
+"""The trade-off: what each run's worst group has, and what all rows pay for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_read_run import Run
+from fedminmax.report.html_run_schema import Interval, Results
+from fedminmax.report.html_story import worst_of
+from fedminmax.report.html_style import INK, plain_axes, series_style
+from fedminmax.report.html_words import (
+    counted,
+    decimals_of,
+    estimate,
+    interval_name,
+    listed,
+    risk_name,
+    short,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model: the mean risk over all rows and the worst group's."""
+
+    label: str
+    is_baseline: bool
+    overall: Interval
+    worst: Interval
+    worst_group: str
+
+
+@dataclass(frozen=True)
+class Points:
+    """All models, and which baseline leads to which method."""
+
+    points: tuple[Point, ...]
+    steps: tuple[tuple[int, int], ...]
+
+
+def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure:
+    """Describe the figure."""
+    results = runs[0].chosen.results
+    found = _points(runs)
+    labels = [point.label for point in found.points]
+    lowest = min(found.points, key=lambda point: point.worst.value or 0.0)
+    return ReportFigure(
+        name,
+        "Worst group against the mean over all rows",
+        f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. Lowest for its worst "
+        f"group is {lowest.label}.",
+        "Down is better for the worst group, left is better on average over all rows. An arrow "
+        f"leads from a run's baseline to the run. Lines are each value's {interval_name(results)}.",
+        8.2,
+        4.2,
+        lambda figure: _draw(figure, found, risk_name(results)),
+        (_table(found, results),),
+    )
+
+
+def _points(runs: Sequence[Run]) -> Points:
+    """Collect the models; a baseline that several runs share comes once."""
+    points: list[Point] = []
+    steps = []
+    for run in runs:
+        if run.baseline is not None:
+            results = run.baseline.results
+            baseline = _point(results, results.method.name, base=True)
+            if baseline not in points and baseline.label in [point.label for point in points]:
+                baseline = replace(baseline, label=f"{baseline.label} ({run.baseline.folder})")
+            if baseline not in points:
+                points.append(baseline)
+            steps.append((points.index(baseline), len(points)))
+        points.append(_point(run.chosen.results, run.label, base=False))
+    return Points(tuple(points), tuple(steps))
+
+
+def _point(results: Results, label: str, *, base: bool) -> Point:
+    worst_group, worst = worst_of(results)
+    return Point(label, base, results.risk.overall, worst, worst_group)
+
+
+def _draw(figure: "Figure", found: Points, risk: str) -> None:
+    axes = figure.subplots()
+    plain_axes(axes, "y")
+    places = [(point.overall.value or 0.0, point.worst.value or 0.0) for point in found.points]
+    for start, end in found.steps:
+        axes.annotate(
+            "",
+            places[end],
+            places[start],
+            arrowprops={"arrowstyle": "->", "color": INK, "shrinkA": 7, "shrinkB": 7},
+        )
+    for place, (point, (x, y)) in enumerate(zip(found.points, places, strict=True)):
+        style = series_style(place)
+        axes.plot(_ends(point.overall), [y, y], color=style.colour, lw=1.2, alpha=0.8, zorder=1)
+        axes.plot([x, x], _ends(point.worst), color=style.colour, lw=1.2, alpha=0.8, zorder=1)
+        axes.plot(
+            [x],
+            [y],
+            color=style.colour,
+            marker=style.marker,
+            markersize=9,
+            markeredgecolor=INK,
+            fillstyle="none" if point.is_baseline else "full",
+            markeredgewidth=1.6 if point.is_baseline else 0.8,
+            linestyle="none",
+            label=short(point.label, 34) + " (baseline)" * point.is_baseline,
+        )
+    axes.set_xlabel(f"mean {risk} over all test rows")
+    axes.set_ylabel(f"{risk} of the worst group")
+    figure.legend(loc="outside right upper", frameon=False, labelspacing=0.9)
+
+
+def _ends(interval: Interval) -> list[float]:
+    ends = (interval.low, interval.high)
+    return [end for end in ends if end is not None] if None not in ends else [float("nan")] * 2
+
+
+def _table(found: Points, results: Results) -> Table:
+    decimals, interval = decimals_of(results), interval_name(results)
+    return Table(
+        f"{risk_name(results)} of the worst group and of all rows, lower is better",
+        ("Model", "Worst group", f"Its risk ({interval})", f"All rows ({interval})"),
+        tuple(
+            (
+                point.label + " (baseline)" * point.is_baseline,
+                point.worst_group,
+                estimate(point.worst, decimals),
+                estimate(point.overall, decimals),
+            )
+            for point in found.points
+        ),
+    )

@@ -1,0 +1,87 @@
+"""How the report says numbers and names."""
+
+import math
+from collections.abc import Sequence
+from textwrap import shorten
+
+from fedminmax.report.html_run_schema import Interval, Results
+
+MINUS = "\N{MINUS SIGN}"
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+NOTHING = "\N{EN DASH}"
+
+
+def risk_name(results: Results) -> str:
+    """The name of the risk in these results."""
+    return "Brier risk" if results.task == "classification" else "squared error"
+
+
+def decimals_of(results: Results) -> int:
+    """How many decimals tell risks of this size apart.
+
+    A Brier risk has three; a squared error has three figures of its mean.
+    """
+    overall = results.risk.overall.value
+    if results.task == "classification" or not overall:
+        return 3
+    return min(8, max(0, 2 - math.floor(math.log10(abs(overall)))))
+
+
+def number(value: float | None, decimals: int) -> str:
+    """Say a number.
+
+    >>> number(1234.5678, 1), number(-0.25, 2) == f"{MINUS}0.25", number(-0.0001, 3)
+    ('1,234.6', True, '0.000')
+    """
+    if value is None:
+        return NOTHING
+    text = f"{value:,.{decimals}f}"
+    # A change that rounds to nothing has no direction.
+    if float(text.replace(",", "")) == 0.0:
+        text = text.removeprefix("-")
+    return text.replace("-", MINUS)
+
+
+def span(low: float | None, high: float | None, decimals: int) -> str:
+    """Say an interval."""
+    return f"{number(low, decimals)} to {number(high, decimals)}"
+
+
+def estimate(interval: Interval, decimals: int) -> str:
+    """Say a value with its interval."""
+    if interval.value is None:
+        return NOTHING
+    return f"{number(interval.value, decimals)} ({span(interval.low, interval.high, decimals)})"
+
+
+def counted(amount: int, noun: str) -> str:
+    """Say a number of things.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def interval_name(results: Results) -> str:
+    """Name the intervals in these results, with their confidence where the file says it."""
+    confidence = results.test.confidence
+    return "interval" if confidence is None else f"{confidence:.0%} interval"
+
+
+def short(name: str, width: int) -> str:
+    """Cut a name that a figure has no room for; its table has it in full."""
+    cut = shorten(name, width, placeholder=ELLIPSIS)
+    if cut == ELLIPSIS:
+        cut = f"{name[: width - 1]}{ELLIPSIS}"
+    # Legends leave out what starts with an underscore.
+    return f" {cut}" if cut.startswith("_") else cut
+
+
+def listed(names: Sequence[str]) -> str:
+    """Say some names.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -1,0 +1,135 @@
+"""model_card.md: what a trained model is, for whom it was measured, and what it is not for.
+
+After Mitchell et al.: Model cards for model reporting, FAT* 2019.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedminmax.methods.card import MethodCard
+from fedminmax.report.durations import in_words
+from fedminmax.report.markdown import markdown_table
+from fedminmax.report.saved_model import SavedModel
+from fedminmax.report.table_metrics import RISK, metric_cells
+
+WORST_GROUP = "worst group's risk"
+RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
+RISK_MEANINGS = {
+    "classification": "the sum over classes of the squared difference between probability and "
+    "outcome, 0 to 2, lower is better",
+    "regression": "the mean squared difference in the target's own unit, lower is better",
+}
+
+
+def model_card(
+    saved: SavedModel, results: dict[str, Any], census: dict[str, Any], card: MethodCard
+) -> str:
+    """Write the card of a model that this method trained."""
+    sections = [
+        _headline(saved, results, card),
+        _data(saved, census),
+        _scores(results),
+        _training(saved, results, card),
+        _limits(results),
+        _remarks(results),
+    ]
+    return "\n\n".join(part for part in sections if part) + "\n"
+
+
+def _headline(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> str:
+    target, task = saved.encoding.schema.target.column, results["task"]
+    model = f"{saved.kind} model"
+    if saved.hidden:
+        model += f" with hidden layers {list(saved.hidden)}"
+    if saved.members > 1:
+        model = f"mixture of {saved.members} models, each a {model}"
+    loss = RISK_NAMES[task] if saved.loss in ("brier", "squared-error") else saved.loss
+    minimax = card.optimises.startswith(WORST_GROUP)
+    goal = f"Its goal is to be minimax in {loss} over these groups. " if minimax else ""
+    return (
+        f"# Model of '{target}'\n\n"
+        f"A {model} that predicts '{target}' from {len(saved.encoding.features)} columns, trained "
+        f"by {results['method']['name']}, which minimises: {card.optimises}, in {loss}. {goal}"
+        f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
+        "groups or other measures."
+    )
+
+
+def _data(saved: SavedModel, census: dict[str, Any]) -> str:
+    protected = " x ".join(entry.column for entry in saved.encoding.schema.protected)
+    seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
+    others = census["other_tests"].values()
+    lines = [
+        [
+            _cell(group),
+            f"{_column(census['train'], number):,}",
+            f"{_column([*census['test'], *others], number):,}",
+            f"{sum(line[number] > 0 for line in census['train'])} of {len(census['holders'])}",
+        ]
+        for number, group in enumerate(saved.groups)
+    ]
+    table = markdown_table(["group", "training rows", "test rows", "holders that have it"], lines)
+    return (
+        f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
+        f"model {seen} these columns themselves.\n\n{table}"
+    )
+
+
+def _scores(results: dict[str, Any]) -> str:
+    test = results["test"]
+    if not test["rows"]:
+        return "## Test results\n\nThere were no test rows: nothing is known about new rows."
+    headers, lines = metric_cells(results["groups"], test)
+    table = markdown_table(headers, [[_cell(line[0]), *line[1:]] for line in lines])
+    worst = test["metrics"][RISK]["worst_group"]
+    return (
+        f"## Test results\n\nOn {test['rows']:,} rows that training did not see. In parentheses: "
+        f"{100 * test['confidence']:g} % bootstrap intervals ({test['resamples']:,} resamples). A "
+        f"star marks the worst group of a column; in risk it is {_cell(worst)}. The gap is between "
+        f"the highest and the lowest group.\n\n{table}"
+    )
+
+
+def _training(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> str:
+    method = results["method"]
+    options = ", ".join(f"{name} = {value}" for name, value in method["options"].items())
+    return (
+        "## Training\n\n"
+        f"- method: {method['name']} ({method['key']}; {options or 'no options'})\n"
+        f"- {method['rounds']:,} rounds, share of holders in each {method['participation']:g}, "
+        f"{results['gradient_evaluations']:,} gradient evaluations, "
+        f"{in_words(results['seconds'])}\n"
+        f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
+        f"- seed: {results['seed']}\n"
+        f"- what a server would see of the holders: {card.reveals}, and sums and counts for the "
+        "encoding; here one process read all files"
+    )
+
+
+def _limits(results: dict[str, Any]) -> str:
+    return (
+        "## What it is not meant for\n\n"
+        "- Decisions about people without someone who answers for them. The training looked at "
+        f"{RISK_NAMES[results['task']]} by group and at nothing else: selection rates and error "
+        "rates may still differ between groups.\n"
+        "- Groups, places or times that the training rows do not stand for. A group that the "
+        "columns above do not tell apart may be worse off than any that they do.\n"
+        "- Conclusions from groups with few test rows: look at the intervals, and bear in mind "
+        "that the worst of many groups is bad partly by chance.\n"
+        "- Causes: the model describes the data, errors of measurement and past decisions included."
+    )
+
+
+def _remarks(results: dict[str, Any]) -> str:
+    remarks = [*results["warnings"], *results["notes"]]
+    lines = "\n".join(f"- {line}" for line in remarks)
+    return f"## Remarks on the data\n\n{lines}" if remarks else ""
+
+
+def _column(table: Sequence[Sequence[int]], number: int) -> int:
+    return sum(line[number] for line in table)
+
+
+def _cell(text: str) -> str:
+    """Keep a name from ending its cell."""
+    return text.replace("|", "\\|")

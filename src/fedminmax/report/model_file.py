@@ -1,0 +1,108 @@
+"""A saved model on disk: one safetensors file with parameters, encoding and groups.
+
+No code is run by reading it, and other programs can read it without fedminmax.
+"""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.mixture import Mixture
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.report.files import written_beside
+from fedminmax.report.saved_model import SavedModel
+
+FORMAT = "1"
+FILE_NAME = "model.safetensors"
+
+
+def save_model(path: Path, saved: SavedModel) -> None:
+    """Write the model; the file is there in full or not at all."""
+    metadata = {
+        "format": FORMAT,
+        "model": saved.kind,
+        "hidden": json.dumps(saved.hidden),
+        "outputs": str(saved.encoding.outputs),
+        "members": str(saved.members),
+        "loss": saved.loss,
+        "iterate": saved.iterate,
+        "groups": json.dumps(saved.groups),
+        "delimiter": saved.delimiter,
+        "encoding": encoding_as_json(saved.encoding),
+    }
+    content = save(_named_tensors(saved), metadata)
+    with written_beside(path) as beside:
+        beside.write_bytes(content)
+
+
+def load_model(source: str | Path) -> SavedModel:
+    """Load what `fedminmax train` left: give its run folder, or the model file itself."""
+    path = Path(source)
+    path = path / FILE_NAME if path.is_dir() else path
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the folder of a finished 'fedminmax train'")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+    except SafetensorError as error:
+        raise InputError(f"{path} is no model file or is damaged; train anew") from error
+    if metadata.get("format") != FORMAT:
+        found = metadata.get("format", "none")
+        raise InputError(
+            f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
+            "fedminmax that wrote it, or train anew"
+        )
+    try:
+        return _loaded(metadata, tensors, str(path))
+    except (KeyError, RuntimeError) as error:
+        raise InputError(f"{path} is damaged ({str(error).splitlines()[0]}); train anew") from error
+
+
+def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -> SavedModel:
+    encoding = encoding_from_json(metadata["encoding"], source)
+    hidden = tuple(json.loads(metadata["hidden"]))
+    members = int(metadata["members"])
+    models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
+    return SavedModel(
+        models[0] if members == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
+        encoding,
+        metadata["model"],
+        hidden,
+        members,
+        metadata["loss"],
+        metadata["iterate"],
+        metadata["delimiter"],
+    )
+
+
+def _member(
+    encoding: Encoding, hidden: tuple[int, ...], tensors: dict[str, Tensor], prefix: str
+) -> nn.Module:
+    model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    model.load_state_dict(own)
+    return model.eval()
+
+
+def _named_tensors(saved: SavedModel) -> dict[str, Tensor]:
+    models = list(saved.model.members) if isinstance(saved.model, Mixture) else [saved.model]
+    return {
+        _prefix(number, len(models)) + name: tensor.contiguous()
+        for number, model in enumerate(models)
+        for name, tensor in model.state_dict().items()
+    }
+
+
+def _prefix(number: int, members: int) -> str:
+    return "" if members == 1 else f"member.{number}."

@@ -1,0 +1,103 @@
+"""The rounds of a run on tables: JSON lines, one per round, each with its risks and weights."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedminmax.core.errors import InputError
+from fedminmax.report.files import write_text
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round: training risks that entered it (None: nobody had the group), weights after it.
+
+    ``weights_over`` says what the weights belong to: "groups", "holders", or "nothing" if there
+    are none. ``gradient_evaluations`` counts from the start of the run.
+    """
+
+    round: int
+    seconds: float
+    risks: tuple[float | None, ...]
+    weights: tuple[float, ...]
+    weights_over: str
+    participants: tuple[int, ...]
+    gradient_evaluations: int
+
+
+class RoundSink(Protocol):
+    """Where rounds are written."""
+
+    def add(self, record: RoundRecord) -> None:
+        """Write a round."""
+        ...
+
+
+def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
+    """Return a round's numbers by name, for programs that draw curves.
+
+    >>> record = RoundRecord(1, 0.5, (0.25, None), (0.5, 0.5), "groups", (0,), 10)
+    >>> scalars(record, ["f", "m"])
+    {'risk/f': 0.25, 'worst risk': 0.25, 'weight/f': 0.5, 'weight/m': 0.5}
+    """
+    risks = {
+        f"risk/{group}": risk
+        for group, risk in zip(groups, record.risks, strict=True)
+        if risk is not None
+    }
+    worst = {"worst risk": max(risks.values())} if risks else {}
+    over_groups = record.weights_over == "groups"
+    names = groups if over_groups else [f"{n}" for n in range(len(record.weights))]
+    weights = dict(zip((f"weight/{name}" for name in names), record.weights, strict=False))
+    return risks | worst | weights
+
+
+class RoundLog:
+    """The file of a run's rounds; each line is written before the checkpoint of its round.
+
+    Lines after the restored round belong to work that will be done again, and are dropped.
+    """
+
+    def __init__(self, path: Path, restored_round: int) -> None:
+        self._path = path
+        kept = [record for record in read_rounds(path) if record.round <= restored_round]
+        self._before = kept[-1].seconds if kept else 0.0
+        self._started = time.monotonic()
+        write_text(path, "".join(_line(record) for record in kept))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run so far, over all calls."""
+        return round(self._before + time.monotonic() - self._started, 3)
+
+    def add(self, record: RoundRecord) -> None:
+        """Append a round to the file."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+
+
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Read the file; a last line that was cut off by a crash is not part of it."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        entries = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [
+            RoundRecord(
+                **entry
+                | {name: tuple(entry[name]) for name in ("risks", "weights", "participants")}
+            )
+            for entry in entries
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is damaged; remove it, and the run goes on from its checkpoint"
+        ) from error
+
+
+def _line(record: RoundRecord) -> str:
+    return json.dumps(asdict(record)) + "\n"

@@ -1,0 +1,72 @@
+"""What a finished run on tables leaves: model, results, card."""
+
+from pathlib import Path
+from typing import Any
+
+from fedminmax.core.mixture import Mixture
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.load import FederatedTables
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import Progress, members_of
+from fedminmax.methods.method import SelectingState
+from fedminmax.report.files import write_text
+from fedminmax.report.model_card import model_card
+from fedminmax.report.model_file import FILE_NAME, save_model
+from fedminmax.report.saved_model import SavedModel
+from fedminmax.report.table_metrics import measure
+from fedminmax.report.table_results import TrainingFacts, results_content, write_results
+from fedminmax.studies.table_federation import census_of
+from fedminmax.studies.table_runs import TableRun
+
+CHOSEN = "chosen by the method"
+
+
+def finish_table(
+    run: TableRun,
+    config: TableConfig,
+    tables: FederatedTables,
+    federation: InProcessFederation,
+    progress: Progress[Any],
+    seconds: float,
+) -> None:
+    """Write the model, its card and, last of all, the results: they say that the run is done."""
+    saved = _saved_model(run, config, tables, federation, progress)
+    facts = TrainingFacts(
+        run.card.key,
+        run.method.name,
+        run.options,
+        progress.round,
+        run.participation,
+        config.seed,
+        seconds,
+        progress.gradient_evaluations,
+    )
+    test = measure(saved, [part.examples for part in tables.test], config.seed)
+    said = {"notes": list(tables.notes), "warnings": list(tables.warnings)}
+    results = results_content(saved, facts, test, said)
+    save_model(run.folder / FILE_NAME, saved)
+    card = model_card(saved, results, census_of(tables), run.card)
+    write_text(Path(run.folder, "model_card.md"), card)
+    write_results(run.folder, results)
+
+
+def _saved_model(
+    run: TableRun,
+    config: TableConfig,
+    tables: FederatedTables,
+    federation: InProcessFederation,
+    progress: Progress[Any],
+) -> SavedModel:
+    members = members_of(progress, run.iterate)
+    models = [federation.model(parameters).cpu() for parameters in members]
+    classifies = tables.encoding.outputs > 1
+    return SavedModel(
+        models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval(),
+        tables.encoding,
+        config.model.kind,
+        config.model.hidden,
+        len(models),
+        config.model.loss,
+        CHOSEN if isinstance(progress.state, SelectingState) else run.iterate.value,
+        config.delimiter,
+    )

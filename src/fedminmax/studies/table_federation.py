@@ -1,0 +1,92 @@
+"""Encoded tables as a federation, and what identifies its runs."""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.load import FederatedTables, OwnedExamples
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.studies.study import usable_device
+
+LOSSES: dict[str, Loss] = {
+    "brier": brier_loss,
+    "cross-entropy": cross_entropy_loss,
+    "squared-error": squared_error_loss,
+}
+
+
+def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
+    """Give every holder its encoded rows, and the model its start."""
+    encoding = tables.encoding
+    with torch_seeded(config.seed, Purpose.INITIALISATION):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
+    model.to(usable_device(device))
+    with warnings.catch_warnings():
+        # A holder whose rows were all left out is in the notes, by its name.
+        warnings.filterwarnings("ignore", message="holder .* has no rows")
+        return InProcessFederation(
+            model,
+            LOSSES[config.model.loss],
+            [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
+            group_names=tables.group_names,
+        )
+
+
+def census_of(tables: FederatedTables) -> dict[str, object]:
+    """Count rows by holder and group; test files of others than the holders are named apart."""
+    holders, groups = tables.holders, len(tables.group_names)
+    others = [part for part in tables.test if part.owner not in holders]
+    return {
+        "format": 1,
+        "holders": list(holders),
+        "groups": list(tables.group_names),
+        "train": [_counts(tables.train, holder, groups) for holder in holders],
+        "test": [_counts(tables.test, holder, groups) for holder in holders],
+        "other_tests": {part.owner: _counts(others, part.owner, groups) for part in others},
+    }
+
+
+def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
+    """Return what decides the numbers of all runs on these tables, but for the method."""
+    schema = config.schema
+    return {
+        "data": {
+            "target": schema.target.column,
+            "classes": list(schema.target.classes),
+            "holders": list(tables.holders),
+            "held_out": config.held_out,
+            "digest": _digest(tables),
+        },
+        "features": list(tables.encoding.names),
+        "groups": list(tables.group_names),
+        "model": {
+            "kind": config.model.kind,
+            "hidden": list(config.model.hidden),
+            "loss": config.model.loss,
+        },
+        "seed": config.seed,
+        "device": device,
+    }
+
+
+def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> list[int]:
+    counts = torch.zeros(groups, dtype=torch.int64)
+    for part in parts:
+        if part.owner == owner:
+            counts += torch.bincount(part.examples.group, minlength=groups)
+    return [int(count) for count in counts]
+
+
+def _digest(tables: FederatedTables) -> str:
+    """Return a short name for exactly these encoded rows."""
+    found = hashlib.sha256()
+    for part in (*tables.train, *tables.test):
+        for tensor in (part.examples.x, part.examples.y, part.examples.group):
+            found.update(tensor.contiguous().numpy().data)
+    return found.hexdigest()[:16]

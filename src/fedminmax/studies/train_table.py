@@ -1,0 +1,138 @@
+"""Bring a run on tables to its end, from wherever it stands.
+
+Another call goes on from the last checkpoint and ends with the same numbers.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedminmax import __version__
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.load import FederatedTables
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.resumable import restore, train_resumably
+from fedminmax.federation.train import Round, start_of
+from fedminmax.report.files import write_json, write_text
+from fedminmax.report.round_records import RoundLog, RoundRecord, RoundSink
+from fedminmax.report.table_results import read_results
+from fedminmax.studies.finish_table import finish_table
+from fedminmax.studies.run_folder import claim_folder, claim_run
+from fedminmax.studies.table_federation import census_of, identity
+from fedminmax.studies.table_runs import TableRun
+
+
+@dataclass(frozen=True, eq=False)
+class TableJob:
+    """What the runs of one configuration share; ``config_text`` is the file as it was read."""
+
+    config: TableConfig
+    config_text: str
+    tables: FederatedTables = field(repr=False)
+    federation: InProcessFederation
+    device: str
+
+
+@dataclass(frozen=True)
+class TableTick:
+    """A round that is done (none before the first), or a complaint about a damaged file."""
+
+    round: int
+    record: RoundRecord | None = None
+    complaint: str | None = None
+
+
+def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
+    """Bring all runs to their start, so that a mistake shows before anything is written."""
+    for run in runs:
+        start_of(job.federation, run.method)
+    for run in runs:
+        _open_run(job, run)
+
+
+def _open_run(job: TableJob, run: TableRun) -> None:
+    """Make the folder this run's or refuse it, and write what is known before training."""
+    own = {
+        "key": run.card.key,
+        "options": run.options,
+        "participation": run.participation,
+        "iterate": run.iterate.value,
+    }
+    configuration = identity(job.config, job.tables, job.device) | {"method": own}
+    claim_folder(run.folder, {"version": __version__, "configuration": configuration})
+    write_text(run.folder / "config.toml", job.config_text)
+    write_json(run.folder / "census.json", census_of(job.tables))
+
+
+def is_finished(run: TableRun) -> bool:
+    """Tell whether the run got as far as asked, or further."""
+    results = read_results(run.folder)
+    return results is not None and results["method"]["rounds"] >= run.rounds
+
+
+def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
+    """Yield each round up to the run's last one; leave model, results and card behind it."""
+    with ExitStack() as open_things:
+        if not open_things.enter_context(claim_run(run.folder)):
+            raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
+        if is_finished(run):
+            return
+        progress, complaint = restore(run.folder, job.federation, run.method)
+        start = progress.round if progress else 0
+        yield TableTick(start, complaint=complaint)
+        log = RoundLog(run.folder / "rounds.jsonl", start)
+        sinks = [log, *_further_sinks(job, run, start, open_things)]
+        rounds = train_resumably(
+            run.folder,
+            job.federation,
+            run.method,
+            rounds=run.rounds,
+            seed=job.config.seed,
+            resume=progress,
+            participation=run.participation,
+            seconds=seconds,
+        )
+        for done in open_things.enter_context(closing(rounds)):
+            progress = done.progress
+            record = _record(done, run, job.tables.encoding, log.seconds)
+            for sink in sinks:
+                sink.add(record)
+            yield TableTick(done.number, record)
+        if progress is not None and progress.round >= run.rounds:
+            finish_table(run, job.config, job.tables, job.federation, progress, log.seconds)
+
+
+def _further_sinks(
+    job: TableJob, run: TableRun, start: int, open_things: ExitStack
+) -> Iterator[RoundSink]:
+    """Open what the user wants rounds written to besides the run folder's own file."""
+    groups = job.tables.group_names
+    if job.config.logging.tensorboard:
+        from fedminmax.report.tensorboard_log import TensorBoardLog
+
+        board = TensorBoardLog(run.folder / "tensorboard", groups, start)
+        yield open_things.enter_context(closing(board))
+    if job.config.logging.mlflow:
+        from fedminmax.report.mlflow_log import MlflowLog
+
+        tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
+        yield open_things.enter_context(closing(tracked))
+
+
+def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float) -> RoundRecord:
+    """Write down a round; risks of quantities are in the target's own unit, squared."""
+    unit = encoding.target_scale.deviation**2 if encoding.target_scale else 1.0
+    weights = tuple(done.weights.tolist())
+    return RoundRecord(
+        done.number,
+        seconds,
+        tuple(None if math.isnan(risk) else risk * unit for risk in done.risks.tolist()),
+        weights,
+        run.card.over if weights else "nothing",
+        done.participants,
+        done.progress.gradient_evaluations,
+    )

@@ -1,0 +1,49 @@
+"""The page about your own data runs as written, command by command."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from tests.cli.command import ONE_THREAD
+from tests.cli.hospitals import results_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+BLOCKS = re.findall(r"```(python|sh)\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_the_commands_run_one_after_another(tmp_path: Path) -> None:
+    said = ""
+    for language, block in BLOCKS:
+        commands = [block] if language == "python" else block.splitlines()
+        for one in commands:
+            said += _run(language, one, tmp_path)
+    ours, baseline = (
+        results_of(tmp_path / "runs" / "fedminmax" / folder)["test"]["metrics"]["risk"]
+        for folder in ("", "baseline")
+    )
+    assert baseline["worst_group"] == "female"
+    assert ours["by_group"][0]["value"] < baseline["by_group"][0]["value"]
+    assert len(pl.read_csv(tmp_path / "predictions.csv")) == 200
+    assert "Worst off with FedAvg: female" in said
+
+
+def _run(language: str, one: str, folder: Path) -> str:
+    if language == "python":
+        words = ["-c", one]
+    else:
+        program, *rest = one.split()
+        assert program == "fedminmax"
+        words = ["-m", "fedminmax.cli.main", *rest]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

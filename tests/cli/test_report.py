@@ -1,0 +1,68 @@
+"""`fedminmax report`: a page and figures from run folders, or one line about what is wrong."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+from fedminmax.cli.main import build_parser
+from fedminmax.cli.write_report import write_report
+from fedminmax.report.html_report import is_report
+from tests.cli.command import complaint, fedminmax
+from tests.complaints import complaint_of
+from tests.report.run_folders import write_run
+
+
+def test_a_page_and_its_figures(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    done = fedminmax("report", "run", "--figures", "figures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("Under FedAvg, “women” was worst off")
+    assert others == ["Report: report.html", "Figures: 8 files in figures"]
+    text = (tmp_path / "report.html").read_text()
+    assert is_report(text)
+    assert first in text
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        f"{name}.{kind}"
+        for name in ("run-census", "run-risk-by-group", "run-rounds", "trade-off")
+        for kind in ("png", "svg")
+    ]
+
+
+def test_several_runs_and_a_name_for_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", name="AFL", before=None)
+    words = ["report", "a", "b", "--out", "pages/two.html"]
+    page = tmp_path / "pages" / "two.html"
+    assert fedminmax(*words, cwd=tmp_path).returncode == 0
+    # Another call replaces its own page.
+    write_report([tmp_path / "a"], page, None)
+    assert "AFL" not in page.read_text()
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["two.html"]
+
+
+def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
+    run, thesis = write_run(tmp_path / "run"), tmp_path / "thesis.html"
+    thesis.write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    assert complaint("report", "nowhere", cwd=tmp_path) == (
+        "fedminmax: error: nowhere is no folder; give one that 'fedminmax train' left\n"
+    )
+    for folders, out, figures, expected in (
+        ([run, run], tmp_path / "new.html", None, "run is given twice"),
+        ([run], thesis, None, "thesis.html is there and is no report"),
+        ([run], run, None, "run is a folder; give a file such as"),
+        ([run], tmp_path / "new.html", thesis, "thesis.html is a file; give a folder"),
+    ):
+        assert expected in complaint_of(partial(write_report, folders, out, figures))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert thesis.read_text() == "years of work"
+
+
+def test_the_commands_of_its_page_in_the_documentation_exist() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    commands = re.findall("^fedminmax (report .*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert build_parser().parse_args(command.split()).runs

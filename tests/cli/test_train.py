@@ -1,0 +1,204 @@
+"""`fedminmax train`, `evaluate` and `predict`: from three hospitals' files to figures by group."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import StandardScaler
+
+import fedminmax
+from tests.cli.hospitals import (
+    HOSPITALS,
+    TASKS,
+    results_of,
+    rounds_of,
+    write_config,
+    write_hospitals,
+)
+from tests.cli.in_process import run_here
+
+FILES = {
+    *["config.toml", "config.json", "census.json", "rounds.jsonl", "checkpoint.bin"],
+    *["model.safetensors", "results.json", "model_card.md"],
+}
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", TASKS)
+def test_from_files_to_predictions_and_figures(
+    hospitals: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    config = write_config(hospitals, target)
+    run_here("train", config)
+    said = capsys.readouterr()
+    assert "Worst off with FedMinMax: " in said.out
+    assert "not in the configuration: not used" in said.err
+    run = Path("runs", "fedminmax")
+    for folder in (run, run / "baseline"):
+        assert {path.name for path in folder.iterdir()} >= FILES
+        assert [line["round"] for line in rounds_of(folder)] == list(range(1, 31))
+    assert (run / "config.toml").read_bytes() == config.read_bytes()
+    census = json.loads((run / "census.json").read_text())
+    assert census["holders"] == list(HOSPITALS)
+    table = np.array(census["train"]) + np.array(census["test"])
+    assert table.sum(axis=1).tolist() == list(HOSPITALS.values())
+
+    run_here("evaluate", run, "--json")
+    assert json.loads(capsys.readouterr().out)["test"] == results_of(run)["test"]
+    _check_figures_by_hand(run, target, capsys)
+
+
+def _check_figures_by_hand(run: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Compare with plain arithmetic on the predictions' file."""
+    later = pl.read_csv("later.csv")
+    later.drop(target, "sex").write_csv("features.csv")
+    run_here("predict", run, "features.csv")
+    answers = pl.read_csv("predictions.csv")
+    assert answers["row"].to_list() == list(range(1, len(later) + 1))
+    run_here("evaluate", run, "later.csv", "--json")
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["groups"] == ["Female", "Male"]
+    metrics = found["test"]["metrics"]
+    truth = later[target].to_numpy()
+    if target == "cost":
+        losses = (answers["predicted"].to_numpy() - truth) ** 2
+    else:
+        classes = results_of(run)["classes"]
+        probabilities = answers.select(f"probability of {name}" for name in classes).to_numpy()
+        hot = truth[:, None] == np.array(classes)[None, :]
+        losses = ((probabilities - hot) ** 2).sum(axis=1)
+        right = answers["predicted"].to_numpy() == truth
+        assert metrics["accuracy"]["overall"]["value"] == pytest.approx(right.mean())
+    assert metrics["risk"]["overall"]["value"] == pytest.approx(losses.mean(), rel=1e-6)
+    for number, group in enumerate(found["groups"]):
+        own = losses[later["sex"].to_numpy() == group]
+        of_group = metrics["risk"]["by_group"][number]
+        assert of_group["rows"] == len(own)
+        assert of_group["value"] == pytest.approx(own.mean(), rel=1e-6)
+        assert of_group["low"] < of_group["value"] < of_group["high"]
+
+
+def test_the_worst_group_is_better_off_than_with_the_baseline(hospitals: Path) -> None:
+    config = write_config(hospitals, method="rounds = 400", data="held_out = 0.4")
+    run_here("train", config, "--out", "run")
+    ours, baseline = rounds_of(Path("run"))[-1], rounds_of(Path("run", "baseline"))[-1]
+    assert max(ours["risks"]) < max(baseline["risks"]) - 0.02
+    assert ours["gradient_evaluations"] == baseline["gradient_evaluations"]
+
+
+def test_pooled_rows_train_the_same_model(hospitals: Path) -> None:
+    no_test = "held_out = 0"
+    by_file = write_config(hospitals, data=no_test, name="files")
+    pooled = write_config(hospitals, data=no_test, holders={"all": "all.csv"}, name="pooled")
+    one_file = f'{no_test}\nfile = "all.csv"\nholder_column = "hospital"'
+    by_column = write_config(hospitals, data=one_file, holders={}, name="column")
+    for config in (by_file, pooled, by_column):
+        run_here("train", config)
+    assert rounds_of(Path("runs/column")) == rounds_of(Path("runs/files"))
+    models = {name: fedminmax.load_model(f"runs/{name}") for name in ("files", "pooled", "column")}
+    assert models["pooled"].encoding == models["files"].encoding
+    expected = models["files"].predict_proba("later.csv")
+    assert np.array_equal(models["column"].predict_proba("later.csv"), expected)
+    np.testing.assert_allclose(
+        models["pooled"].predict_proba("later.csv"), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_without_an_adversary_it_is_least_squares_and_its_own_baseline(hospitals: Path) -> None:
+    method = 'rounds = 2000\nadversary_rate = 0\niterate = "last"'
+    run_here("train", write_config(hospitals, "cost", data="held_out = 0", method=method))
+    own, baseline = (
+        fedminmax.load_model(f"runs/fedminmax{folder}").predict("later.csv")
+        for folder in ("", "/baseline")
+    )
+    np.testing.assert_allclose(baseline, own, rtol=1e-4)
+    rows, later = pl.read_csv("all.csv"), pl.read_csv("later.csv")
+    scaler = StandardScaler().fit(_columns(rows))
+    exact = LinearRegression().fit(scaler.transform(_columns(rows)), rows["cost"].to_numpy())
+    np.testing.assert_allclose(own, exact.predict(scaler.transform(_columns(later))), rtol=1e-3)
+
+
+def _columns(frame: pl.DataFrame) -> NDArray[np.float64]:
+    return frame.select("age", "dose", "ward").to_dummies("ward").to_numpy()
+
+
+def test_the_answer_may_be_a_mixture(hospitals: Path) -> None:
+    method = 'name = "oracle-minimax"\nfit_rounds = 2\nrounds = 8'
+    run_here("train", write_config(hospitals, method=method))
+    saved = fedminmax.load_model("runs/fedminmax")
+    assert saved.members > 1
+    assert isinstance(saved.model, fedminmax.Mixture)
+    x = saved.encode("later.csv")
+    each = [member(x).softmax(dim=1).detach().numpy() for member in saved.model.members]
+    np.testing.assert_allclose(saved.predict_proba("later.csv"), np.mean(each, axis=0), atol=1e-6)
+    assert f"mixture of {saved.members} models" in Path("runs/fedminmax/model_card.md").read_text()
+
+
+def test_an_exported_model_predicts_the_same(hospitals: Path) -> None:
+    config = write_config(hospitals, "stage", model='kind = "mlp"\nhidden = [6]')
+    run_here("train", config)
+    run_here("export", "runs/fedminmax", "--onnx", "model.onnx")
+    saved = fedminmax.load_model("runs/fedminmax")
+    session = onnxruntime.InferenceSession("model.onnx")
+    (found,) = session.run(None, {"features": saved.encode("later.csv").numpy()})
+    np.testing.assert_allclose(found, saved.predict_proba("later.csv"), atol=1e-5)
+
+
+def test_a_longer_run_goes_on_from_a_shorter_one(hospitals: Path) -> None:
+    config = write_config(hospitals)
+    run_here("train", config, "--out", "whole")
+    run_here("train", config, "--out", "parts", "--rounds", "12")
+    run_here("train", config, "--out", "parts")
+    for folder in ("", "baseline"):
+        assert results_of(Path("parts", folder)) == results_of(Path("whole", folder))
+        assert rounds_of(Path("parts", folder)) == rounds_of(Path("whole", folder))
+    before = Path("parts/results.json").read_bytes()
+    run_here("train", config, "--out", "parts")
+    assert Path("parts/results.json").read_bytes() == before
+
+
+def test_no_baseline_and_no_test_rows(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    method = 'rounds = 3\nbaseline = "none"'
+    run_here("train", write_config(hospitals, data="held_out = 0", method=method), "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["finished"]
+    assert found["baseline"] is None
+    assert found["results"]["test"] == {"rows": 0, "metrics": {}}
+    assert not Path("runs/fedminmax/baseline").exists()
+    assert "no test rows" in Path("runs/fedminmax/model_card.md").read_text()
+
+
+def test_a_method_is_not_compared_with_itself(hospitals: Path) -> None:
+    run_here("train", write_config(hospitals, method='name = "fedavg"\nrounds = 2'))
+    assert results_of(Path("runs/fedminmax"))["method"]["key"] == "fedavg"
+    assert not Path("runs/fedminmax/baseline").exists()
+
+
+def test_holders_weights_and_absent_holders(hospitals: Path) -> None:
+    config = write_config(hospitals, method='name = "afl"\nparticipation = 0.6')
+    run_here("train", config, "--rounds", 4)
+    for line in rounds_of(Path("runs/fedminmax")):
+        assert line["weights_over"] == "holders"
+        assert sum(line["weights"]) == pytest.approx(1.0)
+        assert len(line["participants"]) == 2
+
+
+def test_a_card_in_modest_words(hospitals: Path) -> None:
+    run_here("train", write_config(hospitals))
+    card = Path("runs/fedminmax/model_card.md").read_text()
+    assert "minimax in Brier risk over these groups" in card
+    assert "| Female |" in card
+    assert "## What it is not meant for" in card
+    assert "fair" not in card.lower()
+    assert "minimax" not in Path("runs/fedminmax/baseline/model_card.md").read_text()

@@ -1,0 +1,88 @@
+"""`fedminmax train` ends with the same numbers, however often and however roughly it is stopped."""
+
+import resource
+import signal
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedminmax.studies.run_folder import claim_run
+from tests.cli.command import ONE_THREAD, command, fedminmax
+from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
+from tests.cli.in_process import complaint_here, run_here
+
+ROUNDS = 1000
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path, method=f"rounds = {ROUNDS}")
+    return tmp_path
+
+
+def check_same_as_never_stopped(run: Path) -> None:
+    run_here("train", "fedminmax.toml", "--out", "whole")
+    for folder in ("", "baseline"):
+        assert results_of(run / folder) == results_of(Path("whole", folder))
+        assert rounds_of(run / folder) == rounds_of(Path("whole", folder))
+
+
+def test_after_a_kill_it_goes_on(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("run")
+    words = ["train", "fedminmax.toml", "--out", "run"]
+    run_here(*words, "--budget", "0.05s")
+    assert "the same command goes on" in capsys.readouterr().out
+    saved = rounds_of(run)[-1]["round"]
+    assert 0 < saved < ROUNDS
+    with subprocess.Popen(command(*words), cwd=hospitals, env=ONE_THREAD) as process:
+        while len(rounds_of(run)) <= saved + 20 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (run / "results.json").exists()
+    done = fedminmax(*words, cwd=hospitals)
+    assert done.returncode == 0, done.stderr
+    check_same_as_never_stopped(run)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path) -> None:
+    run = Path("run")
+    words = ["train", "fedminmax.toml", "--out", "run"]
+    run_here(*words, "--budget", "0.02s")
+    before = (run / "checkpoint.bin").read_bytes()
+    # No file may grow beyond this: neither a new checkpoint nor, soon, the rounds fit.
+    room = max(len(before), (run / "rounds.jsonl").stat().st_size) - 1
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+    done = subprocess.run(
+        command(*words),
+        cwd=hospitals,
+        env=ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "fedminmax: error: run: File too large; make room there; the last checkpoint is kept, and "
+        "the same command goes on"
+    )
+    assert (run / "checkpoint.bin").read_bytes() == before
+    assert not list(run.glob("*.partial"))
+    run_here(*words)
+    check_same_as_never_stopped(run)
+
+
+def test_a_run_belongs_to_one_process(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "fedminmax.toml", "--out", "run", "--rounds", "3"]
+    run_here(*words)
+    with claim_run(hospitals / "run") as ours:
+        assert ours
+        assert complaint_here(capsys, *words) == (
+            "another process trains in run; wait, or choose --out"
+        )

@@ -1,0 +1,136 @@
+"""Run folders as `fedminmax train` leaves them, with numbers that are made up by formulas."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+GROUPS = ("women", "men")
+HOLDERS = ("north", "south")
+CENSUS = ((60, 240), (0, 500))
+CONFIG = '[data]\ntarget = "ill"\n\n[method]\nname = "fedminmax"\n'
+
+
+def interval(value: float | None, half: float, **more: int) -> dict[str, float | None]:
+    """A value in the middle of its interval; nothing has no interval."""
+    ends = (None, None) if value is None else (value - half, value + half)
+    return {"value": value, "low": ends[0], "high": ends[1], **more}
+
+
+def metric(
+    values: Sequence[float | None],
+    halves: Sequence[float],
+    rows: Sequence[int],
+    groups: Sequence[str],
+) -> dict[str, object]:
+    """One metric of results.json, in which the highest value is the worst."""
+    known = [(value, place) for place, value in enumerate(values) if value is not None]
+    mean = sum(value * rows[place] for value, place in known) / sum(rows[p] for _, p in known)
+    return {
+        "overall": interval(mean, min(halves)),
+        "by_group": [
+            interval(value, half, rows=count)
+            for value, half, count in zip(values, halves, rows, strict=True)
+        ],
+        "worst_group": groups[max(known)[1]],
+        "gap": interval(max(known)[0] - min(known)[0], max(halves)),
+    }
+
+
+def results(
+    name: str,
+    risks: Sequence[float | None],
+    halves: Sequence[float],
+    rows: Sequence[int],
+    groups: Sequence[str],
+    **changed: object,
+) -> dict[str, object]:
+    """results.json of a classifier."""
+    accuracies = [None if risk is None else 1 - risk / 2 for risk in risks]
+    return {
+        "format": 1,
+        "method": {
+            "key": name.lower(),
+            "name": name,
+            "options": {"learning_rate": 0.1, "hidden": [8, 4], "floor": None},
+            "rounds": 100,
+        },
+        "task": "classification",
+        "loss": "brier",
+        "iterate": "tail_average",
+        "classes": ["no", "yes"],
+        "groups": list(groups),
+        "seed": 0,
+        "seconds": 75.0,
+        "gradient_evaluations": 12_345,
+        "test": {
+            "rows": sum(rows),
+            "metrics": {
+                "risk": metric(risks, halves, rows, groups),
+                "accuracy": metric(accuracies, halves, rows, groups),
+            },
+        },
+        "notes": ["Held out: 20 % of each holder."],
+        "warnings": [],
+    } | changed
+
+
+def round_lines(
+    risks: Sequence[float | None], *, weights_over: str, sizes: int, rounds: int = 100
+) -> str:
+    """rounds.jsonl: risks that fall to these, weights that move towards the first."""
+    lines = []
+    for number in range(1, rounds + 1):
+        left = math.exp(-6 * number / rounds)
+        first = 0.5 - 0.3 * left
+        weights = (
+            [first, *[(1 - first) / (sizes - 1)] * (sizes - 1)] if sizes > 1 else [1.0] * sizes
+        )
+        lines.append(
+            {
+                "round": number,
+                "seconds": 0.01,
+                "risks": [None if risk is None else risk + 0.2 * left for risk in risks],
+                "weights": weights,
+                "weights_over": weights_over,
+                "participants": [0, 1],
+                "gradient_evaluations": number,
+            }
+        )
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def write_trained(folder: Path, content: dict[str, object], lines: str) -> None:
+    """Write what a method and its baseline both leave."""
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(CONFIG)
+    (folder / "results.json").write_text(json.dumps(content))
+    (folder / "rounds.jsonl").write_text(lines)
+
+
+def write_run(
+    folder: Path,
+    *,
+    name: str = "FedMinMax",
+    before: Sequence[float | None] | None = (0.40, 0.20),
+    after: Sequence[float | None] = (0.30, 0.24),
+    halves: Sequence[float] = (0.03, 0.01),
+    rows: Sequence[int] = (150, 900),
+    groups: Sequence[str] = GROUPS,
+    holders: Sequence[str] = HOLDERS,
+    census: Sequence[Sequence[int]] = CENSUS,
+    weights_over: str = "groups",
+    **changed: object,
+) -> Path:
+    """Write a run folder with its baseline, if it has one."""
+    sizes = {"groups": len(groups), "holders": len(holders)}.get(weights_over, 0)
+    content = results(name, after, halves, rows, groups, **changed)
+    lines = round_lines(after, weights_over=weights_over, sizes=sizes)
+    write_trained(folder, content, lines)
+    table = {"format": 1, "holders": holders, "groups": groups, "train": census, "test": census}
+    (folder / "census.json").write_text(json.dumps(table))
+    if before is not None:
+        content = results("FedAvg", before, halves, rows, groups, **changed)
+        lines = round_lines(before, weights_over="nothing", sizes=0)
+        write_trained(folder / "baseline", content, lines)
+    return folder

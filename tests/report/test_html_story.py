@@ -1,0 +1,129 @@
+"""The story in one sentence: who was worst off, what it gained, who paid, how sure that is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedminmax.report.html_read_run import read_run, read_runs
+from fedminmax.report.html_story import comparison, facts, story
+from tests.report.run_folders import write_run
+
+START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 150 test rows; "
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (
+            (0.30, 0.24),
+            (
+                "FedMinMax brought it down to 0.300, a gain of 0.100 (interval 0.058 to 0.142), "
+                "more than noise; “men” paid, its risk rose by 0.040 (0.026 to 0.054)."
+            ),
+        ),
+        (
+            (0.30, 0.201),
+            (
+                "FedMinMax brought it down to 0.300, a gain of 0.100 (interval 0.058 to 0.142), "
+                "more than noise; no other group's risk rose by more than noise."
+            ),
+        ),
+        (
+            (0.37, 0.19),
+            (
+                "with FedMinMax it has 0.370, and that difference of -0.030 (interval -0.072 to "
+                "0.012) is within the noise of so many rows; no other group's risk rose."
+            ),
+        ),
+        (
+            (0.50, 0.20),
+            (
+                "FedMinMax brought it up to 0.500, a loss of 0.100 (interval 0.058 to 0.142), "
+                "more than noise; no other group's risk rose."
+            ),
+        ),
+        (
+            (0.20, 0.30),
+            (
+                "FedMinMax brought it down to 0.200, a gain of 0.200 (interval 0.158 to 0.242), "
+                "more than noise; “men” paid, its risk rose by 0.100 (0.086 to 0.114); worst off "
+                "is now “men”, with 0.300."
+            ),
+        ),
+        (
+            (0.20, 0.45),
+            (
+                "FedMinMax brought it down to 0.200, a gain of 0.200 (interval 0.158 to 0.242), "
+                "more than noise; “men” paid, its risk rose by 0.250 (0.236 to 0.264); but now "
+                "“men” is worst off, with 0.450, more than “women” had before."
+            ),
+        ),
+    ],
+)
+def test_every_ending(after: Sequence[float], expected: str, tmp_path: Path) -> None:
+    told = story(read_run(write_run(tmp_path / "run", after=after)))
+    assert told.replace("\N{MINUS SIGN}", "-") == START + expected
+
+
+def test_several_who_paid(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        before=(0.4, 0.2, 0.2),
+        after=(0.3, 0.25, 0.22),
+        halves=(0.01, 0.01, 0.01),
+        rows=(10, 10, 10),
+        groups=("a", "b", "c"),
+        census=((1, 2, 3), (4, 5, 6)),
+    )
+    assert "“b” paid most, its risk rose by 0.050 (0.036 to 0.064), and 1 more group paid" in story(
+        read_run(run)
+    )
+
+
+def test_without_a_baseline(tmp_path: Path) -> None:
+    told = story(read_run(write_run(tmp_path / "run", before=None)))
+    assert told == (
+        "FedMinMax leaves “women” worst off, with a Brier risk of 0.300 (interval 0.270 to 0.330) "
+        "on 150 test rows; there is no baseline in this run to say who gained and who paid."
+    )
+
+
+def test_a_group_without_test_rows_is_never_worst_off(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", before=(None, 0.2), after=(None, 0.1), rows=(0, 900))
+    assert story(read_run(run)).startswith("Under FedAvg, “men” was worst off")
+
+
+def test_the_facts_are_before_and_after(tmp_path: Path) -> None:
+    found = facts(read_run(write_run(tmp_path / "run")))
+    assert [(fact.before, fact.after) for fact in found] == [
+        ("0.400", "0.300"),
+        (f"{(150 * 0.40 + 900 * 0.20) / 1050:.3f}", f"{(150 * 0.30 + 900 * 0.24) / 1050:.3f}"),
+        ("0.200", "0.060"),
+    ]
+
+
+def test_squared_errors_have_three_figures_of_their_own_size(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        before=(41_000.0, 20_000.0),
+        after=(30_000.0, 21_000.0),
+        halves=(900.0, 300.0),
+        task="regression",
+    )
+    told = story(read_run(run))
+    assert "with a squared error of 41,000 on" in told
+    assert "a gain of 11,000 (interval 9,727 to 12,273)" in told
+
+
+@pytest.mark.parametrize(("other", "sure"), [(0.31, "a difference within noise"), (0.5, "more")])
+def test_of_several_runs_the_best_is_named_with_care(
+    other: float, sure: str, tmp_path: Path
+) -> None:
+    folders = [
+        write_run(tmp_path / "a", name="AFL", after=(other, 0.2)),
+        write_run(tmp_path / "b"),
+    ]
+    told = comparison(read_runs(folders))
+    assert told.startswith("Of 2 runs, FedMinMax has the lowest worst-group Brier risk, 0.300")
+    assert sure in told

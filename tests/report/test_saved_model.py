@@ -1,0 +1,145 @@
+"""Saved models: every way to give rows leads to the same answers, also in a fresh process."""
+
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+import fedminmax
+from fedminmax.core.mixture import Mixture
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding, Scale
+from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.report.model_file import load_model, save_model
+from fedminmax.report.onnx_file import write_onnx
+from fedminmax.report.saved_model import SavedModel
+from tests.complaints import complaint_of
+
+FEATURES = (
+    Feature("age", Kind.NUMERIC),
+    Feature("ward", Kind.CATEGORY, ("a", "b")),
+    Feature("since", Kind.DATE),
+    Feature("smoker", Kind.BOOLEAN),
+)
+ENCODED = (
+    EncodedQuantity("age", 50.0, 10.0, varies=True, flags_missing=True),
+    EncodedCategory("ward", ("a", "b"), flags_missing=True),
+    EncodedQuantity("since", 19_000.0, 100.0, varies=True, flags_missing=False),
+    EncodedQuantity("smoker", 0.5, 0.5, varies=True, flags_missing=False),
+)
+ROWS = {
+    "age": [30.5, None, 70.0],
+    "ward": ["a", "b", None],
+    "since": [date(2021, 5, 1), date(2022, 1, 31), date(2020, 2, 29)],
+    "smoker": [True, False, True],
+}
+
+
+def saved_model(
+    classes: tuple[str, ...], hidden: tuple[int, ...] = (), members: int = 1
+) -> SavedModel:
+    schema = Schema(Target("y", classes), FEATURES, (Protected("sex"),))
+    scale = None if classes else Scale(1e4, 25.0)
+    encoding = Encoding(schema, ENCODED, (("f",), ("m",)), scale, ())
+    torch.manual_seed(0)
+    models = [_drawn(len(encoding.names), encoding.outputs, hidden) for _ in range(members)]
+    whole = models[0] if members == 1 else Mixture(models, classifies=bool(classes))
+    return SavedModel(whole.eval(), encoding, "mlp", hidden, members, "brier", "last")
+
+
+def _drawn(features: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
+    model = linear_or_mlp(features, outputs, hidden)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    return model
+
+
+CASES = {
+    "logistic": saved_model(("no", "yes")),
+    "mlp of three classes": saved_model(("low", "mid", "high"), (8, 4)),
+    "mixture": saved_model(("no", "yes"), (6,), members=3),
+    "linear": saved_model(()),
+    "mixture of regressions": saved_model((), (5,), members=2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_model_predicts_as_before(name: str, tmp_path: Path) -> None:
+    before = CASES[name]
+    save_model(tmp_path / "model.safetensors", before)
+    after = load_model(tmp_path)
+    assert after.encoding == before.encoding
+    assert (after.kind, after.hidden, after.members) == (before.kind, before.hidden, before.members)
+    assert after.predict(ROWS).tolist() == before.predict(ROWS).tolist()
+    if before.classes:
+        probabilities = after.predict_proba(ROWS)
+        assert np.array_equal(probabilities, before.predict_proba(ROWS))
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    else:
+        assert complaint_of(lambda: after.predict_proba(ROWS)) == (
+            "the model predicts a quantity, not classes; use predict"
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_onnx_predicts_the_same(name: str, tmp_path: Path) -> None:
+    saved = CASES[name]
+    write_onnx(tmp_path / "model.onnx", saved)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    x = torch.randn(500, len(saved.encoding.names))
+    (found,) = session.run(None, {"features": x.numpy()})
+    expected = saved.scores(x)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+    about = session.get_modelmeta().custom_metadata_map
+    assert '"ward = a", "ward = b", "ward is missing"' in about["feature_names"]
+    assert about["target"] == "y"
+
+
+def test_rows_may_come_in_any_form(tmp_path: Path) -> None:
+    saved = CASES["logistic"]
+    expected = saved.predict_proba(ROWS)
+    frame = pl.DataFrame(ROWS)
+    frame.write_csv(tmp_path / "rows.csv")
+    frame.write_parquet(tmp_path / "rows.parquet")
+    pandas = pd.DataFrame(ROWS)
+    forms = {
+        "polars": frame,
+        "csv": tmp_path / "rows.csv",
+        "parquet": str(tmp_path / "rows.parquet"),
+        "pandas": pandas,
+        "pandas times": pandas.assign(since=pd.to_datetime(pandas["since"])),
+        "pandas categories": pandas.astype({"ward": "category", "smoker": object}),
+        "pandas nullable": pandas.convert_dtypes(),
+    }
+    for name, rows in forms.items():
+        assert np.array_equal(saved.predict_proba(rows), expected), name
+
+
+def test_what_is_no_table() -> None:
+    saved = CASES["logistic"]
+    assert "a list was given; give a file, a data frame" in complaint_of(lambda: saved.predict([1]))
+    assert "the given table has no rows" in complaint_of(lambda: saved.predict({"age": []}))
+    assert "the given table (1 rows) has no column 'ward', which is a feature" in complaint_of(
+        lambda: saved.predict({"age": [1]})
+    )
+
+
+def test_one_line_in_a_fresh_process(tmp_path: Path) -> None:
+    saved = CASES["mlp of three classes"]
+    save_model(tmp_path / "model.safetensors", saved)
+    pl.DataFrame(ROWS).write_csv(tmp_path / "rows.csv")
+    line = "import fedminmax; print(fedminmax.load_model('.').predict('rows.csv').tolist())"
+    done = subprocess.run(
+        [sys.executable, "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(saved.predict(ROWS).tolist())
+    assert fedminmax.load_model is load_model
