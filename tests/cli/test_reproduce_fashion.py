@@ -138,7 +138,7 @@ def test_a_status_writes_nothing(tmp_path: Path) -> None:
         (["--budget", "2"], "'2' is not a time such as 90s, 30m, 2h or 1h30m"),
         (["--settings", "XSG"], "'XSG' is unknown; choose from ESG, SSG, PSG"),
         (["--epsilon", "0.2"], "epsilon"),
-        (["--device", "nowhere"], "--device nowhere cannot be used here; give cpu"),
+        (["--device", "nowhere"], "device nowhere cannot be used here; give cpu"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(

@@ -26,7 +26,7 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
         ({"hidden": (3, 0)}, "width = 0"),
         ({"iterate": "best"}, "'best'; give average, last, tail_average, or None"),
         ({"loss": "hinge"}, "'hinge'; give 'brier' or 'cross_entropy'"),
-        ({"device": "abacus"}, "'abacus' cannot be used here"),
+        ({"device": "abacus"}, "device abacus cannot be used here"),
         ({"epsilon": 0.7}, "epsilon at most 0.5"),
         ({"learning_rate": -1.0}, "learning_rate = -1"),
         ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 came with a method"),

@@ -198,6 +198,21 @@ def test_many_holders_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> No
     assert ">820</text>" in text
 
 
+def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        before=(4.1e8, 2.0e8),
+        after=(3.0e8, 2.1234e8),
+        halves=(1e7, 1e7),
+        task="regression",
+    )
+    report = build_report([read_run(run)])
+    assert report.parts[0].measures[0].lines[1][2] == "212,000,000 (202,000,000 to 222,000,000)"
+    text = render_report(report, "1.0")
+    assert ">300 M</text>" in text
+    assert "1e8" not in text
+
+
 def test_figures_for_papers(tmp_path: Path) -> None:
     exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures")
     assert exported.lacks_signs

@@ -113,7 +113,7 @@ def test_squared_errors_have_three_figures_of_their_own_size(tmp_path: Path) -> 
     )
     told = story(read_run(run))
     assert "with a squared error of 41,000 on" in told
-    assert "a gain of 11,000 (interval 9,727 to 12,273)" in told
+    assert "a gain of 11,000 (interval 9,700 to 12,300)" in told
 
 
 @pytest.mark.parametrize(("other", "sure"), [(0.31, "a difference within noise"), (0.5, "more")])

@@ -10,6 +10,7 @@ from typing import NoReturn
 # What to install where an optional package is missing.
 EXTRAS = {
     "fairlearn": "fedminmax[sklearn]",
+    "jinja2": "fedminmax[cli]",
     "matplotlib": "fedminmax[cli]",
     "nvflare": "fedminmax[flare]",
     "pandas": "fedminmax[sklearn]",

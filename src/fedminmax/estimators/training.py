@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedminmax.core.errors import InputError
+from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import Loss
 from fedminmax.core.mixture import Mixture
-from fedminmax.core.models import linear, mlp
+from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.data.row_groups import RowGroups
 from fedminmax.estimators.rows import Rows
@@ -55,7 +55,7 @@ def train_rows(
         torch.tensor(part, device=device) for part in (rows.x, rows.y, rows.groups.numbers)
     )
     with torch_seeded(seed, Purpose.INITIALISATION):
-        model = _start(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
+        model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
     federation = InProcessFederation(
         model,
         loss,
@@ -90,24 +90,6 @@ def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
     with torch.no_grad():
         parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
         return torch.cat([model(part) for part in parts])
-
-
-def usable_device(name: str) -> torch.device:
-    """Return the device of this name, or say that there is none."""
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device = {name!r} cannot be used here; give 'cpu'") from error
-
-
-def _start(features: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:
-    """Return a network as torch draws it, or a linear model at 0: no luck, no random state."""
-    if hidden:
-        return mlp(features, outputs, hidden)
-    model = linear(features, outputs)
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
-    return model
 
 
 def _answer(

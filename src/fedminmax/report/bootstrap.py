@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.core.randomness import Purpose, numpy_stream
+
 Table = NDArray[np.float64]
 
 # Counts of so many rows fit into the cache of a core.
@@ -31,7 +33,7 @@ def resampled_sums(
     for number in range(groups):
         own = table[group == number]
         # A stream for each group: what others have does not move a group's interval.
-        generator = np.random.default_rng([seed, number])
+        generator = numpy_stream(seed, Purpose.BOOTSTRAP, number)
         for block, counts in _counts(len(own), resamples, generator):
             sums[block, number] = counts @ own
     return sums

@@ -9,7 +9,15 @@ from fedminmax.report.html_figure import ReportFigure, Table
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_story import worst_of
-from fedminmax.report.html_style import BLUE, HATCH, INK, ORANGE, PAPER, plain_axes
+from fedminmax.report.html_style import (
+    BLUE,
+    HATCH,
+    INK,
+    ORANGE,
+    PAPER,
+    plain_axes,
+    readable_numbers,
+)
 from fedminmax.report.html_words import (
     NOTHING,
     counted,
@@ -94,6 +102,7 @@ def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.6, -0.6)
     axes.set_xlim(left=0)
+    readable_numbers(axes.xaxis, axes.get_xlim()[1])
     axes.set_xlabel(f"{risk_name(run.chosen.results)} on test rows")
 
 

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 from fedminmax.report.html_figure import ReportFigure
 from fedminmax.report.html_panels import Panel, panel_table, panels_of, thinned, value_at
 from fedminmax.report.html_read_run import Run, Trained
-from fedminmax.report.html_style import FAINT, INK, MOST_SERIES, plain_axes, series_style
+from fedminmax.report.html_style import (
+    FAINT,
+    INK,
+    MOST_SERIES,
+    plain_axes,
+    readable_numbers,
+    series_style,
+)
 from fedminmax.report.html_words import counted, risk_name, short
 from fedminmax.report.round_records import RoundRecord
 
@@ -108,7 +115,8 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
 
 def _choose_scale(axes: "Axes", risks: Sequence[float]) -> None:
     if min(risks, default=0.0) <= 0 or max(risks) < WIDEST_LINEAR * min(risks):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+        readable_numbers(axes.yaxis, axes.get_ylim()[1])
         return
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
@@ -116,3 +124,4 @@ def _choose_scale(axes: "Axes", risks: Sequence[float]) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
+    readable_numbers(axes.yaxis, max(risks))

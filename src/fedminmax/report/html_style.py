@@ -14,6 +14,7 @@ from fedminmax.report.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
@@ -29,6 +30,7 @@ INK, RULE, PAPER = "#1b1d22", "#c9ccd3", "#fefefe"
 # On white and on black alike.
 FAINT = "#8a8f9a"
 MOST_SERIES = 8
+LARGE = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,11 @@ def plain_axes(axes: "Axes", grid: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, axis="x" if grid == "x" else "y", linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def readable_numbers(axis: "Axis", largest: float) -> None:
+    """Write large numbers as 20 k or 3 M, not as a power of ten in a corner."""
+    from matplotlib.ticker import EngFormatter
+
+    if largest >= LARGE:
+        axis.set_major_formatter(EngFormatter())

@@ -24,7 +24,7 @@ def measures_table(results: Results, label: str) -> Table:
         ("all rows", f"{results.test.rows:,}", [metric.overall for metric in metrics.values()]),
         ("gap", NOTHING, [metric.gap for metric in metrics.values()]),
     ]
-    decimals = [_decimals(name, results) for name in metrics]
+    decimals = [decimals_of(results, name) for name in metrics]
     return Table(
         f"{label}: every measure by group ({interval_name(results)})",
         ("Group", "Test rows", *(_in_words(name, results) for name in metrics)),
@@ -87,10 +87,6 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None or value == "" else str(value)
-
-
-def _decimals(metric: str, results: Results) -> int:
-    return decimals_of(results) if results.task == "regression" or metric == RISK else 3
 
 
 def _in_words(metric: str, results: Results) -> str:

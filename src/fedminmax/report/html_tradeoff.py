@@ -8,7 +8,7 @@ from fedminmax.report.html_figure import ReportFigure, Table
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_story import worst_of
-from fedminmax.report.html_style import INK, plain_axes, series_style
+from fedminmax.report.html_style import INK, plain_axes, readable_numbers, series_style
 from fedminmax.report.html_words import (
     counted,
     decimals_of,
@@ -111,6 +111,8 @@ def _draw(figure: "Figure", found: Points, risk: str) -> None:
             linestyle="none",
             label=short(point.label, 34) + " (baseline)" * point.is_baseline,
         )
+    readable_numbers(axes.xaxis, axes.get_xlim()[1])
+    readable_numbers(axes.yaxis, axes.get_ylim()[1])
     axes.set_xlabel(f"mean {risk} over all test rows")
     axes.set_ylabel(f"{risk} of the worst group")
     figure.legend(loc="outside right upper", frameon=False, labelspacing=0.9)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from textwrap import shorten
 
 from fedminmax.report.html_run_schema import Interval, Results
+from fedminmax.report.table_metrics import RISK
 
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -16,26 +17,29 @@ def risk_name(results: Results) -> str:
     return "Brier risk" if results.task == "classification" else "squared error"
 
 
-def decimals_of(results: Results) -> int:
-    """How many decimals tell risks of this size apart.
+def decimals_of(results: Results, metric: str = RISK) -> int:
+    """How many decimals tell values of this metric apart; below 0, tens or hundreds do.
 
-    A Brier risk has three; a squared error has three figures of its mean.
+    A Brier risk or a rate has three; an error has three figures of its largest mean.
     """
-    overall = results.risk.overall.value
-    if results.task == "classification" or not overall:
+    found = results.test.metrics[metric]
+    largest = max(abs(one.value or 0.0) for one in (found.overall, *found.by_group))
+    if results.task == "classification" or not largest:
         return 3
-    return min(8, max(0, 2 - math.floor(math.log10(abs(overall)))))
+    return min(8, 2 - math.floor(math.log10(largest)))
 
 
 def number(value: float | None, decimals: int) -> str:
     """Say a number.
 
-    >>> number(1234.5678, 1), number(-0.25, 2) == f"{MINUS}0.25", number(-0.0001, 3)
-    ('1,234.6', True, '0.000')
+    >>> number(1234.5678, 1), number(1234.5678, -2), number(-0.0001, 3)
+    ('1,234.6', '1,200', '0.000')
+    >>> number(-0.25, 2) == f"{MINUS}0.25"
+    True
     """
     if value is None:
         return NOTHING
-    text = f"{value:,.{decimals}f}"
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
     # A change that rounds to nothing has no direction.
     if float(text.replace(",", "")) == 0.0:
         text = text.removeprefix("-")

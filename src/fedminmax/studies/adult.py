@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 from fedminmax.core.models import linear
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
@@ -22,7 +23,7 @@ from fedminmax.data.adult import CLASS_NAMES, Adult
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.report.run_result import GroupScores
 from fedminmax.report.scoring import score_by_group
-from fedminmax.studies.study import RunPlan, rows_of_holders, usable_device
+from fedminmax.studies.study import RunPlan, rows_of_holders
 
 LOSSES: dict[str, Loss] = {"brier": brier_loss, "cross-entropy": cross_entropy_loss}
 

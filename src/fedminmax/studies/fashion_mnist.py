@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
@@ -27,7 +28,6 @@ from fedminmax.studies.study import (
     StudyMethod,
     plan_runs,
     rows_of_holders,
-    usable_device,
 )
 
 # A test of the three iterates costs as much as two rounds over 6,000 rows.

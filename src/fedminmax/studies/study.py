@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.errors import InputError
 from fedminmax.data.partition import Setting, partition
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.method import AnyMethod, takes_one_step
@@ -129,11 +128,3 @@ def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> lis
     if setting == CENTRALIZED:
         return [torch.arange(len(group))]
     return partition(Setting(setting), group, holders, seed)
-
-
-def usable_device(name: str) -> torch.device:
-    """Return the device of this name, or say that there is none."""
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} cannot be used here; give cpu") from error

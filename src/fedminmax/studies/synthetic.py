@@ -5,6 +5,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.devices import usable_device
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear, mlp
@@ -23,7 +24,6 @@ from fedminmax.studies.study import (
     StudyMethod,
     plan_runs,
     rows_of_holders,
-    usable_device,
 )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
+from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.studies.study import usable_device
 
 LOSSES: dict[str, Loss] = {
     "brier": brier_loss,

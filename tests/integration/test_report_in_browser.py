@@ -1,0 +1,173 @@
+"""The report in a real headless Chromium: it shows, asks for nothing, and works without a mouse."""
+
+import io
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page
+
+from fedminmax.report.html_read_run import read_runs
+from fedminmax.report.html_report import build_report, render_report
+from tests.integration.browser import PATIENCE, chromium
+from tests.report.run_folders import write_run
+
+# A trade-off, and for each of two runs: bars, rounds, census.
+FIGURES = 7
+NAMES = ('<b onclick="x()">women</b> & "x"', "men")
+WIDTHS = (1200, 360)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    first = write_run(folder / "a", groups=NAMES, warnings=["Few rows."])
+    second = write_run(folder / "b", name="AFL", groups=NAMES, weights_over="holders")
+    path = folder / "report.html"
+    path.write_text(render_report(build_report(read_runs([first, second])), "1.0"))
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    opened = context.new_page()
+    opened.goto(report.as_uri())
+    yield opened
+    context.close()
+
+
+def pixels(element: Locator) -> NDArray[np.uint8]:
+    with Image.open(io.BytesIO(element.screenshot())) as image:
+        return np.asarray(image.convert("L"))
+
+
+def test_it_asks_for_nothing_and_says_nothing(browser: Browser, report: Path) -> None:
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    requests: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri())
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    page.wait_for_load_state("networkidle")
+    context.close()
+    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
+    assert complaints == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_figure_is_drawn(scheme: Literal["light", "dark"], width: int, page: Page) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    figures = page.locator("figure .plot svg")
+    assert figures.count() == FIGURES
+    for number in range(FIGURES):
+        box = figures.nth(number).bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) > 100
+        shades = pixels(figures.nth(number))
+        # Paper in a corner, and ink elsewhere.
+        assert shades[1, 1] > 240 if scheme == "light" else shades[1, 1] < 60
+        assert shades.std() > 10
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_words_in_figures_stay_inside_them(page: Page) -> None:
+    outside = page.locator("figure .plot svg").evaluate_all(
+        """all => all.flatMap(svg => {
+            const frame = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll("text")].filter(text => {
+                const box = text.getBoundingClientRect();
+                return box.left < frame.left - 1 || box.right > frame.right + 1
+                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+            }).map(text => text.textContent);
+        })"""
+    )
+    assert outside == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_no_barrier(scheme: Literal["light", "dark"], width: int, page: Page) -> None:
+    """Deque's rules for WCAG, contrast among them, with all details open."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+    # What is inside a figure is one image to a screen reader.
+    found = page.evaluate("axe.run({exclude: ['.plot svg *']})")
+    assert "color-contrast" in [rule["id"] for rule in found["passes"]]
+    assert found["violations"] == []
+
+
+def test_a_screen_reader_has_a_name_and_a_description_for_every_figure(page: Page) -> None:
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    images = [node for node in nodes if node["role"]["value"] in {"image", "img"}]
+    assert len(images) == FIGURES
+    for image in images:
+        assert image["name"]["value"]
+        assert image["description"]["value"].endswith("tables that follow.")
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_the_keyboard_reaches_everything_in_reading_order(page: Page) -> None:
+    focusable = page.locator("a[href], summary, [tabindex='0']")
+    # What a closed details hides cannot have the focus.
+    expected = [number for number in range(focusable.count()) if focusable.nth(number).is_visible()]
+    focusable.evaluate_all("all => all.forEach((one, number) => one.dataset.place = number)")
+    reached = []
+    for _ in expected:
+        page.keyboard.press("Tab")
+        place, outline = page.evaluate(
+            "[Number(document.activeElement.dataset.place),"
+            " parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"
+        )
+        reached.append(place)
+        assert outline >= 2
+    assert reached == expected
+
+
+def test_the_skip_link_and_the_tables_open_by_keyboard(page: Page) -> None:
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    table = page.locator("#trade table")
+    assert not table.is_visible()
+    page.locator("#trade summary").focus()
+    page.keyboard.press("Enter")
+    assert table.is_visible()
+
+
+def test_names_are_words_not_markup(page: Page) -> None:
+    assert page.locator("main b").count() == 0
+    assert NAMES[0] in page.locator("#story").inner_text()
+    assert NAMES[0] in page.locator("#run-1 figure .plot").first.inner_text()
+
+
+def test_paper_has_all_numbers_on_white(page: Page) -> None:
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("details table").evaluate_all(
+        "all => all.every(one => one.checkVisibility())"
+    )
+    assert not page.locator("nav").is_visible()
+    assert np.median(pixels(page.locator("body"))) > 240
