@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/fedminmax reproduce synthetic --quick --out runs/demo
 
+# One worker per core, one thread each: threads of several processes would only wait for one another.
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 check: $(READY)
 	$(BIN)/ruff check .
