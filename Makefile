@@ -11,7 +11,7 @@ demo: $(READY)
 
 # One worker per core, one thread each: threads of several processes would only wait for one another.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .

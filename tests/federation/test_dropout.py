@@ -13,7 +13,7 @@ from fedminmax.methods.fedminmax import FedMinMax
 from tests.contract.cases import MINMAX, Case, Method, every_method
 from tests.problems import softmax_problem
 
-PROBLEM = softmax_problem([[4, 2], [3, 3]])
+PROBLEM = softmax_problem([[4, 2], [3, 3]], classes=2)
 
 
 class FunctionalDropout(nn.Module):
@@ -24,7 +24,7 @@ class FunctionalDropout(nn.Module):
 
 
 def model(noise: nn.Module) -> nn.Module:
-    net = nn.Sequential(nn.Linear(2, 8), noise, nn.Linear(8, 3)).double()
+    net = nn.Sequential(nn.Linear(2, 8), noise, nn.Linear(8, 2)).double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in net.parameters():

@@ -18,7 +18,34 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.set_defaults(run=lambda _: parser.print_help())
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_create(actions)
+    _add_start(actions)
     _add_local(actions)
+
+
+def _add_create(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "create",
+        help="make start-up kits for the server, every site and every person",
+        description="Read federation.toml ([server] host and port, sites, [people] with roles) "
+        "and make a folder to hand over to each of them, with certificates for mutual TLS.",
+        epilog="example: fedminmax federation create federation.toml --out kits",
+    )
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a federation.toml")
+    add("--out", type=Path, default=Path("kits"), metavar="FOLDER", help="(kits)")
+    parser.set_defaults(run=_run_create)
+
+
+def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "start",
+        help="run the server of a kit until Ctrl-C",
+        description="Run the server of a kit; it is started again if it dies.",
+        epilog="example: fedminmax federation start --kit kits/server",
+    )
+    parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="the server's")
+    parser.set_defaults(run=_run_start)
 
 
 def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -35,6 +62,18 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     parser.set_defaults(run=_run_local)
+
+
+def _run_create(options: argparse.Namespace) -> None:
+    from fedminmax.cli.federation_create import create_federation
+
+    create_federation(options.file, options.out)
+
+
+def _run_start(options: argparse.Namespace) -> None:
+    from fedminmax.cli.participant import run_server
+
+    run_server(options.kit)
 
 
 def _run_local(options: argparse.Namespace) -> None:

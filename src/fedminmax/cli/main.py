@@ -15,6 +15,7 @@ EXTRAS = {
     "nvflare": "fedminmax[flare]",
     "pandas": "fedminmax[sklearn]",
     "polars": "fedminmax[tables]",
+    "psutil": "fedminmax[flare]",
     "pydantic": "fedminmax[tables]",
     "rich": "fedminmax[cli]",
     "safetensors": "fedminmax[tables]",
@@ -45,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         predict_options,
         report_options,
         reproduce_options,
+        site_options,
         train_options,
     )
 
@@ -66,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     predict_options.add_to(commands)
     export_options.add_to(commands)
     federation_options.add_to(commands)
+    site_options.add_to(commands)
     compare_options.add_to(commands)
     methods_options.add_to(commands)
     return parser

@@ -1,5 +1,6 @@
 """What server and sites agree on before the first round: schema, model, runs; no path, no code."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -7,21 +8,23 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import nn
 
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.models import linear, mlp
+from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.schema import Schema
 from fedminmax.federation.reply_checks import LARGEST_STEP_RATIO
-from fedminmax.federation.wire import RefusedMessage, checked_bytes
+from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 
 LARGEST_PLAN = 2**22
+# Names of runs become names of folders at the sites.
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 LOSSES: dict[str, Loss] = {
     "brier": brier_loss,
     "cross-entropy": cross_entropy_loss,
@@ -43,12 +46,16 @@ class Precision(Enum):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A method's key, its options as words for its card, and the length of the run."""
+    """A method's key, its options as words for its card, and the length of the run.
+
+    ``iterate`` is which of the run's models is its answer; None is the method's own choice.
+    """
 
     method: str
     options: Mapping[str, str]
     rounds: int
     participation: float = 1.0
+    iterate: Iterate | None = None
 
     def build(self) -> AnyMethod[Any]:
         """Make the method."""
@@ -101,18 +108,21 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         plan: NetworkPlan = TypeAdapter(NetworkPlan).validate_json(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
-        raise RefusedMessage(f"{sender} sent no plan of this version ({where})") from error
+        raise RefusedError(f"{sender} sent no plan of this version ({where})") from error
+    if RUN_NAME.fullmatch(plan.run) is None:
+        raise RefusedError(
+            f"{sender} sent a run's name that is not letters, digits, - and _; refused"
+        )
     for run in plan.runs:
         if run.method not in CARDS:
-            raise RefusedMessage(f"{sender} asks for method '{run.method}', which is not installed")
+            raise RefusedError(f"{sender} asks for method '{run.method}', which is not installed")
     if plan.model.loss not in LOSSES:
-        raise RefusedMessage(f"{sender} asks for the unknown loss '{plan.model.loss}'")
+        raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     return plan
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
     """Make the model, its start drawn from the plan's seed, and its loss."""
-    features, outputs, hidden = len(encoding.names), encoding.outputs, plan.model.hidden
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
-        model: nn.Module = mlp(features, outputs, hidden) if hidden else linear(features, outputs)
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
     return Task(model.to(plan.precision.dtype), LOSSES[plan.model.loss])

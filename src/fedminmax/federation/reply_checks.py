@@ -6,51 +6,52 @@ reply against the others can tell, for example a plausible lie, passes.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
 
 from torch import Tensor
 
 from fedminmax.core.messages import Sums
-from fedminmax.federation.wire import RefusedMessage, check_finite
+from fedminmax.federation.wire_vectors import RefusedError, check_finite
 
 LARGEST_STEP_RATIO = 1000.0
 FEWEST_TO_COMPARE = 3
 
 
 def check_reply(reply: Sums, place: int, counts: Tensor, site: str) -> None:
-    """Refuse a reply that the holder at this place, with these counts by group, cannot have sent."""
+    """Refuse what the holder at this place, with these counts by group, cannot have sent."""
     for name in ("step", "group_loss", "holder_loss", "statistics"):
         check_finite(getattr(reply, name), name, site)
     if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
-        raise RefusedMessage(f"{site} sent a scale with NaN or infinity; refused")
+        raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
     if reply.scale < 0 or reply.gradient_evaluations < 0:
-        raise RefusedMessage(f"{site} sent a negative scale or number of evaluations; refused")
+        raise RefusedError(f"{site} sent a negative scale or number of evaluations; refused")
     _check_counts(reply.group_count, counts, "rows of a group", site)
     if bool((reply.group_loss[reply.group_count == 0] != 0).any()):
-        raise RefusedMessage(f"{site} sent a loss for a group that it counts no rows of; refused")
+        raise RefusedError(f"{site} sent a loss for a group that it counts no rows of; refused")
     own = reply.holder_count.new_zeros(len(reply.holder_count))
     if len(own):
         if place >= len(own):
-            raise RefusedMessage(f"{site} sent losses for {len(own)} holders; refused")
+            raise RefusedError(f"{site} sent losses for {len(own)} holders; refused")
         own[place] = counts.sum()
         _check_counts(reply.holder_count, own, "rows of a holder", site)
     if bool((reply.holder_loss[reply.holder_count == 0] != 0).any()):
-        raise RefusedMessage(f"{site} sent a loss for another holder; refused")
+        raise RefusedError(f"{site} sent a loss for another holder; refused")
 
 
-def common_shape(replies: Mapping[str, Sums]) -> dict[str, str]:
+def other_lengths(replies: Mapping[str, Sums]) -> dict[str, str]:
     """Return the sites whose vectors are not as long as most others', each with a reason."""
-    shapes = {
+    lengths = {
         site: (len(reply.step), len(reply.holder_loss), len(reply.statistics))
         for site, reply in replies.items()
     }
-    by_frequency = groupby(sorted(shapes.values()))
-    usual = max(((len(list(same)), shape) for shape, same in by_frequency), default=(0, ()))[1]
+    if not lengths:
+        return {}
+    usual, _ = Counter(lengths.values()).most_common(1)[0]
     return {
-        site: f"{site} sent vectors of lengths {shape}, most others {usual}; refused"
-        for site, shape in shapes.items()
-        if shape != usual
+        site: f"{site} sent vectors of lengths {own}, most others {usual}; refused"
+        for site, own in lengths.items()
+        if own != usual
     }
 
 
@@ -80,10 +81,10 @@ def _length(reply: Sums) -> float:
 
 def _check_counts(came: Tensor, most: Tensor, what: str, site: str) -> None:
     if bool((came < 0).any()):
-        raise RefusedMessage(f"{site} sent a negative count of {what}; refused")
+        raise RefusedError(f"{site} sent a negative count of {what}; refused")
     if bool((came > most).any()):
         place = int((came > most).nonzero()[0])
-        raise RefusedMessage(
+        raise RefusedError(
             f"{site} counts {int(came[place]):,} {what} where its census has "
             f"{int(most[place]):,}; refused"
         )

@@ -13,7 +13,7 @@ from fedminmax.core.exact_sums import ExactSums
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Kind, Schema
-from fedminmax.federation.wire import RefusedMessage, checked_bytes
+from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 
 LARGEST_SUMMARY = 2**22
 LONGEST_VALUE = 200
@@ -85,7 +85,7 @@ def summary_from_bytes(message: object, schema: Schema, site: str) -> HolderSumm
         sections = SummarySections.model_validate_json(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
-        raise RefusedMessage(f"{site} sent no valid summary ({where or 'not JSON'})") from error
+        raise RefusedError(f"{site} sent no valid summary ({where or 'not JSON'})") from error
     _check(sections, schema, site)
     return HolderSummary(
         rows=sections.rows,
@@ -100,13 +100,13 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
     quantities = {f.column for f in schema.features if f.kind is not Kind.CATEGORY}
     categories = {f.column: f.categories for f in schema.features if f.kind is Kind.CATEGORY}
     if sections.quantities.keys() != quantities or sections.categories.keys() != categories.keys():
-        raise RefusedMessage(f"{site} sent a summary of other columns than were asked for")
+        raise RefusedError(f"{site} sent a summary of other columns than were asked for")
     sums = [*sections.quantities.values(), sections.target]
     if any(entry.count > sections.rows or not _possible(entry) for entry in sums):
-        raise RefusedMessage(f"{site} sent sums that no {sections.rows:,} numbers have")
+        raise RefusedError(f"{site} sent sums that no {sections.rows:,} numbers have")
     for name, counts in sections.categories.items():
         if len(counts) != len(categories[name]) + 2 or sum(counts) != sections.rows:
-            raise RefusedMessage(f"{site} sent impossible counts of column '{name}'")
+            raise RefusedError(f"{site} sent impossible counts of column '{name}'")
     keys = [(_key(entry), entry.label) for entry in sections.strata]
     classes = max(len(schema.target.classes), 1)
     if (
@@ -114,11 +114,11 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
         or sum(entry.rows for entry in sections.strata) != sections.rows
         or any(len(key) != len(schema.protected) or label >= classes for key, label in keys)
     ):
-        raise RefusedMessage(f"{site} sent impossible counts by group and class")
+        raise RefusedError(f"{site} sent impossible counts by group and class")
     for key, _ in keys:
         for protected, value in zip(schema.protected, key, strict=True):
             if protected.bands and value is not None and value not in protected.bands:
-                raise RefusedMessage(f"{site} sent an unknown band of '{protected.column}'")
+                raise RefusedError(f"{site} sent an unknown band of '{protected.column}'")
 
 
 def _possible(entry: SumsSection) -> bool:
@@ -139,9 +139,7 @@ def _sums_section(sums: ExactSums) -> SumsSection:
 
 def _dyadic_number(value: Fraction) -> DyadicNumber:
     # The denominator of a sum of floating-point numbers is a power of two.
-    return DyadicNumber(
-        digits=f"{value.numerator:x}", exponent=value.denominator.bit_length() - 1
-    )
+    return DyadicNumber(digits=f"{value.numerator:x}", exponent=value.denominator.bit_length() - 1)
 
 
 def _exact_sums(section: SumsSection) -> ExactSums:

@@ -1,0 +1,92 @@
+"""What a round over the network costs besides the sites' work, on this machine's loopback.
+
+Run: python -m benchmarks.network_rounds --sites 3 10
+
+Each line is the median over the rounds after the first: the round's seconds, those of the slowest
+site's work, their difference (messages, checks, checkpoint) and the bytes per site and direction
+as a multiple of the parameters. All processes share this machine's cores.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedminmax.cli.init_config import init_config
+from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
+from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
+from fedminmax.federation.flare_local import LocalFederation, local_federation
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
+from fedminmax.federation.network_run import read_members, run_folder
+from fedminmax.federation.site_settings import SiteSettings
+
+MODELS = {
+    "logistic": (ModelChoice("logistic", (), "brier"), 30_000, 50),
+    "mlp": (ModelChoice("mlp", (512, 512, 512, 512), "brier"), 1_000, 15),
+}
+BYTES_PER_PARAMETER = 4
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure every model with every number of sites."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    options = parser.parse_args(words)
+    print("sites model      rounds  round s  slowest s  overhead s  out x  in x")
+    for sites in options.sites:
+        for name in options.models:
+            with tempfile.TemporaryDirectory() as folder:
+                measure(Path(folder), sites, name)
+
+
+def measure(folder: Path, sites: int, name: str) -> None:
+    """Run a federation on Adult and print its line."""
+    model, rows, rounds = MODELS[name]
+    names = [f"site-{number}" for number in range(1, sites + 1)]
+    config = write_tables(folder, names, rows)
+    run = PlannedRun("fedminmax", {}, rounds)
+    plan = NetworkPlan(
+        "bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.delimiter
+    )
+    tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
+    with local_federation(folder / "kits", tables) as federation:
+        report(federation, plan, name)
+
+
+def report(federation: LocalFederation, plan: NetworkPlan, name: str) -> None:
+    """Run the plan and print the medians of its rounds."""
+    rounds = [entry for _, entry in federation.run(plan)][1:]
+    members = read_members(run_folder(federation.results(plan), plan, 0))
+    size = members.shape[1] * BYTES_PER_PARAMETER
+    overhead = [entry.seconds - entry.slowest_seconds for entry in rounds]
+    print(
+        f"{len(plan.sites):5d} {name:10s} {len(rounds):6d} "
+        f"{statistics.median(entry.seconds for entry in rounds):8.3f} "
+        f"{statistics.median(entry.slowest_seconds for entry in rounds):10.3f} "
+        f"{statistics.median(overhead):11.3f} "
+        f"{max(entry.bytes_out for entry in rounds) / size:6.3f} "
+        f"{max(entry.bytes_in for entry in rounds) / size:5.3f}",
+        flush=True,
+    )
+
+
+def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
+    """Deal Adult's first rows to the sites, as files with a configuration."""
+    columns = parse_rows(read_packed(packed_folder(), TRAIN))
+    table = np.stack([column[:rows] for column in columns.values()], axis=1)
+    for number, site in enumerate(sites):
+        lines = [",".join(row) for row in table[number :: len(sites)].tolist()]
+        text = "\n".join([",".join(columns), *lines]) + "\n"
+        (folder / f"{site}.csv").write_text(text, encoding="utf-8")
+    path = folder / "fedminmax.toml"
+    files = [folder / f"{site}.csv" for site in sites]
+    init_config(files, "income", ["sex"], None, path)
+    return read_config(path)
+
+
+if __name__ == "__main__":
+    main()

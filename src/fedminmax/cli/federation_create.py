@@ -1,0 +1,40 @@
+"""`fedminmax federation create`: a folder to hand over to everyone."""
+
+import tempfile
+from pathlib import Path
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.federation_file import read_federation_file
+from fedminmax.federation.flare_kits import provision
+from fedminmax.federation.site_readme import site_readme
+
+
+def create_federation(file: Path, folder: Path) -> None:
+    """Make the kits beside and move them into place."""
+    described = read_federation_file(file)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
+        beside = Path(temporary) / "kits"
+        beside.mkdir(mode=0o700)
+        made = Path(temporary) / "made"
+        kits = provision(made, described.host, described.port, described.sites, described.people)
+        kits.server.rename(beside / "server")
+        for room, owners in (("sites", kits.sites), ("people", kits.people)):
+            (beside / room).mkdir()
+            for name, kit in owners.items():
+                kit.rename(beside / room / name)
+        # With this key further sites can be admitted: it is the coordinator's alone.
+        authority = beside / "authority"
+        kits.authority.rename(authority)
+        for path in authority.rglob("*"):
+            path.chmod(0o600)
+        for site in described.sites:
+            text = site_readme(site, described.host, described.port)
+            (beside / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+        beside.rename(folder)
+    print(
+        f"{folder}: kits for the server, {len(described.sites)} sites and "
+        f"{len(described.people)} people; hand each folder over in private"
+    )

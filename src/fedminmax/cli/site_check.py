@@ -1,0 +1,30 @@
+"""`fedminmax site check`: what would leave this site, in plain words."""
+
+from pathlib import Path
+
+from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.flare_kits import settle_site, site_name
+from fedminmax.federation.site_check import check_site
+from fedminmax.federation.site_settings import SiteSettings
+
+
+def check(kit: Path, data: Path, config: Path, minimum_group: int) -> None:
+    """Read the table, show what would leave, and note what the site agrees to in its kit."""
+    site = site_name(kit)
+    agreed = read_config(config)
+    settings = SiteSettings(data.absolute(), agreed.schema.columns, minimum_group)
+    found = check_site(agreed, settings, site)
+    settle_site(kit, settings)
+    console = wide_console()
+    lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
+    console.print(plain_table(f"Training rows at {site}", ["group", "rows"], lines))
+    for words in found.leaves:
+        console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
+    console.print(
+        f"Stays at {site}: every row, the file's name and path, all logs.",
+        f"Noted in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
+        sep="\n",
+        markup=False,
+        highlight=False,
+    )

@@ -1,0 +1,66 @@
+"""The words of `fedminmax site`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedminmax.cli.option_types import positive_int
+
+
+def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `site` to the command line."""
+    parser = commands.add_parser(
+        "site",
+        help="take part in a federation with a table of your own",
+        description="For the administrator of a site: see what would leave it, and take part.",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --config fedminmax.toml",
+    )
+    parser.set_defaults(run=lambda _: parser.print_help())
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_check(actions)
+    _add_start(actions)
+
+
+def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "check",
+        help="read your table, and show what would leave your site",
+        description="Read the table as the configuration says, show what would leave the site, "
+        "and note in the kit which table and which columns you agree to. Nothing is sent.",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --config fedminmax.toml",
+    )
+    add = parser.add_argument
+    add("--kit", type=Path, required=True, metavar="FOLDER", help="from the coordinator")
+    add("--data", type=Path, required=True, metavar="FILE", help="your table: CSV or Parquet")
+    add("--config", type=Path, required=True, metavar="FILE", help="the agreed fedminmax.toml")
+    add(
+        "--minimum-group",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="refuse to tell of groups with fewer training rows (1)",
+    )
+    parser.set_defaults(run=_run_check)
+
+
+def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "start",
+        help="take part until Ctrl-C",
+        description="Run the site of a kit; it is started again if it dies.",
+        epilog="example: fedminmax site start --kit .",
+    )
+    parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
+    parser.set_defaults(run=_run_start)
+
+
+def _run_check(options: argparse.Namespace) -> None:
+    from fedminmax.cli.site_check import check
+
+    check(options.kit, options.data, options.config, options.minimum_group)
+
+
+def _run_start(options: argparse.Namespace) -> None:
+    from fedminmax.cli.participant import run_site
+
+    run_site(options.kit)

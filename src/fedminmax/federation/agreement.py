@@ -1,0 +1,134 @@
+"""What all sites agree on before the first round: one encoding, and who has how many rows.
+
+It is kept beside the checkpoints, so that a run that goes on later goes on with the same encoding
+and the same counts, even if a site is away at that moment.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import torch
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Census
+from fedminmax.core.task import Task
+from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
+from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes, task_of
+from fedminmax.federation.summary_message import summary_from_bytes
+from fedminmax.federation.transport import Transport
+from fedminmax.federation.wire import vector_from_bytes
+from fedminmax.federation.wire_vectors import RefusedError
+
+AGREEMENT_FILE = "agreement.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """The plan, its encoding, the census, and why some sites are not part of it."""
+
+    plan: NetworkPlan
+    encoding: Encoding
+    census: Census
+    refused: Mapping[str, str]
+
+    @property
+    def task(self) -> Task:
+        """The model at its start, and the loss."""
+        return task_of(self.plan, self.encoding)
+
+
+def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
+    """Let all sites prepare and encode their rows; an earlier start's agreement is kept."""
+    summaries, refused = _summaries(plan, transport)
+    earlier = read_agreement(folder / AGREEMENT_FILE)
+    encoding = _new_encoding(plan, summaries, refused) if earlier is None else earlier[0]
+    told, more = _counts(encoding, transport, tuple(summaries))
+    refused |= more
+    if earlier is None:
+        counts = {
+            site: [summaries[site].group_counts.get(key, 0) for key in encoding.groups]
+            for site in told
+        }
+        fault = "counts other groups than its summary had"
+    else:
+        counts = earlier[1]
+        fault = "has another table than when this run began"
+    wrong = [site for site in told if told[site] != counts.get(site)]
+    refused |= {site: f"{site} {fault}; refused" for site in wrong}
+    if earlier is None:
+        counts = {site: count for site, count in counts.items() if site not in wrong}
+        _write(folder / AGREEMENT_FILE, encoding, counts)
+    nothing = [0] * len(encoding.groups)
+    census = torch.tensor([counts.get(site, nothing) for site in plan.sites])
+    return Agreement(plan, encoding, Census(census, len(plan.schema.target.classes)), refused)
+
+
+def _summaries(
+    plan: NetworkPlan, transport: Transport
+) -> tuple[dict[str, HolderSummary], dict[str, str]]:
+    """Send the plan; return what each site told of its rows, and the reasons of the others."""
+    answers = transport(plan.sites, "prepare", {"plan": plan_to_bytes(plan)})
+    summaries, refused = {}, dict(answers.failures)
+    for site in plan.sites:
+        if site in answers.messages:
+            try:
+                summaries[site] = summary_from_bytes(answers.messages[site], plan.schema, site)
+            except RefusedError as error:
+                refused[site] = str(error)
+    return summaries, refused
+
+
+def _new_encoding(
+    plan: NetworkPlan, summaries: Mapping[str, HolderSummary], refused: Mapping[str, str]
+) -> Encoding:
+    needed = max(plan.patience.minimum_sites, 1)
+    if len(summaries) < needed:
+        raise InputError(
+            f"{len(summaries)} of {len(plan.sites)} sites can take part, at least {needed} are "
+            f"needed ({'; '.join(refused.values())})"
+        )
+    total = reduce(add, summaries.values())
+    if total.rows == 0:
+        raise InputError("no site has a training row; give at least one site with data")
+    return agree_on_encoding(plan.schema, total)
+
+
+def _counts(
+    encoding: Encoding, transport: Transport, sites: tuple[str, ...]
+) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Send the encoding; return each site's counts by group, and the reasons of the others."""
+    answers = transport(sites, "encode", {"encoding": encoding_as_json(encoding).encode()})
+    told, refused = {}, dict(answers.failures)
+    like = torch.zeros(len(encoding.groups), dtype=torch.int64)
+    for site, message in answers.messages.items():
+        try:
+            told[site] = vector_from_bytes(message, like, site).tolist()
+        except RefusedError as error:
+            refused[site] = str(error)
+    return told, refused
+
+
+def read_agreement(path: Path) -> tuple[Encoding, dict[str, list[int]]] | None:
+    """Read the encoding and each site's counts; None if the sites never agreed."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
+        return encoding, {str(site): list(map(int, n)) for site, n in content["counts"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged; start a new run") from error
+
+
+def _write(path: Path, encoding: Encoding, counts: dict[str, list[int]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"encoding": json.loads(encoding_as_json(encoding)), "counts": counts}
+    beside = path.with_suffix(".partial")
+    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)

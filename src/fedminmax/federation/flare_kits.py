@@ -1,0 +1,145 @@
+"""Start-up kits of NVIDIA FLARE: certificates for everyone, and strict rules at every participant.
+
+Every kit allows our four classes and no code that travels with a job; nobody may run shell
+commands at a site, and a site's log stays with the site. The server listens on the address given.
+"""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.prov_utils import prepare_builders
+from nvflare.lighter.provision import prepare_project
+from nvflare.lighter.provisioner import Provisioner
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.site_settings import SETTINGS_FILE, SiteSettings, site_settings_text
+
+PROJECT = "fedminmax"
+COORDINATOR = "coordinator@fedminmax.org"
+ONE_PERSON = {COORDINATOR: "project_admin"}
+ALLOWED_CLASSES = (
+    "fedminmax.federation.flare_server.FlareServer",
+    "fedminmax.federation.flare_site.FlareSite",
+    "nvflare.collab.runtime.controller.CollabController",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+)
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+FORBIDDEN = ("shell_commands", "byoc", "server-predeployed-flwr")
+BUILDERS = (
+    {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder"},
+    {
+        "path": "nvflare.lighter.impl.static_file.StaticFileBuilder",
+        "args": {"config_folder": "config", "scheme": "tcp"},
+    },
+    {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+    {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
+)
+
+
+@dataclass(frozen=True)
+class Kits:
+    """Where the kits of all participants are, and the key that certified them."""
+
+    server: Path
+    people: Mapping[str, Path]
+    sites: Mapping[str, Path]
+    authority: Path
+
+
+def provision(
+    folder: Path, host: str, port: int, sites: Sequence[str], people: Mapping[str, str] = ONE_PERSON
+) -> Kits:
+    """Make kits for a server at this address, these sites and these people with their roles."""
+    participants: list[dict[str, object]] = [
+        {"name": host, "type": "server", "fed_learn_port": port, "admin_port": port},
+    ]
+    participants += [{"name": site, "type": "client"} for site in sites]
+    participants += [
+        {"name": person, "type": "admin", "role": role} for person, role in people.items()
+    ]
+    described = {
+        "api_version": 3,
+        "name": PROJECT,
+        "participants": [entry | {"org": PROJECT} for entry in participants],
+        "builders": [dict(builder) for builder in BUILDERS],
+    }
+    try:
+        # The engine prints as it goes; what matters of it is in the kits.
+        with redirect_stdout(io.StringIO()):
+            project = prepare_project(described)
+            Provisioner(str(folder), prepare_builders(described)).provision(project)
+    except ValueError as error:
+        raise InputError(f"the engine refuses this federation: {error}") from error
+    made = folder / PROJECT / "prod_00"
+    kits = Kits(
+        made / host,
+        {person: made / person for person in people},
+        {site: made / site for site in sites},
+        folder / PROJECT / "state",
+    )
+    for kit in (kits.server, *kits.sites.values()):
+        _write(kit / "local" / "authorization.json", _authorization())
+    for kit in kits.sites.values():
+        _write(kit / "local" / "resources.json", _site_resources(kit))
+    return kits
+
+
+def settle_server(kit: Path) -> None:
+    """Let the server of this kit keep its files in the kit, wherever that is now."""
+    _write(kit / "local" / "resources.json", _server_resources(kit.absolute()))
+
+
+def site_name(kit: Path) -> str:
+    """Return whose kit this is."""
+    path = kit / "startup" / "fed_client.json"
+    if not path.is_file():
+        raise InputError(f"{kit} is no site's kit; give the folder that the coordinator sent you")
+    return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+
+
+def settle_site(kit: Path, settings: SiteSettings) -> None:
+    """Write a site's own settings into its kit."""
+    (kit / "local" / SETTINGS_FILE).write_text(site_settings_text(settings), encoding="utf-8")
+
+
+def _authorization() -> dict[str, object]:
+    """Everything but code and shell for the coordinator; members may look."""
+    coordinator = dict.fromkeys(RIGHTS, "any") | dict.fromkeys(FORBIDDEN, "none")
+    return {
+        "format_version": "1.0",
+        "permissions": {"project_admin": coordinator, "member": {"view": "any"}},
+    }
+
+
+def _server_resources(kit: Path) -> dict[str, Any]:
+    resources = _resources(kit)
+    storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
+    storage["root_dir"] = str(kit / "snapshots")
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(kit / "jobs")
+    return resources
+
+
+def _site_resources(kit: Path) -> dict[str, Any]:
+    resources = _resources(kit)
+    resources["allow_log_streaming"] = False
+    resources["components"] = [
+        component for component in resources["components"] if component["id"] != "site_log_streamer"
+    ]
+    return resources
+
+
+def _resources(kit: Path) -> dict[str, Any]:
+    content = (kit / "local" / "resources.json.default").read_text(encoding="utf-8")
+    resources: dict[str, Any] = json.loads(content)
+    return resources | {"class_allow_list": list(ALLOWED_CLASSES)}
+
+
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Server and sites of NVIDIA FLARE as processes of this machine, started and ended with all theirs.
+
+Each participant starts processes of its own for every job; they are found by their parents and
+ended together with them.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from fedminmax.federation.flare_kits import PROJECT, settle_server, site_name
+
+SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
+SITE_MODULE = "nvflare.private.fed.app.client.client_train"
+OUTPUT_FILE = "output.txt"
+SECONDS_TO_END = 10.0
+
+
+def start_server(kit: Path) -> psutil.Popen:
+    """Start the server of this kit."""
+    settle_server(kit)
+    return _start(kit, [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"], [])
+
+
+def start_site(kit: Path) -> psutil.Popen:
+    """Start the site of this kit."""
+    words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
+    return _start(kit, words, [f"uid={site_name(kit)}"])
+
+
+def end(processes: Iterable[psutil.Popen]) -> None:
+    """End these processes and all that they started: politely first, then by force."""
+    parents = list(processes)
+    family = [member for parent in parents for member in (*_children(parent), parent)]
+    for member in family:
+        _quietly(member, "terminate")
+    _, alive = psutil.wait_procs(family, timeout=SECONDS_TO_END)
+    for member in alive:
+        _quietly(member, "kill")
+    psutil.wait_procs(alive, timeout=SECONDS_TO_END)
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(kit: Path, words: list[str], settings: list[str]) -> psutil.Popen:
+    kit.joinpath("transfer").mkdir(exist_ok=True)
+    command = [sys.executable, "-u", "-m", *words, "--set", "secure_train=true"]
+    command += [*settings, f"org={PROJECT}", "config_folder=config"]
+    # Several participants share this machine's cores.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with (kit / OUTPUT_FILE).open("ab") as output:
+        return psutil.Popen(
+            command,
+            cwd=kit,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for the command that started them: it ends them in its own order.
+            start_new_session=True,
+        )
+
+
+def _children(parent: psutil.Popen) -> list[psutil.Process]:
+    try:
+        children: list[psutil.Process] = parent.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return children
+
+
+def _quietly(process: psutil.Process, action: str) -> None:
+    try:
+        getattr(process, action)()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,66 @@
+"""The site's half of a job on NVIDIA FLARE: its published questions, answered by ``Site``.
+
+The engine would send the text of an exception, with its traceback, to the server. A message about
+a table may quote a row, so only refusals of what the server asked for go out with their reason;
+everything else stays in the site's own log.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from nvflare.collab import collab
+
+from fedminmax.federation.site import Site
+from fedminmax.federation.site_settings import SETTINGS_FILE, read_site_settings
+from fedminmax.federation.wire_vectors import RefusedError
+
+KEPT_FOLDER = "fedminmax_kept"
+
+
+class FlareSite:
+    """Answers bytes, or the reason for a refusal as text."""
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+        self._log = logging.getLogger("fedminmax.site")
+
+    @collab.publish
+    def prepare(self, plan: bytes) -> bytes | str:
+        """Read the table and tell its summary."""
+        settings = Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE
+        kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER
+        # The engine's own threads and other jobs share the machine.
+        torch.set_num_threads(1)
+
+        def begin() -> bytes:
+            self._site = Site(collab.site_name, read_site_settings(settings), kept)
+            return self._site.prepare(plan)
+
+        return self._guarded(begin)
+
+    @collab.publish
+    def encode(self, encoding: bytes) -> bytes | str:
+        """Encode the rows and tell the counts by group."""
+        return self._guarded(lambda: self._present().encode(encoding))
+
+    @collab.publish
+    def answer(self, run: int, order: bytes) -> bytes | str:
+        """Do one round's work."""
+        return self._guarded(lambda: self._present().answer(run, order))
+
+    def _present(self) -> Site:
+        if self._site is None:
+            raise RefusedError("this site was asked before it could prepare")
+        return self._site
+
+    def _guarded(self, work: Callable[[], bytes]) -> bytes | str:
+        try:
+            return work()
+        except RefusedError as error:
+            self._log.warning("refused: %s", error)
+            return str(error)
+        except Exception:  # noqa: BLE001 - no traceback may leave the site
+            self._log.exception("the work failed")
+            return "its work failed; the reason is in this site's log"

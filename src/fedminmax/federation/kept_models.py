@@ -1,0 +1,51 @@
+"""What a site keeps to itself from round to round, in its own folder, by the round's number.
+
+A server that goes on from a checkpoint asks for a round again: the site then starts from what it
+kept before that round, as if the round had never been.
+"""
+
+import re
+from pathlib import Path
+
+from torch import Tensor
+
+from fedminmax.federation.wire import vector_from_bytes, vector_to_bytes
+
+# The server's checkpoint and its predecessor are at most two rounds back.
+ROUNDS_KEPT = 4
+FILE_NAME = re.compile(r"round-(\d+)\.safetensors")
+
+
+class KeptModels:
+    """The files of one run at one site."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def before(self, number: int, start: Tensor) -> Tensor:
+        """Return what was kept in the last round before this one; ``start`` if there was none."""
+        earlier = [kept for kept in self._rounds() if kept < number]
+        if not earlier:
+            return start
+        path = self._path(max(earlier))
+        return vector_from_bytes(path.read_bytes(), start, str(path))
+
+    def keep(self, number: int, vector: Tensor) -> None:
+        """Keep this round's vector; drop later rounds, which never were, and old ones."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for later in [kept for kept in self._rounds() if kept >= number]:
+            self._path(later).unlink()
+        beside = self._folder / "partial"
+        beside.write_bytes(vector_to_bytes(vector))
+        beside.replace(self._path(number))
+        for old in sorted(self._rounds())[:-ROUNDS_KEPT]:
+            self._path(old).unlink()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"round-{number}.safetensors"
+
+    def _rounds(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        found = [FILE_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
+        return [int(match[1]) for match in found if match]

@@ -1,0 +1,125 @@
+"""Messages as bytes: safetensors with a fixed list of vectors, and never anything unpickled.
+
+Plain numbers travel as short vectors too, so that no text has to be parsed. Bytes are refused by
+their size before they are read, and by names, types and shapes before anything looks inside.
+What the numbers mean is checked in ``reply_checks``.
+"""
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Moment, Order, Sums
+from fedminmax.federation.wire_vectors import (
+    RefusedError,
+    check_finite,
+    check_length,
+    read_vectors,
+)
+
+LARGEST_WHOLE_NUMBER = 2**63 - 1
+# What a message may have besides vectors as long as the model: a header and sums by group.
+ROOM_FOR_THE_REST = 2**20
+# DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
+VECTORS_LIKE_THE_MODEL = 4
+
+ORDER_NUMBERS = ("seed", "round", "phase")
+SUMS_VECTORS = {
+    "scales": torch.float64,
+    "group_loss": torch.float64,
+    "group_count": torch.int64,
+    "holder_loss": torch.float64,
+    "holder_count": torch.int64,
+    "statistics": torch.float64,
+    "gradient_evaluations": torch.int64,
+    "seconds": torch.float64,
+}
+
+
+def largest_message(parameters: Tensor) -> int:
+    """Return how many bytes a message about this model may have."""
+    return VECTORS_LIKE_THE_MODEL * parameters.numel() * 8 + ROOM_FOR_THE_REST
+
+
+def order_to_bytes(order: Order) -> bytes:
+    """Write an order; the parameters keep their precision."""
+    numbers = (order.moment.seed, order.moment.round, order.phase)
+    if max(numbers) > LARGEST_WHOLE_NUMBER:
+        raise InputError(f"seed {order.moment.seed} is too large to be sent; give one below 2^63")
+    vectors = {
+        "numbers": torch.tensor(numbers, dtype=torch.int64),
+        "parameters": order.parameters.detach().cpu(),
+        "weights": order.weights.cpu(),
+    }
+    return save({name: vector.contiguous() for name, vector in vectors.items()})
+
+
+def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
+    """Read an order for a model whose parameters are ``like`` these."""
+    kinds = {"numbers": torch.int64, "parameters": like.dtype, "weights": torch.float64}
+    vectors = read_vectors(message, kinds, largest_message(like), sender)
+    check_length(vectors, "numbers", len(ORDER_NUMBERS), sender)
+    check_length(vectors, "parameters", len(like), sender)
+    for name in ("parameters", "weights"):
+        check_finite(vectors[name], name, sender)
+    seed, number, phase = (int(value) for value in vectors["numbers"])
+    if min(seed, number, phase) < 0:
+        raise RefusedError(f"{sender} sent a negative seed, round or phase; refused")
+    return Order(Moment(seed, number), vectors["parameters"], vectors["weights"], phase)
+
+
+def sums_to_bytes(sums: Sums, precision: torch.dtype, seconds: float) -> bytes:
+    """Write a reply and how long it took; its step travels in the model's own precision."""
+    vectors = {
+        "step": sums.step.to(precision),
+        "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
+        "group_loss": sums.group_loss,
+        "group_count": sums.group_count,
+        "holder_loss": sums.holder_loss,
+        "holder_count": sums.holder_count,
+        "statistics": sums.statistics,
+        "gradient_evaluations": torch.tensor([sums.gradient_evaluations]),
+        "seconds": torch.tensor([seconds], dtype=torch.float64),
+    }
+    return save({name: vector.detach().cpu().contiguous() for name, vector in vectors.items()})
+
+
+def sums_from_bytes(message: object, like: Tensor, groups: int, sender: str) -> tuple[Sums, float]:
+    """Read a reply and its seconds; ``like`` are the model's parameters."""
+    kinds = {"step": like.dtype, **SUMS_VECTORS}
+    vectors = read_vectors(message, kinds, largest_message(like), sender)
+    check_length(vectors, "scales", 2, sender)
+    for name in ("gradient_evaluations", "seconds"):
+        check_length(vectors, name, 1, sender)
+    for name in ("group_loss", "group_count"):
+        check_length(vectors, name, groups, sender)
+    check_length(vectors, "holder_count", len(vectors["holder_loss"]), sender)
+    scale, curvature = vectors["scales"].tolist()
+    check_finite(vectors["seconds"], "time", sender)
+    sums = Sums(
+        step=vectors["step"],
+        scale=scale,
+        curvature=curvature,
+        group_loss=vectors["group_loss"],
+        group_count=vectors["group_count"],
+        holder_loss=vectors["holder_loss"],
+        holder_count=vectors["holder_count"],
+        statistics=vectors["statistics"],
+        gradient_evaluations=int(vectors["gradient_evaluations"][0]),
+    )
+    return sums, float(vectors["seconds"][0])
+
+
+def vector_to_bytes(vector: Tensor) -> bytes:
+    """Write one vector alone."""
+    return save({"vector": vector.detach().cpu().contiguous()})
+
+
+def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:
+    """Read one vector that is as long as ``like``, of its type, and finite."""
+    vectors = read_vectors(message, {"vector": like.dtype}, largest_message(like), sender)
+    check_length(vectors, "vector", len(like), sender)
+    if like.is_floating_point():
+        check_finite(vectors["vector"], "vector", sender)
+    return vectors["vector"]

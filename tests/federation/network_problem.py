@@ -1,0 +1,150 @@
+"""Three sites with small tables: as files, as a plan, and as the simulation of the same run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.network_plan import (
+    NetworkPlan,
+    Patience,
+    PlannedRun,
+    Precision,
+    task_of,
+)
+from fedminmax.federation.site import Site
+from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.train import Round, train
+from fedminmax.federation.transport import Answers
+from fedminmax.federation.wire_vectors import RefusedError
+
+SITES = ("north", "south", "west")
+ROWS = {"north": 60, "south": 45, "west": 30}
+# A test never waits: too few replies end the run.
+AT_ONCE = Patience(give_up_after=0.0)
+CONFIG = """
+[data]
+target = "ill"
+classes = ["no", "yes"]
+held_out = 0.2
+seed = 3
+[data.holders]
+north = "north.csv"
+south = "south.csv"
+west = "west.csv"
+[groups]
+columns = ["sex"]
+minimum_size = 0
+[features.age]
+kind = "numeric"
+[features.ward]
+kind = "category"
+categories = ["a", "b", "c"]
+[model]
+kind = "logistic"
+[method]
+name = "fedminmax"
+rounds = 3
+learning_rate = 0.3
+baseline = "none"
+"""
+
+
+def write_tables(folder: Path) -> Path:
+    """Write each site's table and the configuration; return the configuration's path."""
+    for place, (site, rows) in enumerate(ROWS.items()):
+        generator = np.random.default_rng(place)
+        age = generator.normal(40 + 10 * place, 12, rows).round(1)
+        # West has men alone: the group of women lives at two sites.
+        women = generator.random(rows) < (0.5 if site != "west" else 0.0)
+        ill = generator.random(rows) < 1 / (1 + np.exp(-(age - 45) / 8 + women))
+        ward = generator.choice(["a", "b", "c"], rows)
+        lines = [
+            f"{a},{'Female' if w else 'Male'},{d},{'yes' if i else 'no'}"
+            for a, w, d, i in zip(age, women, ward, ill, strict=True)
+        ]
+        text = "\n".join(["age,sex,ward,ill", *lines]) + "\n"
+        (folder / f"{site}.csv").write_text(text, encoding="utf-8")
+    path = folder / "fedminmax.toml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return path
+
+
+def plan_of(
+    config: TableConfig, runs: Sequence[PlannedRun], patience: Patience = AT_ONCE
+) -> NetworkPlan:
+    """The same job for the network, in double precision."""
+    return NetworkPlan(
+        run="test",
+        sites=SITES,
+        schema=config.schema,
+        model=config.model,
+        runs=tuple(runs),
+        held_out=config.held_out,
+        seed=config.seed,
+        delimiter=config.delimiter,
+        precision=Precision.FLOAT64,
+        patience=patience,
+    )
+
+
+def simulate(folder: Path, plan: NetworkPlan, run: int, *, fused: bool) -> Iterator[Round[Any]]:
+    """The rounds of the same run in the simulation."""
+    tables = load_federated_tables(read_config(folder / "fedminmax.toml"))
+    task = task_of(plan, tables.encoding)
+    federation = InProcessFederation(
+        task.model,
+        task.loss,
+        [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
+        group_names=tables.group_names,
+        fused=fused,
+    )
+    planned = plan.runs[run]
+    return train(
+        federation,
+        planned.build(),
+        rounds=planned.rounds,
+        seed=plan.seed,
+        participation=planned.participation,
+    )
+
+
+def simulated_members(folder: Path, plan: NetworkPlan, run: int, *, fused: bool) -> Tensor:
+    """The models that the simulation ends with."""
+    *_, last = simulate(folder, plan, run, fused=fused)
+    return last.members
+
+
+class DirectTransport:
+    """Calls sites in this process; ``spoil`` may change what one of them answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sites = {
+            name: Site(name, SiteSettings(folder / f"{name}.csv"), folder / f"{name}-kept")
+            for name in SITES
+        }
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+
+    def __call__(self, sites: Sequence[str], question: str, words: Mapping[str, object]) -> Answers:
+        self.calls.append((question, tuple(sites)))
+        messages: dict[str, object] = {}
+        failures: dict[str, str] = {}
+        late: set[str] = set()
+        for site in sites:
+            try:
+                messages[site] = self.answer(site, question, words)
+            except RefusedError as error:
+                failures[site] = str(error)
+            except TimeoutError:
+                failures[site] = f"{site} did not answer in time"
+                late.add(site)
+        return Answers(messages, failures, frozenset(late))
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        """One site's answer."""
+        return getattr(self.sites[site], question)(**words)

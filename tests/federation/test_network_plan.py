@@ -1,0 +1,73 @@
+"""The plan: comes back as it was, and a plan that could do harm is refused by the site."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.claim import claimed
+from fedminmax.federation.network_plan import (
+    NetworkPlan,
+    PlannedRun,
+    plan_from_bytes,
+    plan_to_bytes,
+)
+from fedminmax.federation.site_settings import SiteSettings, read_site_settings, site_settings_text
+from fedminmax.federation.wire_vectors import RefusedError
+from tests.federation.network_problem import plan_of, write_tables
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> NetworkPlan:
+    run = PlannedRun("qfedavg", {"q": "2"}, 7, 0.5, Iterate.LAST)
+    return plan_of(read_config(write_tables(tmp_path)), [run])
+
+
+def test_a_plan_comes_back_as_it_was_and_holds_no_path(plan: NetworkPlan, tmp_path: Path) -> None:
+    message = plan_to_bytes(plan)
+    assert plan_from_bytes(message, "the server") == plan
+    assert str(tmp_path).encode() not in message
+    assert b".csv" not in message
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".", "x" * 65, "a b"])
+def test_a_run_cannot_be_named_like_a_way_out_of_its_folder(name: str, plan: NetworkPlan) -> None:
+    with pytest.raises(RefusedError, match="the server sent a run's name"):
+        plan_from_bytes(plan_to_bytes(replace(plan, run=name)), "the server")
+
+
+def test_an_unknown_method_and_an_unknown_loss_are_refused(plan: NetworkPlan) -> None:
+    other = replace(plan, runs=(PlannedRun("os.system", {}, 1),))
+    with pytest.raises(RefusedError, match=r"'os\.system', which is not installed"):
+        plan_from_bytes(plan_to_bytes(other), "the server")
+    other = replace(plan, model=replace(plan.model, loss="pickle"))
+    with pytest.raises(RefusedError, match="unknown loss 'pickle'"):
+        plan_from_bytes(plan_to_bytes(other), "the server")
+
+
+@pytest.mark.parametrize("message", [b"", b"{}", b"[]", b"\xff", "text", None])
+def test_what_is_no_plan_is_refused(message: object) -> None:
+    with pytest.raises(RefusedError, match="the server sent"):
+        plan_from_bytes(message, "the server")
+
+
+def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) -> None:
+    settings = SiteSettings(Path("hospital.csv"), ("age", "sex"), 10)
+    path = tmp_path / "fedminmax.json"
+    path.write_text(site_settings_text(settings))
+    assert read_site_settings(path) == replace(settings, data=tmp_path / "hospital.csv")
+    path.write_text(json.dumps({"data": 3}))
+    with pytest.raises(InputError, match=r"not valid \(data\)"):
+        read_site_settings(path)
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    refused = pytest.raises(InputError, match="another job writes to")
+    with claimed(tmp_path), refused, claimed(tmp_path, 0.0):
+        pass
+    with claimed(tmp_path, 0.0):
+        pass

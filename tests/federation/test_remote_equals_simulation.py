@@ -1,0 +1,62 @@
+"""Every method through bytes and back equals the simulation: same rows, same numbers."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.network_run import read_members, run_folder, run_plan
+from fedminmax.methods.catalogue import CARDS
+from tests.federation.network_problem import (
+    SITES,
+    DirectTransport,
+    plan_of,
+    simulated_members,
+    write_tables,
+)
+
+ROUNDS = 3
+
+
+@pytest.mark.parametrize("key", CARDS)
+def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
+    config = read_config(write_tables(tmp_path))
+    plan = plan_of(config, [PlannedRun(key, {}, ROUNDS)])
+    outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    assert outcome.error is None
+    folder = run_folder(tmp_path / "run", plan, 0)
+    # The plain path does the same arithmetic in the same order; the fused one rounds otherwise.
+    torch.testing.assert_close(
+        read_members(folder), simulated_members(tmp_path, plan, 0, fused=False), rtol=0, atol=0
+    )
+    rounds = read_network_rounds(folder / ROUNDS_FILE)
+    assert [entry.round for entry in rounds] == [1, 2, 3]
+    assert all(entry.took_part == SITES and not entry.refused for entry in rounds)
+
+
+@pytest.mark.parametrize("key", ["fedminmax", "afl"])
+def test_the_fused_simulation_differs_by_rounding_alone(key: str, tmp_path: Path) -> None:
+    config = read_config(write_tables(tmp_path))
+    plan = plan_of(config, [PlannedRun(key, {}, ROUNDS)])
+    run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    torch.testing.assert_close(
+        read_members(run_folder(tmp_path / "run", plan, 0)),
+        simulated_members(tmp_path, plan, 0, fused=True),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def test_some_sites_per_round_are_those_of_the_simulation(tmp_path: Path) -> None:
+    config = read_config(write_tables(tmp_path))
+    options = {"epochs": "2", "batch_size": "10"}
+    plan = plan_of(config, [PlannedRun("ditto", options, 6, participation=0.5)])
+    run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    folder = run_folder(tmp_path / "run", plan, 0)
+    assert torch.equal(read_members(folder), simulated_members(tmp_path, plan, 0, fused=False))
+    took_part = {entry.took_part for entry in read_network_rounds(folder / ROUNDS_FILE)}
+    assert {len(sites) for sites in took_part} == {2}
+    assert len(took_part) > 1

@@ -1,0 +1,243 @@
+"""Sites that answer badly, late or not at all: named, left out, asked again."""
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedminmax.core.messages import Sums
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation import network_run
+from fedminmax.federation.checkpoint import save_checkpoint
+from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_run import read_members, read_outcome, run_folder, run_plan
+from fedminmax.federation.site import Site
+from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.train import Progress
+from fedminmax.federation.wire import sums_from_bytes, sums_to_bytes
+from fedminmax.federation.wire_vectors import RefusedError
+from tests.federation.network_problem import (
+    AT_ONCE,
+    SITES,
+    DirectTransport,
+    plan_of,
+    simulated_members,
+    write_tables,
+)
+
+GROUPS = 2
+Spoil = Callable[[Sums], Sums]
+
+
+class FaultyTransport(DirectTransport):
+    """One site, "south", goes wrong when it is asked in certain rounds."""
+
+    def __init__(self, folder: Path, go_wrong: Callable[[bytes], object]) -> None:
+        super().__init__(folder)
+        self._go_wrong = go_wrong
+        self.wrong_questions: range = range(1, 1000)
+        self._questions = 0
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        message = super().answer(site, question, words)
+        if site != "south" or question != "answer":
+            return message
+        self._questions += 1
+        if self._questions not in self.wrong_questions:
+            return message
+        assert isinstance(message, bytes)
+        return self._go_wrong(message)
+
+
+def spoiled(spoil: Spoil) -> Callable[[bytes], bytes]:
+    def change(message: bytes) -> bytes:
+        like = torch.zeros(10, dtype=torch.float64)
+        reply, seconds = sums_from_bytes(message, like, GROUPS, "south")
+        return sums_to_bytes(spoil(reply), torch.float64, seconds)
+
+    return change
+
+
+def too_late(_: bytes) -> object:
+    raise TimeoutError
+
+
+def raising(_: bytes) -> object:
+    raise RefusedError("south: its work failed")
+
+
+def job(folder: Path, rounds: int = 3, patience: Patience = AT_ONCE) -> NetworkPlan:
+    config = read_config(write_tables(folder))
+    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], patience)
+
+
+def rounds_of(folder: Path, plan: NetworkPlan) -> list[NetworkRound]:
+    return read_network_rounds(run_folder(folder / "run", plan, 0) / ROUNDS_FILE)
+
+
+WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
+    "NaN": (spoiled(lambda r: replace(r, step=r.step * torch.nan)), "NaN or infinity"),
+    "infinite loss": (spoiled(lambda r: replace(r, group_loss=r.group_loss / 0)), "NaN or inf"),
+    "infinite scale": (spoiled(lambda r: replace(r, scale=torch.inf)), "scale with NaN"),
+    "negative scale": (spoiled(lambda r: replace(r, scale=-1.0)), "negative scale"),
+    "wrong shape": (spoiled(lambda r: replace(r, step=r.step[1:])), "most others"),
+    "negative counts": (spoiled(lambda r: replace(r, group_count=-r.group_count)), "negative"),
+    "impossible counts": (
+        spoiled(lambda r: replace(r, group_count=r.group_count * 2)),
+        "where its census has",
+    ),
+    "a loss of nobody": (
+        spoiled(lambda r: replace(r, group_count=r.group_count * 0)),
+        "counts no rows of",
+    ),
+    "too large": (spoiled(lambda r: replace(r, step=r.step * 1e5)), "times as long as the others'"),
+    "no message": (lambda _: b"hello", "no message"),
+    "no bytes": (lambda _: 3, "expected bytes"),
+    "raises": (raising, "its work failed"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_bad_reply_is_named_and_left_out(fault: str, tmp_path: Path) -> None:
+    go_wrong, reason = WRONG[fault]
+    plan = job(tmp_path)
+    transport = FaultyTransport(tmp_path, go_wrong)
+    transport.wrong_questions = range(2, 3)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    first, second, third = rounds_of(tmp_path, plan)
+    assert first.took_part == third.took_part == SITES
+    assert second.took_part == ("north", "west")
+    assert list(second.refused) == ["south"]
+    assert "south" in second.refused["south"]
+    assert reason in second.refused["south"]
+
+
+def test_the_limit_on_steps_is_a_setting(tmp_path: Path) -> None:
+    plan = job(tmp_path, patience=replace(AT_ONCE, largest_step_ratio=1e9))
+    transport = FaultyTransport(tmp_path, WRONG["too large"][0])
+    run_plan(plan, transport, tmp_path / "run")
+    assert all(entry.took_part == SITES for entry in rounds_of(tmp_path, plan))
+
+
+def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: Path) -> None:
+    plan = job(tmp_path, rounds=6, patience=replace(AT_ONCE, rounds_left_out=2))
+    transport = FaultyTransport(tmp_path, too_late)
+    transport.wrong_questions = range(2, 3)
+    run_plan(plan, transport, tmp_path / "run")
+    present = ["south" in entry.took_part for entry in rounds_of(tmp_path, plan)]
+    assert present == [True, False, False, False, True, True]
+    asked = ["south" in sites for question, sites in transport.calls if question == "answer"]
+    assert asked == [True, True, False, False, True, True]
+
+
+def test_too_few_sites_stop_the_run_with_everything_saved(tmp_path: Path) -> None:
+    plan = job(tmp_path, patience=replace(AT_ONCE, minimum_sites=3))
+    transport = FaultyTransport(tmp_path, raising)
+    transport.wrong_questions = range(2, 1000)
+    outcome = run_plan(plan, transport, tmp_path / "run")
+    assert outcome.error is not None
+    assert "round 2: 2 of 3 sites answered, at least 3 are needed" in outcome.error
+    assert "its work failed" in outcome.error
+    assert read_outcome(tmp_path / "run") == outcome
+    # The site works again: the run goes on after round 1, to the undisturbed run's model.
+    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
+    assert [entry.round for entry in rounds_of(tmp_path, plan)] == [1, 2, 3]
+    members = read_members(run_folder(tmp_path / "run", plan, 0))
+    assert torch.equal(members, simulated_members(tmp_path, plan, 0, fused=False))
+
+
+def test_a_full_disk_stops_the_run_and_loses_no_saved_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_until_full(folder: Path, progress: Progress[Any]) -> None:
+        if progress.round == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save_checkpoint(folder, progress)
+
+    plan = job(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(network_run, "save_checkpoint", save_until_full)
+        outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    assert outcome.error is not None
+    assert "the server cannot save (No space left on device)" in outcome.error
+    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
+    assert [entry.round for entry in rounds_of(tmp_path, plan)] == [1, 2, 3]
+    members = read_members(run_folder(tmp_path / "run", plan, 0))
+    assert torch.equal(members, simulated_members(tmp_path, plan, 0, fused=False))
+
+
+def test_a_run_that_goes_on_asks_again_of_what_sites_keep(tmp_path: Path) -> None:
+    config = read_config(write_tables(tmp_path))
+    plan = plan_of(config, [PlannedRun("ditto", {"epochs": "1"}, 5)])
+
+    class Killed(BaseException):
+        pass
+
+    def die(_: bytes) -> object:
+        raise Killed
+
+    transport = FaultyTransport(tmp_path, die)
+    transport.wrong_questions = range(4, 1000)
+    with pytest.raises(Killed):
+        run_plan(plan, transport, tmp_path / "run")
+    run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    write_tables(whole)
+    run_plan(plan, DirectTransport(whole), whole / "run")
+    for site in SITES:
+        name = f"{site}-kept/test-0/round-5.safetensors"
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_group_whose_sites_are_gone_keeps_its_weight(tmp_path: Path) -> None:
+    class WestAlone(DirectTransport):
+        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+            if question == "answer" and site != "west" and len(self.calls) > 4:
+                raise RefusedError(f"{site} is not connected")
+            return super().answer(site, question, words)
+
+    plan = job(tmp_path, rounds=4)
+    assert run_plan(plan, WestAlone(tmp_path), tmp_path / "run").error is None
+    *_, before, after = rounds_of(tmp_path, plan)
+    assert after.took_part == ("west",)
+    assert after.unseen == (0,)
+    assert after.weights[0] == pytest.approx(before.weights[0])
+
+
+def test_a_changed_table_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
+    plan = job(tmp_path)
+    run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    table = tmp_path / "west.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-3]) + "\n")
+    longer = replace(plan, runs=(replace(plan.runs[0], rounds=5),))
+    outcome = run_plan(longer, DirectTransport(tmp_path), tmp_path / "run")
+    assert "another table than when this run began" in outcome.refused["west"]
+    entries = rounds_of(tmp_path, longer)
+    assert [entry.took_part for entry in entries[3:]] == [("north", "south")] * 2
+    assert "another table" in entries[4].refused["west"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"columns": ("age", "sex", "ill")}, "column 'ward' is not among those"),
+        ({"minimum_group": 30}, "fewer than 30 rows here"),
+    ],
+)
+def test_a_site_refuses_what_its_policy_forbids(
+    changes: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    plan = job(tmp_path)
+    transport = DirectTransport(tmp_path)
+    settings = replace(SiteSettings(tmp_path / "south.csv"), **changes)  # type: ignore[arg-type]
+    transport.sites["south"] = Site("south", settings, tmp_path)
+    outcome = run_plan(plan, transport, tmp_path / "run")
+    assert reason in outcome.refused["south"]
+    assert outcome.error is None
+    assert all(entry.took_part == ("north", "west") for entry in rounds_of(tmp_path, plan))

@@ -1,0 +1,84 @@
+"""A site's summary as JSON: exact sums come back exactly, and impossible ones are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedminmax.core.exact_sums import exact_sums
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.data.tables.sources import read_source
+from fedminmax.federation.summary_message import summary_from_bytes, summary_to_bytes
+from fedminmax.federation.wire_vectors import RefusedError
+from tests.data.tables.small_tables import write_config, write_files
+
+SCHEMA = Schema(Target("y"), (Feature("x", Kind.NUMERIC),), (Protected("sex"),))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(values=arrays(np.float64, st.integers(1, 20), elements=FINITE))
+def test_exact_sums_come_back_exactly(values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    sums, rows = exact_sums(values), len(values)
+    summary = HolderSummary(rows, {"x": sums}, {}, {(("Female",), 0): rows}, sums)
+    assert summary_from_bytes(summary_to_bytes(summary), SCHEMA, "north") == summary
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> tuple[dict[str, Any], Schema]:
+    """What the small table's owner tells, as parsed JSON."""
+    write_files(tmp_path)
+    config = read_config(write_config(tmp_path))
+    rows = read_source(config.training[0], config).parts[0].rows
+    return json.loads(summary_to_bytes(summarise(rows, config.schema))), config.schema
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("rows",), -1, "rows"),
+        (("rows",), 5, "impossible counts of column 'ward'"),
+        (("rows",), 3, "sums that no 3 numbers have"),
+        (("quantities", "age", "count"), 9, "sums that no 4 numbers have"),
+        (("quantities", "age", "squares", "digits"), "1", "sums that no"),
+        (("quantities", "age", "squares", "digits"), "f" * 5000, "squares.digits"),
+        (("quantities", "age", "squares", "exponent"), 10**9, "squares.exponent"),
+        (("quantities", "age", "total", "digits"), "1e5x", "total.digits"),
+        (("quantities", "more"), {"count": 0}, "quantities.more"),
+        (("categories", "ward"), [4], "column 'ward'"),
+        (("categories", "ward"), [4, -1, 1, 0, 0], "categories.ward.1"),
+        (("strata", 0, "rows"), 7, "by group and class"),
+        (("strata", 0, "label"), 2, "by group and class"),
+        (("strata", 0, "group"), ["Female", "x"], "by group and class"),
+        (("strata", 0, "group"), ["F" * 500], "strata.0.group"),
+        (("more",), 1, "more"),
+    ],
+)
+def test_an_impossible_summary_is_refused(
+    path: tuple[str | int, ...], value: object, reason: str, told: tuple[dict[str, Any], Schema]
+) -> None:
+    content, schema = told
+    *way, last = path
+    place: Any = content
+    for step in way:
+        place = place[step]
+    place[last] = value
+    with pytest.raises(RefusedError, match=f"north sent .*{reason}"):
+        summary_from_bytes(json.dumps(content).encode(), schema, "north")
+
+
+@given(junk=st.binary(max_size=100))
+def test_junk_is_refused(junk: bytes) -> None:
+    with pytest.raises(RefusedError, match="north sent"):
+        summary_from_bytes(junk, SCHEMA, "north")
+
+
+def test_a_huge_summary_is_refused_unread() -> None:
+    with pytest.raises(RefusedError, match="at most"):
+        summary_from_bytes(b" " * (2**22 + 1), SCHEMA, "north")

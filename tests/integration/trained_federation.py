@@ -1,0 +1,60 @@
+"""A federation of real processes that has run every method: what several files look at."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.flare_kits import ONE_PERSON
+from fedminmax.federation.flare_local import LocalFederation, local_federation
+from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
+from fedminmax.federation.network_run import run_folder
+from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.methods.catalogue import CARDS
+from tests.federation.network_problem import SITES, plan_of, write_tables
+
+ROUNDS = 3
+KEYS = list(CARDS)
+MEMBER = "member@fedminmax.org"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedFederation:
+    """A running federation, the plan that it has finished, and what was seen of it meanwhile."""
+
+    folder: Path
+    federation: LocalFederation
+    plan: NetworkPlan
+    seen: list[tuple[int, NetworkRound]]
+
+    def run_folder(self, number: int) -> Path:
+        """Where the server keeps one of the plan's runs."""
+        return run_folder(self.federation.results(self.plan), self.plan, number)
+
+    @property
+    def port(self) -> int:
+        """The server's port."""
+        path = self.federation.kits.server / "startup" / "fed_server.json"
+        target: str = json.loads(path.read_text())["servers"][0]["service"]["target"]
+        return int(target.split(":")[1])
+
+
+@contextmanager
+def trained_federation(folder: Path) -> Iterator[TrainedFederation]:
+    """Start a federation and let it run every method; nothing of it is alive after the block."""
+    config = read_config(write_tables(folder))
+    plan = plan_of(config, [PlannedRun(key, {}, ROUNDS) for key in KEYS])
+    tables = {site: SiteSettings(folder / f"{site}.csv") for site in SITES}
+    people = ONE_PERSON | {MEMBER: "member"}
+    with local_federation(folder / "kits", tables, people) as federation:
+        seen = list(federation.run(plan))
+        yield TrainedFederation(folder, federation, plan, seen)
+        families = [
+            member
+            for process in federation.processes.values()
+            for member in (process, *process.children(recursive=True))
+        ]
+    assert not any(member.is_running() for member in families)
