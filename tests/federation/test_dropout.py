@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
@@ -35,7 +36,7 @@ def model(noise: nn.Module) -> nn.Module:
 def run(method: Method, noise: nn.Module, *, seed: int = 0, fused: bool = True) -> Tensor:
     federation = InProcessFederation(model(noise), brier_loss, PROBLEM.holders, fused=fused)
     rounds = train(federation, method, rounds=3, seed=seed)
-    return torch.stack([done.total.step for done in rounds])
+    return torch.stack([done.parameters(Iterate.LAST) for done in rounds])
 
 
 @every_method
