@@ -58,7 +58,12 @@ def test_the_plain_path_is_taken(case: Case) -> None:
 def test_every_round_draws_new_masks() -> None:
     """With a vanishing learning rate nothing but the masks differs between rounds."""
     still = FedMinMax(learning_rate=1e-100, adversary_rate=0.0)
-    without, noisy = run(still, nn.Dropout(0.0)), run(still, nn.Dropout(0.5))
+
+    def steps(noise: nn.Module) -> list[Tensor]:
+        federation = InProcessFederation(model(noise), brier_loss, PROBLEM.holders)
+        return [done.total.step for done in train(federation, still, rounds=2)]
+
+    without, noisy = steps(nn.Dropout(0.0)), steps(nn.Dropout(0.5))
     assert torch.equal(without[0], without[1])
     assert not torch.equal(noisy[0], noisy[1])
 
