@@ -15,6 +15,17 @@ ResultT = TypeVar("ResultT")
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep torch to one thread: for work that is done before a second one wakes up."""
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+@contextmanager
 def pool_of_workers(workers: int) -> Iterator[ThreadPoolExecutor]:
     """Give a pool of single-core threads; meanwhile this thread, too, is one core's worth."""
     threads_before = torch.get_num_threads()

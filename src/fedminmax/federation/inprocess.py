@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.task import Task, check_fit, check_task, classes_of, draws_random_numbers
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
+from fedminmax.core.workers import one_thread
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import ask_fused, pool_rows
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
@@ -111,15 +113,17 @@ class InProcessFederation:
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
         if takes_one_step(method) and self._pooled is not None:
-            return ask_fused(
-                method,
-                order,
-                self._pooled,
-                self._census,
-                torch.tensor(participants),
-                self._pass_workers(len(self._pooled.examples)),
-                self._rows_per_chunk,
-            )
+            rows = len(self._pooled.examples)
+            with self._fitting_threads(rows):
+                return ask_fused(
+                    method,
+                    order,
+                    self._pooled,
+                    self._census,
+                    torch.tensor(participants),
+                    self._pass_workers(rows),
+                    self._rows_per_chunk,
+                )
         return add_up(self._replies(partial(answer, method, order), order, participants))
 
     def ask_each(
@@ -151,10 +155,17 @@ class InProcessFederation:
         kept: Tensor | None = None,
     ) -> Iterator[ReplyT]:
         holders = (self._holder(number, kept) for number in participants)
-        if self._random:
-            return ask_in_turn(seeded(work, order.moment), holders, self._workspaces[:1])
-        workers = self._workers(int(self._census.holder_counts.max()))
-        return ask_in_turn(work, holders, workers)
+        largest = int(self._census.holder_counts.max())
+        with self._fitting_threads(largest):
+            if self._random:
+                yield from ask_in_turn(seeded(work, order.moment), holders, self._workspaces[:1])
+            else:
+                yield from ask_in_turn(work, holders, self._workers(largest))
+
+    def _fitting_threads(self, rows: int) -> AbstractContextManager[None]:
+        """Keep to one thread where a pass over so many rows is too light for two."""
+        light = self._multiplications_per_row * rows < MULTIPLICATIONS_WORTH_A_THREAD
+        return one_thread() if light else nullcontext()
 
     def _holder(self, number: int, kept: Tensor | None) -> Holder:
         return Holder(
