@@ -224,19 +224,21 @@ def test_a_changed_table_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("forbid", "reason"),
     [
-        ({"columns": ("age", "sex", "ill")}, "column 'ward' is not among those"),
-        ({"minimum_group": 30}, "fewer than 30 rows here"),
+        (
+            lambda table: SiteSettings(table, columns=("age", "sex", "ill")),
+            "column 'ward' is not among those",
+        ),
+        (lambda table: SiteSettings(table, minimum_group=30), "fewer than 30 rows here"),
     ],
 )
 def test_a_site_refuses_what_its_policy_forbids(
-    changes: dict[str, object], reason: str, tmp_path: Path
+    forbid: Callable[[Path], SiteSettings], reason: str, tmp_path: Path
 ) -> None:
     plan = job(tmp_path)
     transport = DirectTransport(tmp_path)
-    settings = replace(SiteSettings(tmp_path / "south.csv"), **changes)  # type: ignore[arg-type]
-    transport.sites["south"] = Site("south", settings, tmp_path)
+    transport.sites["south"] = Site("south", forbid(tmp_path / "south.csv"), tmp_path)
     outcome = run_plan(plan, transport, tmp_path / "run")
     assert reason in outcome.refused["south"]
     assert outcome.error is None

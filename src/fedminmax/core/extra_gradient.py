@@ -5,7 +5,6 @@ parameters before the step, like the gradient that it is added to.
 """
 
 from collections.abc import Callable
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -13,8 +12,7 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.core.local_epochs import (
     LocalEpochs,
-    batches_per_epoch,
-    shuffled_batches,
+    planned_batches,
     take_step,
 )
 from fedminmax.core.workspace import Workspace
@@ -33,9 +31,7 @@ def train_with_extra_gradient(
     ``extra`` maps the workspace's ``flat`` to the vector to add; both are in storage order.
     The batches are those of ``train_locally`` with the same plan and generator.
     """
-    batches = shuffled_batches(len(examples), plan.batch_size, generator)
-    steps = plan.epochs * batches_per_epoch(len(examples), plan.batch_size)
-    for batch in islice(batches, steps):
+    for batch in planned_batches(len(examples), plan, generator):
         added = extra(workspace.flat)
         take_step(workspace, examples, batch, row_weights, plan.learning_rate)
         workspace.flat.add_(added, alpha=-plan.learning_rate)

@@ -43,11 +43,17 @@ def train_locally(
 
     Each step descends the mean over the batch of ``row_weights[i] * loss_i``.
     """
-    batches = shuffled_batches(len(examples), plan.batch_size, generator)
-    steps = plan.epochs * batches_per_epoch(len(examples), plan.batch_size)
-    for batch in islice(batches, steps):
+    for batch in planned_batches(len(examples), plan, generator):
         take_step(workspace, examples, batch, row_weights, plan.learning_rate)
     return workspace.in_model_order(workspace.flat)
+
+
+def planned_batches(
+    rows: int, plan: LocalEpochs, generator: torch.Generator
+) -> Iterator[Tensor | None]:
+    """Yield the batches of all of the plan's epochs."""
+    steps = plan.epochs * batches_per_epoch(rows, plan.batch_size)
+    return islice(shuffled_batches(rows, plan.batch_size, generator), steps)
 
 
 def shuffled_batches(

@@ -78,3 +78,10 @@ EXPLICIT_GRADIENTS: dict[Loss, Callable[[Tensor, Tensor], Tensor]] = {
     cross_entropy_loss: cross_entropy_gradient,
     squared_error_loss: squared_error_gradient,
 }
+
+# What configuration files and the command line call them.
+LOSSES_BY_NAME: dict[str, Loss] = {
+    "brier": brier_loss,
+    "cross-entropy": cross_entropy_loss,
+    "squared-error": squared_error_loss,
+}

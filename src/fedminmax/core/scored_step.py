@@ -5,13 +5,11 @@ Where an objective depends on the mean scores of groups, its gradient is that of
 everybody's rows with their own rows alone.
 """
 
-from itertools import islice
-
 import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch, shuffled_batches
+from fedminmax.core.local_epochs import LocalEpochs, planned_batches
 from fedminmax.core.positive_scores import positive_scores
 from fedminmax.core.workspace import Workspace
 
@@ -27,9 +25,7 @@ def train_on_scores(
 
     Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``.
     """
-    batches = shuffled_batches(len(examples), plan.batch_size, generator)
-    steps = plan.epochs * batches_per_epoch(len(examples), plan.batch_size)
-    for batch in islice(batches, steps):
+    for batch in planned_batches(len(examples), plan, generator):
         _take_scored_step(workspace, examples, batch, slopes, plan.learning_rate)
     return workspace.in_model_order(workspace.flat)
 

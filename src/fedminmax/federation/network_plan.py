@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
@@ -25,11 +25,6 @@ from fedminmax.methods.method import AnyMethod
 LARGEST_PLAN = 2**22
 # Names of runs become names of folders at the sites.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-LOSSES: dict[str, Loss] = {
-    "brier": brier_loss,
-    "cross-entropy": cross_entropy_loss,
-    "squared-error": squared_error_loss,
-}
 
 
 class Precision(Enum):
@@ -116,7 +111,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     for run in plan.runs:
         if run.method not in CARDS:
             raise RefusedError(f"{sender} asks for method '{run.method}', which is not installed")
-    if plan.model.loss not in LOSSES:
+    if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     return plan
 
@@ -125,4 +120,4 @@ def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
     """Make the model, its start drawn from the plan's seed, and its loss."""
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
-    return Task(model.to(plan.precision.dtype), LOSSES[plan.model.loss])
+    return Task(model.to(plan.precision.dtype), LOSSES_BY_NAME[plan.model.loss])

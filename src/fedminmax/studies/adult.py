@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from fedminmax.core.devices import usable_device
-from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
+from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.data.adult import CLASS_NAMES, Adult
@@ -24,8 +24,6 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.report.run_result import GroupScores
 from fedminmax.report.scoring import score_by_group
 from fedminmax.studies.study import RunPlan, rows_of_holders
-
-LOSSES: dict[str, Loss] = {"brier": brier_loss, "cross-entropy": cross_entropy_loss}
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class AdultStudy:
         parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         return InProcessFederation(
             model,
-            LOSSES[config.loss],
+            LOSSES_BY_NAME[config.loss],
             [(rows.x[part], rows.y[part], rows.group[part]) for part in parts],
             group_names=self.data.group_names,
         )

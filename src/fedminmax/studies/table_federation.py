@@ -7,18 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from fedminmax.core.devices import usable_device
-from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.federation.inprocess import InProcessFederation
-
-LOSSES: dict[str, Loss] = {
-    "brier": brier_loss,
-    "cross-entropy": cross_entropy_loss,
-    "squared-error": squared_error_loss,
-}
 
 
 def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
@@ -32,7 +26,7 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
         warnings.filterwarnings("ignore", message="holder .* has no rows")
         return InProcessFederation(
             model,
-            LOSSES[config.model.loss],
+            LOSSES_BY_NAME[config.model.loss],
             [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
             group_names=tables.group_names,
         )

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.estimators.safe_rate import safe_learning_rate
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.studies.study import StudyMethod
-from fedminmax.studies.table_federation import LOSSES
 
 BASELINE_FOLDER = "baseline"
 
@@ -62,7 +62,7 @@ def _with_rate(
         return given
     parts = [part.examples for part in tables.train]
     rate = safe_learning_rate(
-        LOSSES[config.model.loss],
+        LOSSES_BY_NAME[config.model.loss],
         torch.cat([part.x for part in parts]),
         torch.cat([part.group for part in parts]),
         linear=not config.model.hidden,
