@@ -59,7 +59,7 @@ def measure(folder: Path, sites: int, name: str) -> None:
 
 def report(federation: LocalFederation, plan: NetworkPlan, name: str) -> None:
     """Run the plan and print the medians of its rounds."""
-    rounds = [entry for _, entry in federation.run(plan)][1:]
+    rounds = [entry for _, entry, _ in federation.run(plan)][1:]
     members = read_members(run_folder(federation.results(plan), plan, 0))
     size = members.shape[1] * BYTES_PER_PARAMETER
     overhead = [entry.seconds - entry.slowest_seconds for entry in rounds]

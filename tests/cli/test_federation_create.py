@@ -1,4 +1,4 @@
-"""`fedminmax federation create` and `fedminmax site check`: kits, and what would leave a site."""
+"""`fedminmax federation create`: a folder for everyone, and no key for anyone else."""
 
 import json
 import stat
@@ -7,29 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from tests.federation.network_problem import write_tables
-
-DESCRIBED = """
-sites = ["north", "south"]
-[server]
-port = 18444
-[people]
-"ann@lab.org" = "coordinator"
-"bob@lab.org" = "member"
-"""
-
-
-def create(folder: Path, text: str = DESCRIBED) -> int:
-    file = folder / "federation.toml"
-    file.write_text(text)
-    return main(["federation", "create", str(file), "--out", str(folder / "kits")])
-
-
-def check(folder: Path, *more: str) -> int:
-    config = write_tables(folder)
-    words = ["site", "check", "--kit", str(folder / "kits/sites/north")]
-    words += ["--data", str(folder / "north.csv"), "--config", str(config), *more]
-    return main(words)
+from tests.cli.kits import DESCRIBED, check, create
 
 
 def test_everyone_gets_a_folder_and_nobody_anothers_key(tmp_path: Path) -> None:
@@ -89,29 +67,6 @@ def test_a_mistake_is_one_line(
     assert reason in error
     assert error.count("\n") == 1
     assert not (tmp_path / "kits").exists()
-
-
-def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "5") == 0
-    shown = capsys.readouterr().out
-    assert "count, sum and sum of squares of age" in shown
-    assert "how often each listed category occurs in ward" in shown
-    assert "Stays at north: every row" in shown
-    noted = json.loads((tmp_path / "kits/sites/north/local/fedminmax.json").read_text())
-    assert noted["columns"] == ["age", "ward", "sex", "ill"]
-    assert noted["minimum_group"] == 5
-
-
-def test_a_group_below_the_sites_minimum_is_refused_and_nothing_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create(tmp_path)
-    assert check(tmp_path, "--minimum-group", "25") == 2
-    assert "group 'Female' has fewer than 25 rows here" in capsys.readouterr().err
-    assert not (tmp_path / "kits/sites/north/local/fedminmax.json").exists()
 
 
 def test_a_folder_that_is_no_kit_is_refused(

@@ -97,6 +97,39 @@ def test_the_worst_group_is_better_off_than_with_the_baseline(hospitals: Path) -
     assert ours["gradient_evaluations"] == baseline["gradient_evaluations"]
 
 
+def test_the_change_against_the_baseline_is_that_of_the_rows(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a test file, the rows are known: differences of losses, drawn again by numpy alone."""
+    config = write_config(hospitals, data='test = { later = "later.csv" }')
+    run_here("train", config)
+    said = capsys.readouterr().out
+    assert "Change: FedMinMax minus FedAvg on the same rows" in said
+    section = results_of(Path("runs/fedminmax"))["change"]
+    assert section["baseline"] == {"key": "fedavg", "name": "FedAvg", "rounds": 30}
+    later = pl.read_csv("later.csv")
+    sick = later["ill"].to_numpy() == "yes"
+    ours, theirs = (
+        2 * (fedminmax.load_model(f"runs/fedminmax{folder}").predict_proba(later)[:, 1] - sick) ** 2
+        for folder in ("", "/baseline")
+    )
+    change, generator = section["metrics"]["risk"], np.random.default_rng(5)
+    assert change["overall"]["value"] == pytest.approx((ours - theirs).mean(), abs=1e-7)
+    for number, sex in enumerate(("Female", "Male")):
+        own = (ours - theirs)[later["sex"].to_numpy() == sex]
+        of_group = change["by_group"][number]
+        assert of_group["rows"] == len(own)
+        assert of_group["value"] == pytest.approx(own.mean(), abs=1e-7)
+        drawn = generator.choice(own, (4000, len(own))).mean(axis=1)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        # 1000 resamples know this quantile to 0.08 deviations.
+        assert of_group["low"] == pytest.approx(low, abs=0.4 * drawn.std())
+        assert of_group["high"] == pytest.approx(high, abs=0.4 * drawn.std())
+        assert f"{of_group['value']:.4f} ({of_group['low']:.4f} to {of_group['high']:.4f})" in said
+    assert "## Change against the baseline" in Path("runs/fedminmax/model_card.md").read_text()
+    assert "change" not in results_of(Path("runs/fedminmax/baseline"))
+
+
 def test_pooled_rows_train_the_same_model(hospitals: Path) -> None:
     no_test = "held_out = 0"
     by_file = write_config(hospitals, data=no_test, name="files")

@@ -1,5 +1,6 @@
 """`fedminmax train` ends with the same numbers, however often and however roughly it is stopped."""
 
+import json
 import resource
 import signal
 import subprocess
@@ -48,6 +49,35 @@ def test_after_a_kill_it_goes_on(hospitals: Path, capsys: pytest.CaptureFixture[
     done = fedminmax(*words, cwd=hospitals)
     assert done.returncode == 0, done.stderr
     check_same_as_never_stopped(run)
+
+
+def test_a_call_that_ended_before_the_change_was_written(hospitals: Path) -> None:
+    """A kill there, or a run of an earlier version, leaves results without it."""
+    words = ["train", "fedminmax.toml", "--out", "run", "--rounds", "20"]
+    run_here(*words)
+    results, card = hospitals / "run/results.json", hospitals / "run/model_card.md"
+    whole = results.read_bytes(), card.read_bytes()
+    content = json.loads(whole[0])
+    del content["change"]
+    results.write_text(json.dumps(content))
+    run_here(*words)
+    assert (results.read_bytes(), card.read_bytes()) == whole
+
+
+def test_a_change_is_from_the_baseline_as_it_stands(hospitals: Path) -> None:
+    words = ["train", "fedminmax.toml", "--out", "run", "--rounds"]
+    run_here(*words, "20")
+    run = hospitals / "run"
+    shorter = results_of(run / "baseline")
+    run_here(*words, "40")
+    longer = results_of(run)
+    assert longer["change"]["baseline"]["rounds"] == 40
+    # As if the second call had been killed between method and baseline.
+    (run / "baseline" / "results.json").write_text(json.dumps(shorter | {"seconds": 0.0}))
+    run_here(*words, "20")
+    assert results_of(run)["change"]["baseline"]["rounds"] == 20
+    run_here(*words, "40")
+    assert results_of(run) == longer
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path) -> None:

@@ -93,20 +93,24 @@ def plan_of(
     )
 
 
-def simulate(folder: Path, plan: NetworkPlan, run: int, *, fused: bool) -> Iterator[Round[Any]]:
-    """The rounds of the same run in the simulation."""
+def simulated_federation(folder: Path, plan: NetworkPlan, *, fused: bool) -> InProcessFederation:
+    """The same sites in one process."""
     tables = load_federated_tables(read_config(folder / "fedminmax.toml"))
     task = task_of(plan, tables.encoding)
-    federation = InProcessFederation(
+    return InProcessFederation(
         task.model,
         task.loss,
         [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
         group_names=tables.group_names,
         fused=fused,
     )
+
+
+def simulate(folder: Path, plan: NetworkPlan, run: int, *, fused: bool) -> Iterator[Round[Any]]:
+    """The rounds of the same run in the simulation."""
     planned = plan.runs[run]
     return train(
-        federation,
+        simulated_federation(folder, plan, fused=fused),
         planned.build(),
         rounds=planned.rounds,
         seed=plan.seed,

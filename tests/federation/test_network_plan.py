@@ -16,7 +16,12 @@ from fedminmax.federation.network_plan import (
     plan_from_bytes,
     plan_to_bytes,
 )
-from fedminmax.federation.site_settings import SiteSettings, read_site_settings, site_settings_text
+from fedminmax.federation.site_settings import (
+    SiteSettings,
+    SmallGroups,
+    read_site_settings,
+    site_settings_text,
+)
 from fedminmax.federation.wire_vectors import RefusedError
 from tests.federation.network_problem import plan_of, write_tables
 
@@ -56,12 +61,27 @@ def test_what_is_no_plan_is_refused(message: object) -> None:
 
 
 def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) -> None:
-    settings = SiteSettings(Path("hospital.csv"), ("age", "sex"), 10)
+    settings = SiteSettings(Path("hospital.csv"), ("age", "sex"), 10, SmallGroups.MERGE)
     path = tmp_path / "fedminmax.json"
     path.write_text(site_settings_text(settings))
     assert read_site_settings(path) == replace(settings, data=tmp_path / "hospital.csv")
-    path.write_text(json.dumps({"data": 3}))
-    with pytest.raises(InputError, match=r"not valid \(data\)"):
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [
+        ({"data": 3}, "data"),
+        ({"data": "hospital.csv", "minimum_gruop": 10}, "minimum_gruop"),
+        ({"data": "hospital.csv", "minimum_group": 0}, "minimum_group"),
+        ({"data": "hospital.csv", "small_groups": "hide"}, "small_groups"),
+    ],
+)
+def test_a_mistake_in_a_sites_settings_is_named(
+    wrong: dict[str, object], where: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "fedminmax.json"
+    path.write_text(json.dumps(wrong))
+    with pytest.raises(InputError, match=rf"not valid \({where}\)"):
         read_site_settings(path)
 
 

@@ -73,6 +73,37 @@ def test_an_impossible_summary_is_refused(
         summary_from_bytes(json.dumps(content).encode(), schema, "north")
 
 
+def counts_of(*groups: tuple[str | None, ...]) -> tuple[bytes, Schema]:
+    """A summary of one row per group, for groups by sex and band of age."""
+    schema = Schema(Target("y"), (), (Protected("sex"), Protected("age", (30.0,))))
+    rows, sums = len(groups), exact_sums(np.ones(len(groups)))
+    strata = {(group, 0): 1 for group in groups}
+    return summary_to_bytes(HolderSummary(rows, {}, {}, strata, sums)), schema
+
+
+def test_merged_groups_are_accepted_beside_others() -> None:
+    groups = ((" merged", " merged"), ("Female", "age under 30"), (None, None))
+    message, schema = counts_of(*groups)
+    assert set(summary_from_bytes(message, schema, "north").group_counts) == set(groups)
+
+
+@pytest.mark.parametrize(
+    ("group", "column"),
+    [
+        (("Female", "age over 90"), "age"),
+        (("Female", " merged"), "age"),
+        ((" merged", "age under 30"), "sex"),
+        ((" merged", None), "sex"),
+    ],
+)
+def test_a_group_that_no_table_can_have_is_refused(
+    group: tuple[str | None, ...], column: str
+) -> None:
+    message, schema = counts_of(group)
+    with pytest.raises(RefusedError, match=f"north sent an unknown band or value of '{column}'"):
+        summary_from_bytes(message, schema, "north")
+
+
 @given(junk=st.binary(max_size=100))
 def test_junk_is_refused(junk: bytes) -> None:
     with pytest.raises(RefusedError, match="north sent"):

@@ -1,9 +1,13 @@
-"""What takes long to start is started once for all files."""
+"""What takes long to start is started once: for all files, or once for each that disturbs it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from fedminmax.federation.flare_local import LocalFederation, local_federation
+from fedminmax.federation.site_settings import SiteSettings
+from tests.federation.network_problem import SITES, write_tables
 from tests.integration.trained_federation import TrainedFederation, trained_federation
 
 
@@ -11,4 +15,20 @@ from tests.integration.trained_federation import TrainedFederation, trained_fede
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedFederation]:
     """A federation of real processes that has run every method."""
     with trained_federation(tmp_path_factory.mktemp("federation")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three small tables and their configuration, for one file of tests."""
+    path = tmp_path_factory.mktemp("tables")
+    write_tables(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    """A federation of real processes for one file of tests, which may do with it what it likes."""
+    tables = {site: SiteSettings(folder / f"{site}.csv") for site in SITES}
+    with local_federation(folder / "kits", tables) as running:
         yield running

@@ -1,7 +1,8 @@
 """Real processes: who is kept out of a federation, and what does not travel."""
 
+import json
+import shutil
 import socket
-import ssl
 import stat
 import time
 from dataclasses import replace
@@ -12,10 +13,12 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from fedminmax.federation.flare_job import write_job
-from fedminmax.federation.flare_kits import COORDINATOR, provision
-from fedminmax.federation.flare_local import ENDED
-from fedminmax.federation.flare_session import connected, reason_of, status_of, submit
+from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
+from fedminmax.federation.flare_session import ENDED, connected, reason_of, status_of, submit
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.site_settings import SiteSettings
 from tests.federation.network_problem import SITES
+from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation
 
 # The engine leaves its sockets to the garbage collector.
@@ -44,30 +47,13 @@ def test_a_stranger_without_certificate_gets_nothing(trained: TrainedFederation)
     assert answer[:1] in (b"", b"\x15")
 
 
-def speaks_tls(trained: TrainedFederation, kit: Path) -> bool:
-    """Whether the server goes on talking to the owner of this kit's certificate."""
-    context = ssl.create_default_context(
-        cafile=trained.federation.kits.server / "startup" / "rootCA.pem"
-    )
-    context.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
-    context.check_hostname = False
-    with socket.create_connection(("127.0.0.1", trained.port), timeout=5) as plain:
-        try:
-            with context.wrap_socket(plain) as secure:
-                # The server's verdict on our certificate comes with the first bytes, if any.
-                return bool(secure.recv(1))
-        except TimeoutError:
-            return True
-        except (ssl.SSLError, ConnectionError):
-            return False
-
-
 def test_a_certificate_of_another_federation_is_refused(
     trained: TrainedFederation, tmp_path: Path
 ) -> None:
+    kits = trained.federation.kits
     stranger = provision(tmp_path, "localhost", trained.port, ["north"])
-    assert speaks_tls(trained, trained.federation.kits.sites["north"])
-    assert not speaks_tls(trained, stranger.sites["north"])
+    assert speaks_tls(trained.port, kits.sites["north"], kits.server)
+    assert not speaks_tls(trained.port, stranger.sites["north"], kits.server)
 
 
 def nothing_to_check() -> None:
@@ -84,19 +70,63 @@ def test_a_member_may_not_submit(trained: TrainedFederation, tmp_path: Path) -> 
         submit(session, job)
 
 
-def test_a_job_with_code_is_refused(trained: TrainedFederation, tmp_path: Path) -> None:
-    job = write_job(tmp_path, replace(trained.plan, run="with-code"))
-    code = job / "app" / "custom" / "surprise.py"
-    code.parent.mkdir()
-    code.write_text("raise SystemExit")
+def reason_of_refusal(trained: TrainedFederation, job: Path) -> str:
+    """Submit a job as the coordinator and return why it did not run."""
     kit = trained.federation.kits.people[COORDINATOR]
     with connected(kit, 60.0, nothing_to_check) as session:
         number = submit(session, job)
         while not status_of(session, number).startswith(ENDED):
             time.sleep(0.5)
         assert status_of(session, number) == "FINISHED:FAILED_TO_RUN"
-        assert "BYOC not permitted" in reason_of(session, number)
-    assert not trained.federation.results(replace(trained.plan, run="with-code")).exists()
+        return reason_of(session, number)
+
+
+def add_code(app: Path) -> None:
+    code = app / "custom" / "surprise.py"
+    code.parent.mkdir()
+    code.write_text("raise SystemExit")
+
+
+def test_a_job_with_code_is_refused(trained: TrainedFederation, tmp_path: Path) -> None:
+    plan = replace(trained.plan, run="with-code")
+    job = write_job(tmp_path, plan)
+    add_code(job / "app")
+    assert "server: BYOC not permitted" in reason_of_refusal(trained, job)
+    assert not trained.federation.results(plan).exists()
+
+
+def test_code_that_the_server_would_pass_on_is_refused_by_every_site(
+    trained: TrainedFederation, tmp_path: Path
+) -> None:
+    plan = replace(trained.plan, run="code-for-sites")
+    job = write_job(tmp_path, plan)
+    shutil.copytree(job / "app", job / "app_of_sites")
+    add_code(job / "app_of_sites")
+    meta = job / "meta.json"
+    parts = {"app": ["server"], "app_of_sites": list(SITES)}
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"deploy_map": parts}))
+    reason = reason_of_refusal(trained, job)
+    assert "server: OK" in reason
+    for site in SITES:
+        assert f"{site}: BYOC not permitted" in reason
+    assert not trained.federation.results(plan).exists()
+
+
+def test_a_site_takes_no_part_if_asked_for_a_column_that_it_did_not_agree_to(
+    trained: TrainedFederation,
+) -> None:
+    kit, table = trained.federation.kits.sites["south"], trained.folder / "south.csv"
+    plan = replace(trained.plan, run="columns", runs=(PlannedRun("fedminmax", {}, 2),))
+    said: list[str] = []
+    settle_site(kit, SiteSettings(table, columns=("age", "sex", "ill")))
+    try:
+        rounds = [entry for _, entry, _ in trained.federation.run(plan, said.append)]
+    finally:
+        settle_site(kit, SiteSettings(table))
+    reason = "south: column 'ward' is not among those that this site agreed to"
+    assert said == [reason]
+    assert [entry.took_part for entry in rounds] == [("north", "west")] * 2
+    assert all(entry.refused == {"south": reason} for entry in rounds)
 
 
 def test_keys_are_for_their_owner_alone(trained: TrainedFederation) -> None:
@@ -107,7 +137,8 @@ def test_keys_are_for_their_owner_alone(trained: TrainedFederation) -> None:
 
 
 def test_no_path_and_no_code_travels(trained: TrainedFederation) -> None:
-    jobs = [path for path in (trained.federation.folder / "jobs").rglob("*") if path.is_file()]
+    job = trained.federation.folder / "coordinator" / trained.plan.run / "job"
+    jobs = [path for path in job.rglob("*") if path.is_file()]
     # The engine adds its signature and the coordinator's certificate.
     assert {path.suffix for path in jobs} == {".json", ".crt"}
     assert not any(str(trained.folder) in path.read_text() for path in jobs)

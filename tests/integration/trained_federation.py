@@ -9,7 +9,7 @@ from pathlib import Path
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import ONE_PERSON
 from fedminmax.federation.flare_local import LocalFederation, local_federation
-from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.network_run import run_folder
 from fedminmax.federation.site_settings import SiteSettings
@@ -28,7 +28,7 @@ class TrainedFederation:
     folder: Path
     federation: LocalFederation
     plan: NetworkPlan
-    seen: list[tuple[int, NetworkRound]]
+    seen: list[LiveRound]
 
     def run_folder(self, number: int) -> Path:
         """Where the server keeps one of the plan's runs."""

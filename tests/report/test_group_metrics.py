@@ -14,7 +14,7 @@ from fedminmax.data.row_groups import group_rows
 from fedminmax.report.group_metrics import metric_frame
 from fedminmax.report.group_metrics_table import group_metrics_as_markdown
 from fedminmax.report.metric_by_group import Estimate
-from fedminmax.report.row_scores import score_classes
+from fedminmax.data.row_scores import score_classes
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)

@@ -1,11 +1,21 @@
-"""The interval of a difference, against a published example and against simulation."""
+"""The interval of a difference: the measured one where there is one, else from its two ends.
+
+The latter is held against a published example and against simulation.
+"""
 
 import math
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from fedminmax.report.html_changes import change_between
+from fedminmax.report.html_bars import risk_by_group_figure
+from fedminmax.report.html_changes import all_changes, change_between
+from fedminmax.report.html_read_run import read_run
 from fedminmax.report.html_run_schema import Interval
+from fedminmax.report.html_story import story
+from tests.complaints import complaint_of
+from tests.report.run_folders import interval, write_run
 
 
 def wilson(successes: int, rows: int) -> Interval:
@@ -49,3 +59,59 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
     assert change_between("a", 10, whole, empty) is None
     assert change_between("a", 10, empty, whole) is None
     assert change_between("a", 10, whole, Interval(value=0.5, low=None, high=None)) is None
+
+
+def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[str, object]:
+    return {
+        "baseline": {"key": "fedavg", "name": "FedAvg", "rounds": rounds},
+        "metrics": {
+            "risk": {
+                "overall": interval(-0.02, 0.001),
+                "by_group": [interval(value, 0.005) for value in values],
+                "worst": interval(-0.1, 0.005),
+            }
+        },
+    }
+
+
+def test_a_change_that_was_measured_row_by_row_is_told(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", change=change_section((-0.1, 0.04))))
+    women, men, everyone = all_changes(run)
+    assert women is not None
+    assert (women.before, women.after, women.rows) == (0.40, 0.30, 150)
+    assert (women.value, women.low, women.high) == pytest.approx((-0.1, -0.105, -0.095))
+    assert men is not None
+    assert men.is_sure
+    assert everyone is not None
+    assert (everyone.name, everyone.rows, everyone.value) == ("all rows", 1050, -0.02)
+    assert "a gain of 0.100 (interval 0.095 to 0.105), more than noise" in story(run)
+    assert "differences row by row" in risk_by_group_figure(run, "bars").caption
+
+
+def test_without_it_or_with_one_of_another_baseline_the_ends_are_combined(tmp_path: Path) -> None:
+    old = read_run(write_run(tmp_path / "old"))
+    shorter = change_section((-0.1, 0.04), rounds=50)
+    other = read_run(write_run(tmp_path / "other", change=shorter))
+    for run in (old, other):
+        women = all_changes(run)[0]
+        assert women is not None
+        assert women.low == pytest.approx(-0.1 - math.hypot(0.03, 0.03))
+        caption = risk_by_group_figure(run, "bars").caption
+        assert "made from the two models' own intervals" in caption
+    alone = read_run(write_run(tmp_path / "alone", before=None))
+    assert all_changes(alone) == []
+    assert "interval of a change" not in risk_by_group_figure(alone, "bars").caption
+
+
+def test_a_group_without_a_change_has_none(tmp_path: Path) -> None:
+    section = change_section((None, 0.04))
+    run = write_run(
+        tmp_path / "run", before=(None, 0.2), after=(None, 0.24), rows=(0, 900), change=section
+    )
+    assert [change is None for change in all_changes(read_run(run))] == [True, False, False]
+
+
+def test_a_change_of_other_groups_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", change=change_section((-0.1, 0.04, 0.0)))
+    complaint = complaint_of(lambda: read_run(run))
+    assert "its change is not of 2 groups; finish or repeat the run" in complaint

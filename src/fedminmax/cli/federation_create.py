@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.federation_file import read_federation_file
+from fedminmax.federation.federation_file import read_federation_file, write_sites_of
 from fedminmax.federation.flare_kits import provision
 from fedminmax.federation.site_readme import site_readme
 
@@ -25,6 +25,8 @@ def create_federation(file: Path, folder: Path) -> None:
             (beside / room).mkdir()
             for name, kit in owners.items():
                 kit.rename(beside / room / name)
+        for person in described.people:
+            write_sites_of(beside / "people" / person, described.sites)
         # With this key further sites can be admitted: it is the coordinator's alone.
         authority = beside / "authority"
         kits.authority.rename(authority)

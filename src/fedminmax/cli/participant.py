@@ -9,7 +9,8 @@ import psutil
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare_kits import site_name
-from fedminmax.federation.flare_processes import OUTPUT_FILE, end, start_server, start_site
+from fedminmax.federation.flare_processes import OUTPUT_FILE, start_server, start_site
+from fedminmax.federation.process_family import end
 from fedminmax.federation.site_settings import SETTINGS_FILE, read_site_settings
 
 SECONDS_BETWEEN_LOOKS = 1.0

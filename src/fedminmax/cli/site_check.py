@@ -6,19 +6,24 @@ from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import settle_site, site_name
 from fedminmax.federation.site_check import check_site
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.site_settings import SiteSettings, SmallGroups
 
 
-def check(kit: Path, data: Path, config: Path, minimum_group: int) -> None:
+def check(
+    kit: Path, config: Path, data: Path, minimum_group: int, small_groups: SmallGroups
+) -> None:
     """Read the table, show what would leave, and note what the site agrees to in its kit."""
     site = site_name(kit)
     agreed = read_config(config)
-    settings = SiteSettings(data.absolute(), agreed.schema.columns, minimum_group)
+    settings = SiteSettings(data.absolute(), agreed.schema.columns, minimum_group, small_groups)
     found = check_site(agreed, settings, site)
     settle_site(kit, settings)
     console = wide_console()
     lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
     console.print(plain_table(f"Training rows at {site}", ["group", "rows"], lines))
+    if found.hidden:
+        hidden = ", ".join(f"{name} ({rows:,} rows)" for name, rows in found.hidden.items())
+        console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)
     for words in found.leaves:
         console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
     console.print(

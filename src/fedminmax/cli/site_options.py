@@ -38,7 +38,13 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         type=positive_int,
         default=1,
         metavar="N",
-        help="refuse to tell of groups with fewer training rows (1)",
+        help="do not tell of groups with fewer training rows (1)",
+    )
+    add(
+        "--small-groups",
+        choices=["refuse", "merge"],
+        default="refuse",
+        help="with smaller groups: do not take part, or merge them into one (refuse)",
     )
     parser.set_defaults(run=_run_check)
 
@@ -56,8 +62,10 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
 
 def _run_check(options: argparse.Namespace) -> None:
     from fedminmax.cli.site_check import check
+    from fedminmax.federation.site_settings import SmallGroups
 
-    check(options.kit, options.data, options.config, options.minimum_group)
+    policy = SmallGroups(options.small_groups)
+    check(options.kit, options.config, options.data, options.minimum_group, policy)
 
 
 def _run_start(options: argparse.Namespace) -> None:

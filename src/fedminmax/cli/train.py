@@ -17,6 +17,7 @@ from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.table_results import read_results
+from fedminmax.studies.change_of_run import add_change
 from fedminmax.studies.table_federation import federate
 from fedminmax.studies.table_runs import TableRun, plan_table_runs
 from fedminmax.studies.train_table import TableJob, is_finished, open_runs, train_table
@@ -46,10 +47,12 @@ def train(request: Request) -> None:
     deadline = time.monotonic() + (request.budget or math.inf)
     try:
         _train_with_bars(job, runs, deadline)
+        finished = [run for run in runs if is_finished(run)]
+        if len(finished) == len(runs):
+            add_change(job, runs)
     except OSError as error:
         advice = "make room there; the last checkpoint is kept, and the same command goes on"
         raise OSError(error.errno, f"{error.strerror}; {advice}", str(request.folder)) from error
-    finished = [run for run in runs if is_finished(run)]
     if request.as_json:
         results = [read_results(run.folder) for run in finished]
         content = {

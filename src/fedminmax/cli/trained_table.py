@@ -4,37 +4,52 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.report.change_results import change_from
 from fedminmax.report.table_metrics import RISK, estimate_words
 
 
 def print_trained(folder: Path, results: Sequence[dict[str, Any]]) -> None:
     """Print the table of a finished run and its baseline, and where everything is."""
     console = wide_console()
-    tests = [result["test"] for result in results]
-    if tests[0]["rows"]:
-        metrics = [test["metrics"][RISK] for test in tests]
-        names = [result["method"]["name"] for result in results]
-        confidence = f"{100 * tests[0]['confidence']:g} %"
-        title = f"Test risk by group ({confidence} intervals)"
-        lines = [
-            [
-                group,
-                f"{metrics[0]['by_group'][number]['rows']:,}",
-                *(estimate_words(metric["by_group"][number]) for metric in metrics),
-            ]
-            for number, group in enumerate(results[0]["groups"])
-        ]
-        overall = ["all", f"{tests[0]['rows']:,}"]
-        overall += [estimate_words(metric["overall"]) for metric in metrics]
-        console.print(plain_table(title, ["group", "rows", *names], [*lines, overall]))
-        for name, metric in zip(names, metrics, strict=True):
-            words = f"Worst off with {name}: {metric['worst_group']}"
-            console.print(words, markup=False, highlight=False)
+    if results[0]["test"]["rows"]:
+        _print_risks(console, results)
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),
         ("Model", "model.safetensors"),
     ):
-        console.print(f"{what}: {folder / name}", markup=False, highlight=False)
-    console.print(f"Next: fedminmax evaluate {folder}", markup=False, highlight=False)
+        _say(console, f"{what}: {folder / name}")
+    _say(console, f"Next: fedminmax evaluate {folder}")
+
+
+def _print_risks(console: Console, results: Sequence[dict[str, Any]]) -> None:
+    tests = [result["test"] for result in results]
+    metrics = [test["metrics"][RISK] for test in tests]
+    names = [result["method"]["name"] for result in results]
+    counts = [f"{own['rows']:,}" for own in metrics[0]["by_group"]]
+    columns = {
+        "group": [*results[0]["groups"], "all"],
+        "rows": [*counts, f"{tests[0]['rows']:,}"],
+    }
+    for name, metric in zip(names, metrics, strict=True):
+        columns[name] = [estimate_words(own) for own in (*metric["by_group"], metric["overall"])]
+    change = change_from(*results) if len(results) == 2 else None
+    if change is not None:
+        columns["change"] = [
+            estimate_words(own, like=metrics[0]["overall"])
+            for own in (*change["by_group"], change["overall"])
+        ]
+    title = f"Test risk by group ({100 * tests[0]['confidence']:g} % intervals)"
+    lines = list(zip(*columns.values(), strict=True))
+    console.print(plain_table(title, list(columns), lines))
+    if change is not None:
+        _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
+    for name, metric in zip(names, metrics, strict=True):
+        _say(console, f"Worst off with {name}: {metric['worst_group']}")
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, markup=False, highlight=False)

@@ -1,11 +1,10 @@
-"""Gradient steps of fully connected ReLU networks without autograd, in buffers that stay.
+"""Gradients of fully connected ReLU networks without autograd, in buffers that stay.
 
-Local training takes thousands of small steps, and for them autograd costs: it forms every weight
-gradient in fresh memory and reads it back for the update. For a stack of linear layers with ReLU
-between them the backward pass is short (Rumelhart, Hinton, Williams 1986), every buffer can be
-used again, and matrix multiplication adds the update to the weights directly. The loss may be
-anything: its gradient at the network's outputs still comes from autograd.
-See benchmarks/round_speed.py for what it brings.
+Where steps are small, autograd costs: it forms every weight gradient in fresh memory and reads it
+back for the update. For a stack of linear layers with ReLU between them the backward pass is short
+(Rumelhart, Hinton, Williams 1986), every buffer can be used again, and matrix multiplication adds
+the update to the weights directly. The loss may be anything: its gradient at the network's outputs
+comes from elsewhere. See benchmarks/round_speed.py and table_speed.py for what it brings.
 
 | symbol                             | name             |
 |------------------------------------|------------------|
@@ -14,6 +13,7 @@ See benchmarks/round_speed.py for what it brings.
 | d loss / d (W_j h_j + b_j)         | output_gradient  |
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, eq=False)
 class _Buffers:
-    """Room for one size of batch: each layer's output and the gradient at its input."""
+    """Room for one size of batch: each layer's output and the gradient at its input.
+
+    Nobody asks for the gradient at the first layer's input: it has no room.
+    """
 
     outputs: list[Tensor]
     gradients: list[Tensor]
@@ -61,23 +64,39 @@ class ExplicitLayers:
         return outputs[-1]
 
     def descend(self, output_gradient: Tensor, rate: float) -> None:
-        """Propagate the gradient at the outputs back and take one step of this rate.
+        """Propagate the gradient at the outputs back and take one step of this rate."""
+        self._propagate(output_gradient, self._weights, self._biases, -rate)
+
+    def add_gradient(self, output_gradient: Tensor, slots: Sequence[Tensor]) -> None:
+        """Propagate the gradient back and add each parameter's own to its slot."""
+        rest = iter(slots)
+        both = [(next(rest), None if bias is None else next(rest)) for bias in self._biases]
+        self._propagate(output_gradient, [w for w, _ in both], [b for _, b in both], 1.0)
+
+    def _propagate(
+        self,
+        output_gradient: Tensor,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor | None],
+        factor: float,
+    ) -> None:
+        """Add ``factor`` times the gradients to these weights and biases, from the last layer on.
 
         A layer passes its gradient on before its weights move.
         """
         buffers = self._buffers_for(len(output_gradient))
-        for number in range(len(self._weights) - 1, -1, -1):
-            weight, bias, inputs = self._weights[number], self._biases[number], self._inputs[number]
+        for number in range(len(weights) - 1, -1, -1):
+            inputs, bias = self._inputs[number], biases[number]
             passed_on = buffers.gradients[number]
             if number > 0:
-                torch.mm(output_gradient, weight, out=passed_on)
+                torch.mm(output_gradient, self._weights[number], out=passed_on)
                 torch.ops.aten.threshold_backward.grad_input(
                     passed_on, inputs, 0, grad_input=passed_on
                 )
             transposed = output_gradient.t()
-            weight.addmm_(transposed, inputs, alpha=-rate)
+            weights[number].addmm_(transposed, inputs, alpha=factor)
             if bias is not None:
-                bias.addmv_(transposed, buffers.ones, alpha=-rate)
+                bias.addmv_(transposed, buffers.ones, alpha=factor)
             output_gradient = passed_on
 
     def _buffers_for(self, rows: int) -> _Buffers:
@@ -97,39 +116,9 @@ class ExplicitLayers:
         new = self._weights[0].new_empty
         return _Buffers(
             [new(rows, weight.shape[0]) for weight in self._weights],
-            [new(rows, weight.shape[1]) for weight in self._weights],
+            [
+                new(rows, weight.shape[1] if number else 0)
+                for number, weight in enumerate(self._weights)
+            ],
             self._weights[0].new_ones(rows),
         )
-
-
-def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
-    """Recognise a stack of linear layers with ReLU between them; None for any other model.
-
-    Exact types only, all trainable, none used twice and none with hooks: a subclass, a shared
-    weight or a hook may compute something else.
-    """
-    modules = list(model) if type(model) is nn.Sequential else [model]
-    layers = [module for module in modules[::2] if type(module) is nn.Linear]
-    alternating = len(layers) == len(modules[::2]) and all(
-        type(module) is nn.ReLU for module in modules[1::2]
-    )
-    if not alternating or len(modules) % 2 == 0:
-        return None
-    parameters = [parameter for layer in layers for parameter in layer._parameters.values()]
-    present = [parameter for parameter in parameters if parameter is not None]
-    if len({id(parameter) for parameter in present}) < len(present):
-        return None
-    if not all(parameter.requires_grad for parameter in present):
-        return None
-    if any(_has_hooks(module) for module in (model, *modules)):
-        return None
-    return ExplicitLayers(layers)
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-    )

@@ -6,7 +6,7 @@ more than half and at most 3 (T + 1) / 4 of all T rounds, and does not need to k
 A run can therefore be prolonged, and still equals one that was planned longer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 import torch
@@ -43,11 +43,12 @@ class Iterates:
                 parameters.to(torch.float64),
             )
         # The sum is a fresh tensor: an earlier record must stay what it was.
-        return replace(
-            self,
-            rounds=rounds,
-            last=parameters,
-            current_block_sum=self.current_block_sum + parameters,
+        return Iterates(
+            rounds,
+            parameters,
+            self.early_sum,
+            self.previous_block_sum,
+            self.current_block_sum + parameters,
         )
 
     def parameters(self, which: Iterate) -> Tensor:

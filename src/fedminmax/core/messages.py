@@ -16,6 +16,7 @@ holder without a group returns 0 instead of 0/0, and anyone may do the adding.
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -45,6 +46,11 @@ class Census:
     def holder_counts(self) -> Tensor:
         """Rows of each holder, n_k."""
         return self.counts.sum(dim=1)
+
+    @cached_property
+    def occupied(self) -> tuple[int, ...]:
+        """The numbers of the holders that have rows."""
+        return tuple(self.holder_counts.nonzero().squeeze(1).tolist())
 
     @property
     def holder_shares(self) -> Tensor:
@@ -138,6 +144,9 @@ class Sums:
         return self.holder_loss / self.holder_count
 
 
+NO_STATISTICS = torch.zeros(0, dtype=torch.float64)
+
+
 def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
     """Return the zero of the addition (``holders`` is 0 where no holder's loss is revealed)."""
     return Sums(
@@ -148,7 +157,7 @@ def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
         group_count=torch.zeros(groups, dtype=torch.int64),
         holder_loss=torch.zeros(holders, dtype=torch.float64),
         holder_count=torch.zeros(holders, dtype=torch.int64),
-        statistics=torch.zeros(0, dtype=torch.float64),
+        statistics=NO_STATISTICS,
         gradient_evaluations=0,
     )
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
 from fedminmax.core.workers import work_at_once
 from fedminmax.core.workspace import Workspace
 
@@ -47,12 +48,26 @@ def _accumulate(
 ) -> Tensor:
     """Put the weighted gradient into the workspace's buffer and return the losses."""
     workspace.gradient.zero_()
-    losses = []
-    for chunk in _chunks(len(examples), rows_per_chunk):
-        chunk_losses = workspace.loss(workspace.model(examples.x[chunk]), examples.y[chunk])
-        torch.dot(chunk_losses, row_weights[chunk]).backward()  # type: ignore[no-untyped-call]
-        losses.append(chunk_losses.detach())
-    return torch.cat(losses)
+    return torch.cat(
+        [
+            _add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
+            for chunk in _chunks(len(examples), rows_per_chunk)
+        ]
+    )
+
+
+def _add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
+    """Add the gradient of some rows by the cheapest way that the model allows; return losses."""
+    layers, with_gradient = workspace.explicit_layers, LOSSES_WITH_GRADIENTS.get(workspace.loss)
+    if layers is None or with_gradient is None or x.dim() != 2:
+        losses = workspace.loss(workspace.model(x), y)
+        torch.autograd.backward(torch.dot(losses, row_weights))
+        return losses.detach()
+    with torch.no_grad():
+        losses, output_gradient = with_gradient(layers.forward(x), y)
+        output_gradient.mul_(row_weights.unsqueeze(1))
+        layers.add_gradient(output_gradient, workspace.gradient_slots)
+    return losses
 
 
 def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> Tensor:

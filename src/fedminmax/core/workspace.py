@@ -12,7 +12,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.explicit_layers import find_explicit_layers
+from fedminmax.core.find_explicit_layers import find_explicit_layers
 from fedminmax.core.task import Task, trainable_parameters
 
 
@@ -26,14 +26,15 @@ class Workspace:
         self.flat = task.initial_parameters.clone()
         self.gradient = torch.zeros_like(self.flat)
         self._stored = _storage_order(self.parameters)
-        for parameter, values, slots in zip(
+        self.gradient_slots = _views(self.gradient, self.parameters)
+        for parameter, values, slot in zip(
             self.parameters,
             _views(self.flat, self.parameters),
-            _views(self.gradient, self.parameters),
+            self.gradient_slots,
             strict=True,
         ):
             parameter.data = values
-            parameter.grad = slots
+            parameter.grad = slot
         self.explicit_layers = find_explicit_layers(self.model)
         self.load(task.initial_parameters)
 

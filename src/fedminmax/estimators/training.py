@@ -13,9 +13,9 @@ from fedminmax.core.losses import Loss
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.data.row_groups import RowGroups
 from fedminmax.estimators.rows import Rows
-from fedminmax.estimators.safe_rate import safe_learning_rate
 from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint

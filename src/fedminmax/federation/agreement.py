@@ -5,13 +5,14 @@ and the same counts, even if a site is away at that moment.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
@@ -19,13 +20,29 @@ from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.federation.agreed_rate import agree_on_rate
 from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes, task_of
+from fedminmax.federation.planned_runs import rate_is_open, with_rate
 from fedminmax.federation.summary_message import summary_from_bytes
 from fedminmax.federation.transport import Transport
 from fedminmax.federation.wire import vector_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 
 AGREEMENT_FILE = "agreement.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """What is kept: encoding, rows by site and group, and the learning rate if it was open."""
+
+    encoding: Encoding
+    counts: Mapping[str, Sequence[int]]
+    learning_rate: str | None
+
+    def rows(self, sites: Sequence[str]) -> Tensor:
+        """Return rows by site and group, with none for a site that is not part of it."""
+        nothing = [0] * len(self.encoding.groups)
+        return torch.tensor([list(self.counts.get(site, nothing)) for site in sites])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,27 +63,44 @@ class Agreement:
 def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     """Let all sites prepare and encode their rows; an earlier start's agreement is kept."""
     summaries, refused = _summaries(plan, transport)
-    earlier = read_agreement(folder / AGREEMENT_FILE)
-    encoding = _new_encoding(plan, summaries, refused) if earlier is None else earlier[0]
+    agreed = read_agreement(folder / AGREEMENT_FILE)
+    encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
     told, more = _counts(encoding, transport, tuple(summaries))
     refused |= more
-    if earlier is None:
+    if agreed is None:
         counts = {
             site: [summaries[site].group_counts.get(key, 0) for key in encoding.groups]
             for site in told
         }
-        fault = "counts other groups than its summary had"
+        told = _without_misfits(told, counts, "counts other groups than its summary had", refused)
+        counts = {site: counts[site] for site in told}
+        rate = agree_on_rate(plan, encoding, counts, transport) if rate_is_open(plan.runs) else None
+        agreed = Agreed(encoding, counts, rate)
+        _write(folder / AGREEMENT_FILE, agreed)
     else:
-        counts = earlier[1]
+        late = [site for site in told if site not in agreed.counts]
+        refused |= {site: f"{site} was not there when this run began; left out" for site in late}
+        told = {site: own for site, own in told.items() if site not in late}
         fault = "has another table than when this run began"
-    wrong = [site for site in told if told[site] != counts.get(site)]
-    refused |= {site: f"{site} {fault}; refused" for site in wrong}
-    if earlier is None:
-        counts = {site: count for site, count in counts.items() if site not in wrong}
-        _write(folder / AGREEMENT_FILE, encoding, counts)
-    nothing = [0] * len(encoding.groups)
-    census = torch.tensor([counts.get(site, nothing) for site in plan.sites])
-    return Agreement(plan, encoding, Census(census, len(plan.schema.target.classes)), refused)
+        told = _without_misfits(told, agreed.counts, fault, refused)
+    if agreed.learning_rate is not None:
+        plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
+        words = {"rate": agreed.learning_rate.encode()}
+        refused |= transport(tuple(told), "take_rate", words).failures
+    census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes))
+    return Agreement(plan, encoding, census, refused)
+
+
+def _without_misfits(
+    told: Mapping[str, list[int]],
+    expected: Mapping[str, Sequence[int]],
+    fault: str,
+    refused: dict[str, str],
+) -> dict[str, list[int]]:
+    """Return the sites that told what was expected; note why the others are refused."""
+    fitting = {site: own for site, own in told.items() if own == expected.get(site)}
+    refused |= {site: f"{site} {fault}; refused" for site in told if site not in fitting}
+    return fitting
 
 
 def _summaries(
@@ -114,21 +148,26 @@ def _counts(
     return told, refused
 
 
-def read_agreement(path: Path) -> tuple[Encoding, dict[str, list[int]]] | None:
-    """Read the encoding and each site's counts; None if the sites never agreed."""
+def read_agreement(path: Path) -> Agreed | None:
+    """Read what the sites agreed on; None if they never did."""
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
-        return encoding, {str(site): list(map(int, n)) for site, n in content["counts"].items()}
+        counts = {str(site): list(map(int, n)) for site, n in content["counts"].items()}
+        return Agreed(encoding, counts, content["learning_rate"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
 
 
-def _write(path: Path, encoding: Encoding, counts: dict[str, list[int]]) -> None:
+def _write(path: Path, agreed: Agreed) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"encoding": json.loads(encoding_as_json(encoding)), "counts": counts}
+    content = {
+        "encoding": json.loads(encoding_as_json(agreed.encoding)),
+        "counts": agreed.counts,
+        "learning_rate": agreed.learning_rate,
+    }
     beside = path.with_suffix(".partial")
     beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     beside.replace(path)

@@ -1,7 +1,9 @@
 """`federation.toml`: where the server is, which sites take part, and who may do what."""
 
+import json
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +16,7 @@ from fedminmax.data.tables.config_errors import toml_complaint, validation_compl
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 PERSON = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+SITES_FILE = "sites.json"
 ROLES = {"coordinator": "project_admin", "member": "member"}
 
 
@@ -57,6 +60,21 @@ def read_federation_file(path: Path) -> FederationFile:
     _check(sections, path)
     people = {person: ROLES[role] for person, role in sections.people.items()}
     return FederationFile(sections.server.host, sections.server.port, tuple(sections.sites), people)
+
+
+def write_sites_of(kit: Path, sites: Sequence[str]) -> None:
+    """Note in a person's kit which sites there are."""
+    (kit / SITES_FILE).write_text(json.dumps(list(sites)) + "\n", encoding="utf-8")
+
+
+def read_sites_of(kit: Path) -> tuple[str, ...]:
+    """Return the sites of the federation that a person's kit belongs to."""
+    path = kit / SITES_FILE
+    if not path.is_file():
+        raise InputError(
+            f"{kit} is no person's kit; give people/NAME of what 'fedminmax federation create' made"
+        )
+    return tuple(map(str, json.loads(path.read_text(encoding="utf-8"))))
 
 
 def _check(sections: FederationSections, path: Path) -> None:

@@ -1,6 +1,7 @@
 """A plan as a job of NVIDIA FLARE: three JSON files that name installed classes, and no code."""
 
 import json
+import shutil
 from pathlib import Path
 
 from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes
@@ -10,8 +11,9 @@ THREADS_AT_A_SITE = 2
 
 
 def write_job(folder: Path, plan: NetworkPlan) -> Path:
-    """Write the job's folder and return it."""
+    """Write the job's folder, in place of an earlier one, and return it."""
     job = folder / plan.run
+    shutil.rmtree(job, ignore_errors=True)
     config = job / "app" / "config"
     config.mkdir(parents=True)
     _write(

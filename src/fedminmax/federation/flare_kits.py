@@ -28,7 +28,7 @@ ALLOWED_CLASSES = (
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
-RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "app_command")
 FORBIDDEN = ("shell_commands", "byoc", "server-predeployed-flwr")
 BUILDERS = (
     {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder"},

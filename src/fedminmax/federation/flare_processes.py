@@ -1,14 +1,12 @@
-"""Server and sites of NVIDIA FLARE as processes of this machine, started and ended with all theirs.
+"""Server and sites of NVIDIA FLARE as processes of this machine.
 
-Each participant starts processes of its own for every job; they are found by their parents and
-ended together with them.
+Each participant starts processes of its own for every job; ``process_family`` finds them.
 """
 
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -18,7 +16,6 @@ from fedminmax.federation.flare_kits import PROJECT, settle_server, site_name
 SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
 SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
-SECONDS_TO_END = 10.0
 
 
 def start_server(kit: Path) -> psutil.Popen:
@@ -31,18 +28,6 @@ def start_site(kit: Path) -> psutil.Popen:
     """Start the site of this kit."""
     words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
     return _start(kit, words, [f"uid={site_name(kit)}"])
-
-
-def end(processes: Iterable[psutil.Popen]) -> None:
-    """End these processes and all that they started: politely first, then by force."""
-    parents = list(processes)
-    family = [member for parent in parents for member in (*_children(parent), parent)]
-    for member in family:
-        _quietly(member, "terminate")
-    _, alive = psutil.wait_procs(family, timeout=SECONDS_TO_END)
-    for member in alive:
-        _quietly(member, "kill")
-    psutil.wait_procs(alive, timeout=SECONDS_TO_END)
 
 
 def free_port() -> int:
@@ -69,18 +54,3 @@ def _start(kit: Path, words: list[str], settings: list[str]) -> psutil.Popen:
             # Ctrl-C is for the command that started them: it ends them in its own order.
             start_new_session=True,
         )
-
-
-def _children(parent: psutil.Popen) -> list[psutil.Process]:
-    try:
-        children: list[psutil.Process] = parent.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return children
-
-
-def _quietly(process: psutil.Process, action: str) -> None:
-    try:
-        getattr(process, action)()
-    except psutil.NoSuchProcess:
-        return

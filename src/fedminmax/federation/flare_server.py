@@ -1,5 +1,6 @@
 """The server's half of a job on NVIDIA FLARE: calls to sites, and the round loop around them."""
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,11 +8,15 @@ from pathlib import Path
 from nvflare.collab import collab
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.network_plan import plan_from_bytes
+from fedminmax.federation.network_news import collect_news, news_as_json
+from fedminmax.federation.network_plan import NetworkPlan, plan_from_bytes
 from fedminmax.federation.network_run import run_plan
 from fedminmax.federation.transport import Answers
 
 RUNS_FOLDER = "fedminmax_runs"
+# Where a job's coordinator finds the run among the job's results.
+RESULTS_FOLDER = "fedminmax_results"
+NEWS_TOPIC = "fedminmax_news"
 LONGEST_REASON = 300
 
 
@@ -25,15 +30,32 @@ class FlareServer:
     def run(self) -> None:
         """Do the whole job."""
         plan = plan_from_bytes(self._plan.encode(), "the job")
-        root = Path(collab.workspace.get_root_dir())
+        folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
+        results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
+        engine = collab.fl_ctx.get_engine()
+        engine.register_app_command(NEWS_TOPIC, tell_news, plan, folder)
         seconds = plan.patience.seconds_per_answer
 
         def ask(sites: Sequence[str], question: str, words: Mapping[str, object]) -> Answers:
             return ask_sites(sites, question, words, seconds)
 
-        outcome = run_plan(plan, ask, root / RUNS_FOLDER / plan.run)
+        outcome = run_plan(plan, ask, folder)
+        shutil.copytree(folder, results)
         if outcome.error is not None:
             raise InputError(outcome.error)
+
+
+def tell_news(
+    topic: str,  # noqa: ARG001 - the engine's signature
+    data: Mapping[str, object] | None,
+    context: object,  # noqa: ARG001 - the engine's signature
+    plan: NetworkPlan,
+    folder: Path,
+) -> dict[str, object]:
+    """Answer the coordinator, who names the last round seen of each run."""
+    seen = (data or {}).get("seen")
+    rounds = [int(number) for number in seen] if isinstance(seen, list) else []
+    return news_as_json(collect_news(plan, folder, rounds))
 
 
 def ask_sites(

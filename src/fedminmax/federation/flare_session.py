@@ -1,19 +1,36 @@
-"""The coordinator's connection to a server of NVIDIA FLARE: wait for sites, submit, look, stop."""
+"""The coordinator's connection to a server of NVIDIA FLARE: submit, look, stop, fetch."""
 
 import io
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
-from nvflare.fuel.flare_api.api_spec import JobNotRunning, NoConnection
+from nvflare.fuel.flare_api.api_spec import (
+    InternalError,
+    JobNotFound,
+    JobNotRunning,
+    NoClientsAvailable,
+    NoConnection,
+    NoReply,
+    SessionClosed,
+)
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.flare_server import NEWS_TOPIC, RESULTS_FOLDER
+from fedminmax.federation.network_news import News, news_from_json
 
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOOKS = 0.5
+# What a server that went away ends a call with.
+GONE = (NoConnection, SessionClosed, ConnectionError)
+# A job whose process begins or ends at this moment.
+NOT_NOW = (JobNotRunning, NoReply, InternalError)
+WITHOUT_A_JOB = "no_jobs"
+ENDED = "FINISHED"
 
 
 @contextmanager
@@ -26,23 +43,29 @@ def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[
         session.close()
 
 
+def sites_present(session: Session) -> dict[str, float]:
+    """Return the sites that are connected, with the time when each was last heard of."""
+    found = session.get_system_info().client_info
+    return {client.name: float(client.last_connect_time) for client in found}
+
+
 def wait_for_sites(
     session: Session, sites: Sequence[str], seconds: float, alive: Callable[[], None]
-) -> None:
-    """Wait until all these sites are there, or say which are missing."""
+) -> list[str]:
+    """Wait until all these sites are there; return those that did not come in time."""
     deadline = time.monotonic() + seconds
     while True:
         alive()
-        present = {client.name for client in session.get_system_info().client_info}
+        present = sites_present(session)
         missing = [site for site in sites if site not in present]
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise InputError(
-                f"sites {', '.join(missing)} did not come within {seconds:g} seconds; "
-                "start them, or look into their logs"
-            )
+        if not missing or time.monotonic() > deadline:
+            return missing
         time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def server_began(session: Session) -> float:
+    """Return when the server was started."""
+    return float(session.get_system_info().server_info.start_time)
 
 
 def submit(session: Session, job: Path) -> str:
@@ -50,9 +73,23 @@ def submit(session: Session, job: Path) -> str:
     return str(session.submit_job(str(job)))
 
 
+def is_known(session: Session, job: str) -> bool:
+    """Tell whether the server has this job."""
+    try:
+        session.get_job_meta(job)
+    except JobNotFound:
+        return False
+    return True
+
+
 def status_of(session: Session, job: str) -> str:
     """Return the engine's word for where the job is, such as RUNNING or FINISHED:COMPLETED."""
     return str(session.get_job_meta(job).get("status", "UNKNOWN"))
+
+
+def submitted_at(session: Session, job: str) -> float:
+    """Return when the job was submitted, by the server's clock."""
+    return float(session.get_job_meta(job).get("submit_time", 0.0))
 
 
 def reason_of(session: Session, job: str) -> str:
@@ -61,10 +98,48 @@ def reason_of(session: Session, job: str) -> str:
     return "; ".join(map(str, detail)) or "the engine gives no reason"
 
 
+def news_of(session: Session, job: str, seen: Sequence[int]) -> News | None:
+    """Ask a running job for its news; None if it does not run at this moment."""
+    try:
+        return news_from_json(session.do_app_command(job, NEWS_TOPIC, {"seen": list(seen)}))
+    except NOT_NOW:
+        return None
+
+
+def came_back_without_the_job(session: Session, sites: Sequence[str]) -> bool:
+    """Tell whether one of these sites is connected and has no job: it could join the next one."""
+    try:
+        told = session.get_client_job_status(list(sites)) or []
+    except (NoClientsAvailable, InternalError, NoReply):
+        return False
+    return any(entry.get("status") == WITHOUT_A_JOB for entry in told)
+
+
+def list_jobs(session: Session) -> list[tuple[str, str, str]]:
+    """Return each job's number, its run's name and its status, the newest first."""
+    found = session.list_jobs(reverse=True) or []
+    return [(str(job["job_id"]), str(job["job_name"]), str(job["status"])) for job in found]
+
+
 def stop(session: Session, job: str) -> None:
     """End a job; one that has ended already is left as it is."""
     with suppress(JobNotRunning):
         session.abort_job(job)
+
+
+def fetch_results(session: Session, job: str, folder: Path) -> bool:
+    """Bring what an ended job left to this folder; False if it left nothing."""
+    beside = folder.with_suffix(".partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    with redirect_stdout(io.StringIO()):
+        location = Path(session.download_job_result(job, str(beside)))
+    left = location / "workspace" / RESULTS_FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    if left.is_dir():
+        left.rename(folder)
+    shutil.rmtree(beside)
+    return folder.is_dir()
 
 
 def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:

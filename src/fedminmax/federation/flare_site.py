@@ -46,9 +46,24 @@ class FlareSite:
         return self._guarded(lambda: self._present().encode(encoding))
 
     @collab.publish
+    def curvature(self, directions: bytes) -> bytes | str:
+        """Help to find a safe learning rate."""
+        return self._guarded(lambda: self._present().curvature(directions))
+
+    @collab.publish
+    def take_rate(self, rate: bytes) -> bytes | str:
+        """Take the learning rate that the plan left open."""
+        return self._guarded(lambda: self._present().take_rate(rate))
+
+    @collab.publish
     def answer(self, run: int, order: bytes) -> bytes | str:
         """Do one round's work."""
         return self._guarded(lambda: self._present().answer(run, order))
+
+    @collab.publish
+    def measure(self, models: bytes) -> bytes | str:
+        """Tell how the trained models do on held-out rows."""
+        return self._guarded(lambda: self._present().measure(models))
 
     def _present(self) -> Site:
         if self._site is None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples, concatenate
-from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.messages import NO_STATISTICS, Order, Reveals, Sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import OneStepMethod, StateT
@@ -20,64 +20,69 @@ from fedminmax.methods.method import OneStepMethod, StateT
 
 @dataclass(frozen=True, eq=False)
 class PooledRows:
-    """All rows, holder after holder, each with the number of its (holder, group) cell."""
+    """All rows, holder after holder, each with the number of its (holder, group) cell.
+
+    ``counts`` are the rows in each cell [holders, groups].
+    """
 
     examples: Examples
     cell: Tensor
     holder: Tensor
+    counts: Tensor
 
 
-def pool_rows(holders: list[Examples], groups: int) -> PooledRows:
+def pool_rows(holders: list[Examples], counts: Tensor) -> PooledRows:
     """Put the holders' rows one after another; an empty holder adds none, of whatever type."""
     examples = concatenate([rows for rows in holders if len(rows)])
     sizes = torch.tensor([len(rows) for rows in holders])
     holder = torch.repeat_interleave(torch.arange(len(holders)), sizes).to(examples.x.device)
-    return PooledRows(examples, holder * groups + examples.group, holder)
+    return PooledRows(examples, holder * counts.shape[1] + examples.group, holder, counts)
 
 
 def ask_fused(
     method: OneStepMethod[StateT],
     order: Order,
     rows: PooledRows,
-    census: Census,
     participants: Tensor,
     workspaces: Sequence[Workspace],
     rows_per_chunk: int,
 ) -> Sums:
     """Return what adding up the participants' replies would give."""
-    cells = census.holders * census.groups
-    table = torch.zeros(census.holders, census.groups, dtype=torch.float64)
-    weighed = method.weigh(order, participants, census.counts[participants])
+    present = _rows_of(rows, participants)
+    counts = present.counts
+    weighed = method.weigh(order, participants, counts[participants])
+    table = torch.zeros_like(counts, dtype=torch.float64)
     table[participants] = weighed.coefficients
-    present = _rows_of(rows, participants, census.holders)
     for workspace in workspaces:
         workspace.load(order.parameters)
-    row_weights = table.reshape(-1).to(order.parameters)[present.cell]
+    row_weights = table.to(order.parameters).view(-1)[present.cell]
     gradient, losses = weighted_gradient(workspaces, present.examples, row_weights, rows_per_chunk)
-    loss = torch.bincount(present.cell, weights=losses.to(torch.float64), minlength=cells)
-    loss = loss.cpu().view(census.holders, census.groups)
-    count = torch.zeros_like(census.counts)
-    count[participants] = census.counts[participants]
+    loss = torch.bincount(present.cell, weights=losses.to(torch.float64), minlength=counts.numel())
+    loss = loss.cpu().view_as(counts)
     shown = slice(None) if method.reveals is Reveals.OWN_LOSS else slice(0)
     return Sums(
         step=gradient.cpu() * method.learning_rate,
         scale=float(weighed.scale.sum()),
         curvature=0.0,
         group_loss=loss.sum(dim=0),
-        group_count=count.sum(dim=0),
-        holder_loss=loss.sum(dim=1)[shown],
-        holder_count=count.sum(dim=1)[shown],
-        statistics=torch.zeros(0, dtype=torch.float64),
+        group_count=counts.sum(dim=0),
+        holder_loss=loss[shown].sum(dim=1),
+        holder_count=counts[shown].sum(dim=1),
+        statistics=NO_STATISTICS,
         gradient_evaluations=len(present.examples),
     )
 
 
-def _rows_of(rows: PooledRows, participants: Tensor, holders: int) -> PooledRows:
+def _rows_of(rows: PooledRows, participants: Tensor) -> PooledRows:
     """Return the participants' rows; uncopied if everyone who has rows takes part."""
-    taking_part = torch.zeros(holders, dtype=torch.bool)
-    taking_part[participants] = True
-    row_takes_part = taking_part.to(rows.holder.device)[rows.holder]
-    if bool(row_takes_part.all()):
+    if int(rows.counts[participants].sum()) == len(rows.examples):
         return rows
-    index = row_takes_part.nonzero().squeeze(1)
-    return PooledRows(rows.examples.rows(index), rows.cell[index], rows.holder[index])
+    taking_part = torch.zeros(len(rows.counts), dtype=torch.bool)
+    taking_part[participants] = True
+    index = taking_part.to(rows.holder.device)[rows.holder].nonzero().squeeze(1)
+    return PooledRows(
+        rows.examples.rows(index),
+        rows.cell[index],
+        rows.holder[index],
+        rows.counts * taking_part.unsqueeze(1),
+    )

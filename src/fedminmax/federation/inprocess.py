@@ -84,7 +84,7 @@ class InProcessFederation:
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         self._random = draws_random_numbers(self._workspaces[0].model, largest)
         fusable = fused and not self._random
-        self._pooled = pool_rows(self._holders, self._census.groups) if fusable else None
+        self._pooled = pool_rows(self._holders, self._census.counts) if fusable else None
 
     @property
     def census(self) -> Census:
@@ -119,7 +119,6 @@ class InProcessFederation:
                     method,
                     order,
                     self._pooled,
-                    self._census,
                     torch.tensor(participants),
                     self._pass_workers(rows),
                     self._rows_per_chunk,

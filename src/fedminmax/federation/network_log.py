@@ -1,7 +1,9 @@
 """The rounds of a run over a network: JSON lines with who took part, and who did not and why."""
 
 import json
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,13 +13,15 @@ from fedminmax.federation.train import Round
 from fedminmax.methods.method import StateT
 
 ROUNDS_FILE = "rounds.jsonl"
+BYTES_OF_LAST_ROUNDS = 2**18
 
 
 @dataclass(frozen=True)
 class NetworkRound:
     """One round: risks that entered it (None: no site that answered has the group), weights after.
 
-    ``slowest_seconds`` is the longest time that a site computed for; bytes are per site.
+    ``slowest_seconds`` is the longest time that a site computed for; bytes are per site; gradient
+    evaluations count from the start of the run.
     """
 
     round: int
@@ -29,6 +33,7 @@ class NetworkRound:
     slowest_seconds: float
     bytes_out: int
     bytes_in: int
+    gradient_evaluations: int
 
     @property
     def unseen(self) -> tuple[int, ...]:
@@ -62,6 +67,7 @@ class NetworkLog:
             slowest_seconds=round(notes.slowest_seconds, 6),
             bytes_out=notes.bytes_out,
             bytes_in=notes.bytes_in,
+            gradient_evaluations=done.progress.gradient_evaluations,
         )
         self._last = now
         with self._path.open("a", encoding="utf-8") as file:
@@ -72,7 +78,22 @@ def read_network_rounds(path: Path) -> list[NetworkRound]:
     """Read a file of rounds; a last line that was cut off is not part of it."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return _parsed(path, path.read_text(encoding="utf-8").splitlines(keepends=True))
+
+
+def read_last_rounds(path: Path) -> list[NetworkRound]:
+    """Read the end of a file of rounds, for those who look at it again and again."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - BYTES_OF_LAST_ROUNDS)
+        file.seek(start)
+        lines = file.read().decode("utf-8", errors="replace").splitlines(keepends=True)
+    return _parsed(path, lines[1:] if start else lines)
+
+
+def _parsed(path: Path, lines: Sequence[str]) -> list[NetworkRound]:
     try:
         entries = [json.loads(line) for line in lines if line.endswith("\n")]
         tuples = ("risks", "weights", "took_part")

@@ -3,12 +3,11 @@
 Called again with the same folder it goes on where it was, so that a lost job is sent once more.
 """
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.federation.agreement import Agreement, agree
 from fedminmax.federation.checkpoint import save_checkpoint
 from fedminmax.federation.claim import claimed
+from fedminmax.federation.measure import measure, write_measured
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
@@ -25,15 +25,21 @@ from fedminmax.federation.transport import Transport
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
+# What the run waits for, while it waits.
+NOTICE_FILE = "notice.txt"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: an error's text or None, the groups, and why some sites took no part."""
+    """How a job ended: an error's text or None, the groups, and who took no part and why.
+
+    ``unmeasured`` are the sites that told nothing of their held-out rows.
+    """
 
     error: str | None
-    group_names: tuple[str, ...]
-    refused: dict[str, str]
+    group_names: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
 
 
 def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
@@ -44,27 +50,28 @@ def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
 
 def _run_claimed(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
-    names: tuple[str, ...] = ()
-    refused: dict[str, str] = {}
-    error: str | None = None
     try:
-        agreement = agree(plan, transport, folder)
-        names, refused = agreement.encoding.group_names, dict(agreement.refused)
-        for number in range(len(plan.runs)):
-            _run(agreement, transport, number, run_folder(folder, plan, number))
+        outcome = _run_all(plan, transport, folder)
     except (InputError, DivergedError, TooFewSitesError) as stopped:
-        error = str(stopped)
+        outcome = Outcome(str(stopped))
     except OSError as full:
-        error = (
-            f"the server cannot save ({full.strerror or full}); make room there and start the run "
-            "again: it goes on after its last saved round"
+        outcome = Outcome(
+            f"the server cannot save ({full.strerror or full}); make room there and resume the "
+            "run: it goes on after its last saved round"
         )
-    outcome = Outcome(error, names, refused)
-    _write_json(
-        folder / OUTCOME_FILE,
-        {"error": error, "group_names": names, "refused": refused},
-    )
+    _write_outcome(folder / OUTCOME_FILE, outcome)
     return outcome
+
+
+def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    agreement = agree(plan, transport, folder)
+    folders = [run_folder(folder, plan, number) for number in range(len(plan.runs))]
+    for number, own in enumerate(folders):
+        _run(agreement, transport, number, own)
+    measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
+    write_measured(folder, measured)
+    names = agreement.encoding.group_names
+    return Outcome(None, names, dict(agreement.refused), silent)
 
 
 def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
@@ -77,8 +84,7 @@ def read_outcome(folder: Path) -> Outcome | None:
     path = folder / OUTCOME_FILE
     if not path.exists():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return Outcome(content["error"], tuple(content["group_names"]), content["refused"])
+    return TypeAdapter(Outcome).validate_json(path.read_bytes())
 
 
 def read_members(folder: Path) -> Tensor:
@@ -89,7 +95,7 @@ def read_members(folder: Path) -> Tensor:
 def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
     plan, planned = agreement.plan, agreement.plan.runs[number]
     method = planned.build()
-    federation = RemoteFederation(agreement, transport, number)
+    federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
     resume, _ = restore(folder, federation, method)
     log = NetworkLog(folder / ROUNDS_FILE, 0 if resume is None else resume.round)
     progress: Progress[Any] = resume or start_of(
@@ -116,10 +122,8 @@ def _write_members(path: Path, members: Tensor) -> None:
     beside.replace(path)
 
 
-def _write_json(
-    path: Path, content: dict[str, Sequence[str] | dict[str, str] | str | None]
-) -> None:
+def _write_outcome(path: Path, outcome: Outcome) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".partial")
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    beside.write_bytes(TypeAdapter(Outcome).dump_json(outcome, indent=2))
     beside.replace(path)

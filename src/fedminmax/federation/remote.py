@@ -6,6 +6,7 @@ is left out for some rounds and then asked again. What happened is noted for eac
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class RemoteFederation:
         agreement: what all sites agreed on.
         transport: how they are reached.
         run: the number of the run among the plan's.
+        notice: a file that says what the run waits for, while it waits.
         pause: waits between tries when too few sites answer.
     """
 
@@ -41,11 +43,13 @@ class RemoteFederation:
         agreement: Agreement,
         transport: Transport,
         run: int,
+        notice: Path,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._agreement = agreement
         self._transport = transport
         self._run = run
+        self._notice = notice
         self._pause = pause
         self._start = agreement.task.initial_parameters
         self._asked_again_in: dict[str, int] = {}
@@ -116,14 +120,19 @@ class RemoteFederation:
                 del replies[site]
                 self._notes.refused[site] = reason
             if len(replies) >= enough:
+                self._notice.unlink(missing_ok=True)
                 return [replies[site] for site in wanted if site in replies]
+            reasons = "; ".join(self._notes.refused.values())
+            short = (
+                f"round {order.moment.round}: {len(replies)} of {len(wanted)} sites answered, "
+                f"at least {enough} are needed ({reasons})"
+            )
             if time.monotonic() > deadline:
-                reasons = "; ".join(self._notes.refused.values())
                 raise TooFewSitesError(
-                    f"round {order.moment.round}: {len(replies)} of {len(wanted)} sites answered, "
-                    f"at least {enough} are needed ({reasons}); stopped after "
-                    f"{patience.give_up_after:g} seconds, everything is saved"
+                    f"{short}; stopped after {patience.give_up_after:g} seconds, everything is "
+                    "saved: resume the run when they are back"
                 )
+            self._notice.write_text(f"{short}; waiting for them", encoding="utf-8")
             # Too few: those who were too late are asked again, too.
             invited = [site for site in wanted if site not in self._agreement.refused]
             self._pause(SECONDS_BETWEEN_TRIES)

@@ -4,43 +4,36 @@ The same code as in the simulation computes the replies. Nothing here knows how 
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.messages import Order, Sums
-from fedminmax.core.task import check_fit
-from fedminmax.core.work_size import choose_rows_per_chunk
-from fedminmax.core.workspace import Workspace
-from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding_json import encoding_from_json
 from fedminmax.data.tables.holder_summary import summarise
-from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
-from fedminmax.federation.network_plan import LARGEST_PLAN, NetworkPlan, plan_from_bytes, task_of
-from fedminmax.federation.per_holder import NOTHING, answer
-from fedminmax.federation.site_rows import check_groups, read_training_rows
+from fedminmax.federation.measure_message import models_from_bytes, score_sums_to_bytes
+from fedminmax.federation.network_plan import LARGEST_PLAN, NetworkPlan, plan_from_bytes
+from fedminmax.federation.per_holder import answer
+from fedminmax.federation.planned_runs import rate_is_open, with_rate
+from fedminmax.federation.site_desk import Desk, furnish
+from fedminmax.federation.site_rows import read_rows
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.summary_message import summary_to_bytes
-from fedminmax.federation.wire import order_from_bytes, sums_to_bytes, vector_to_bytes
+from fedminmax.federation.wire import (
+    order_from_bytes,
+    sums_to_bytes,
+    vector_from_bytes,
+    vector_to_bytes,
+)
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
-from fedminmax.methods.method import AnyMethod, Holder, lets_holders_keep, needs_each_reply
+from fedminmax.methods.method import AnyMethod, lets_holders_keep, needs_each_reply
 
 SERVER = "the server"
-
-
-@dataclass(frozen=True, eq=False)
-class Desk:
-    """What a site needs to answer orders: its encoded rows as a holder, buffers, theta^0."""
-
-    plan: NetworkPlan
-    holder: Holder
-    workspace: Workspace
-    start: Tensor
+LONGEST_RATE = 30
 
 
 class Site:
@@ -57,7 +50,7 @@ class Site:
         self._settings = settings
         self._folder = folder
         self._plan: NetworkPlan | None = None
-        self._rows: ParsedRows | None = None
+        self._rows: SiteRows | None = None
         self._desk: Desk | None = None
         self._methods: list[AnyMethod[Any]] = []
 
@@ -66,11 +59,10 @@ class Site:
         self._plan = plan_from_bytes(plan, SERVER)
         if self._name not in self._plan.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
-        self._methods = [run.build() for run in self._plan.runs]
-        self._rows = read_training_rows(self._plan, self._settings, self._name)
-        summary = summarise(self._rows, self._plan.schema)
-        check_groups(summary, self._settings)
-        return summary_to_bytes(summary)
+        if not rate_is_open(self._plan.runs):
+            self._methods = [run.build() for run in self._plan.runs]
+        self._rows = read_rows(self._plan, self._settings, self._name)
+        return summary_to_bytes(summarise(self._rows.train, self._plan.schema))
 
     def encode(self, encoding: object) -> bytes:
         """Encode the rows as all sites do, and tell how many of each group there are."""
@@ -80,36 +72,46 @@ class Site:
         agreed = encoding_from_json(text, SERVER)
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-        task = task_of(self._plan, agreed)
-        own = encode(self._rows, agreed, self._name)
-        own = _checked(own, self._plan.precision.dtype, self._name)
-        if len(own):
-            check_fit(task, own, self._name)
-        self._desk = Desk(
-            self._plan,
-            Holder(
-                number=self._plan.sites.index(self._name),
-                examples=own,
-                holders=len(self._plan.sites),
-                groups=len(agreed.groups),
-                rows_per_chunk=choose_rows_per_chunk(task, own) if len(own) else 1,
-                kept=NOTHING,
-            ),
-            Workspace(task),
-            task.initial_parameters,
-        )
-        return vector_to_bytes(torch.bincount(own.group, minlength=len(agreed.groups)))
+        told = rows_to_measure(self._rows.held_out, agreed.groups, self._settings)
+        rows = SiteRows(self._rows.train, told)
+        self._desk = furnish(self._plan, rows, agreed, self._name)
+        group, groups = self._desk.holder.examples.group, len(agreed.groups)
+        return vector_to_bytes(torch.bincount(group, minlength=groups))
+
+    def curvature(self, directions: object) -> bytes:
+        """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
+        desk = self._present_desk("a direction")
+        groups, features = desk.holder.groups, len(desk.encoding.names)
+        like = torch.zeros(groups * (features + 1), dtype=torch.float64)
+        by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
+        return vector_to_bytes(desk.sums_along(by_group).flatten())
+
+    def take_rate(self, rate: object) -> bytes:
+        """Take the learning rate that the plan left open."""
+        desk = self._present_desk("a learning rate")
+        word = checked_bytes(rate, LONGEST_RATE, SERVER).decode(errors="replace")
+        self._methods = [run.build() for run in with_rate(desk.plan.runs, word)]
+        return b""
 
     def answer(self, run: object, order: object) -> bytes:
         """Do one round's work for one of the plan's runs."""
         started = time.monotonic()
-        if self._desk is None:
-            raise RefusedError(f"{SERVER} sent an order before its encoding")
+        desk = self._present_desk("an order")
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
-        precision = self._desk.start.dtype
-        reply = self._reply(run, order_from_bytes(order, self._desk.start, SERVER), self._desk)
-        return sums_to_bytes(reply, precision, time.monotonic() - started)
+        reply = self._reply(run, order_from_bytes(order, desk.start, SERVER), desk)
+        return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
+
+    def measure(self, models: object) -> bytes:
+        """Tell sums of scores of each run's models over the rows that were held out."""
+        desk = self._present_desk("models")
+        runs = models_from_bytes(models, len(desk.plan.runs), desk.start, SERVER)
+        return score_sums_to_bytes(desk.measure(runs))
+
+    def _present_desk(self, what: str) -> Desk:
+        if self._desk is None:
+            raise RefusedError(f"{SERVER} sent {what} before its encoding")
+        return self._desk
 
     def _reply(self, run: int, order: Order, desk: Desk) -> Sums:
         method = self._methods[run]
@@ -123,8 +125,3 @@ class Site:
         if needs_each_reply(method):
             return method.local(order, desk.holder, desk.workspace)
         return answer(method, order, desk.holder, desk.workspace)
-
-
-def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
-    y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
-    return check_examples(rows.x.to(precision), y, rows.group, site)

@@ -1,65 +1,72 @@
-"""What would leave a site for a configuration, found out without any network."""
+"""A site's table as a job would read it, looked at without any network."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.groups import group_name, sort_groups
-from fedminmax.data.tables.holder_summary import HolderSummary, summarise
-from fedminmax.data.tables.schema import Kind
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.site_rows import check_groups, read_training_rows
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.schema import Schema
+from fedminmax.federation.group_policy import (
+    group_counts,
+    rows_to_measure,
+    small_groups,
+    within_policy,
+)
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.planned_runs import planned_runs
+from fedminmax.federation.site_rows import read_own_rows
+from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from fedminmax.federation.what_leaves import what_leaves
 
 
 @dataclass(frozen=True)
 class SiteCheck:
-    """A site's groups with their training rows, and what would leave, in plain words."""
+    """The groups that the site would tell of, with their training rows, and what would leave.
+
+    ``hidden`` are the site's own groups that it would not tell of by themselves.
+    """
 
     groups: dict[str, int]
+    hidden: dict[str, int]
     leaves: tuple[str, ...]
 
 
 def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
     """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
-    plan = plan_for_one(config, site)
-    summary = summarise(read_training_rows(plan, settings, site), config.schema)
-    check_groups(summary, settings)
-    names = {
-        group_name(key, config.schema): summary.group_counts[key]
-        for key in sort_groups(summary.group_counts, config.schema)
-    }
-    return SiteCheck(names, tuple(_leaves(config, summary)))
+    schema = config.schema
+    own = read_own_rows(plan_for_one(config, site), settings, site)
+    small = sort_groups(small_groups(own.train, settings), schema)
+    if small and settings.small_groups is SmallGroups.REFUSE:
+        raise InputError(
+            f"group '{group_name(small[0], schema)}' has fewer than {settings.minimum_group} rows "
+            "here, and this site's policy does not tell of smaller ones; merge them with "
+            "--small-groups merge, or do not take part"
+        )
+    rows = within_policy(own, schema, settings)
+    told, known = group_counts(rows.train), group_counts(own.train)
+    # Groups without a training row here may have some elsewhere: they are named as well.
+    held_out = rows.held_out
+    measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
+    return SiteCheck(
+        _by_name(told, schema),
+        _by_name({key: count for key, count in known.items() if key not in told}, schema),
+        tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
+    )
 
 
 def plan_for_one(config: TableConfig, site: str) -> NetworkPlan:
     """Return the configuration's job as this site alone would see it."""
-    choice = config.method
     return NetworkPlan(
         run="check",
         sites=(site,),
         schema=config.schema,
         model=config.model,
-        runs=(PlannedRun(choice.name, choice.options, choice.rounds, choice.participation),),
+        runs=planned_runs(config.method),
         held_out=config.held_out,
         seed=config.seed,
         delimiter=config.delimiter,
     )
 
 
-def _leaves(config: TableConfig, summary: HolderSummary) -> Iterator[str]:
-    features = config.schema.features
-    categories = [feature.column for feature in features if feature.kind is Kind.CATEGORY]
-    quantities = [feature.column for feature in features if feature.kind is not Kind.CATEGORY]
-    yield f"once: the rows of each of {len(summary.strata)} pairs of group and class"
-    if categories:
-        yield f"once: how often each listed category occurs in {', '.join(categories)}"
-    if quantities:
-        yield f"once: count, sum and sum of squares of {', '.join(quantities)}"
-    method = config.method
-    yield (
-        f"in each of {method.rounds:,} rounds: loss sums and row counts by group, and one vector "
-        f"as long as the model. {method.name} uses {CARDS[method.name].reveals}; whoever runs the "
-        "server can look at yours by itself"
-    )
+def _by_name(counts: dict[GroupKey, int], schema: Schema) -> dict[str, int]:
+    return {group_name(key, schema): counts[key] for key in sort_groups(counts, schema)}

@@ -5,30 +5,36 @@ README = """# {site}: taking part in a federation
 This folder is yours alone: it holds the private key of `{site}`. Keep it on the machine that
 holds your table, readable for you only, and give it to nobody, not even to the coordinator.
 
-1. Install: `pip install 'fedminmax[flare]'`
+1. Install: `pip install 'fedminmax[cli,flare]'`
 2. Look at what would leave your site, before anything is sent:
-   `fedminmax site check --kit . --data YOUR_TABLE.csv --config fedminmax.toml`
+   `fedminmax site check --kit . --data YOUR_TABLE.csv --config fedminmax.toml --minimum-group 20`
    (the coordinator sends you fedminmax.toml: it says which columns are read, and how)
 3. Take part: `fedminmax site start --kit .` - end it with Ctrl-C at any time.
 
 ## What leaves your site
 - Before the first round: how many rows each group and class has, how often each listed category
-  occurs, and the sum and the sum of squares of each number column.
-- In each round: the sum of losses and the number of rows by group, and one vector as long as the
-  model that says how to change it.
+  occurs, and the sum and the sum of squares of each number column. If the learning rate was left
+  open, also sums over each group's rows from which a safe one is found.
+- In each round, of the method and of its baseline: the sum of losses and the number of rows by
+  group, and a vector as long as the model that says how to change it.
+- After training: by group, the number of held-out rows, the sums of their scores and of products
+  of these scores.
 
 Such sums are not rows, but whoever runs the server sees yours by themselves, and can learn from
-them: from a group of one row, for example, its values. `minimum_group` in local/fedminmax.json
-refuses groups that are too small.
+them: from a group of one row, for example, its values. Groups with fewer rows than
+`--minimum-group` are not told of: your site then takes no part, or, with `--small-groups merge`,
+puts them into one group. This policy is noted in local/fedminmax.json.
 
 ## What does not
-No row, no file name, no path, no log. No code comes to your site: it runs what you installed.
+No row, no name or path of a table, no log. No code comes to your site: it runs what you installed.
 
 ## Network
 Your machine connects to {host}:{port} (mutual TLS) and listens to nobody from outside.
 
 ## Leaving
 End the process and delete this folder. Rounds that you took part in cannot be undone.
+
+More, with what the server could infer: docs/sites.md and docs/threat_model.md of fedminmax.
 """
 
 

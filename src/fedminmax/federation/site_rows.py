@@ -3,16 +3,20 @@
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
 from fedminmax.data.tables.held_out import hold_out
-from fedminmax.data.tables.holder_summary import HolderSummary
-from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import read_source
+from fedminmax.federation.group_policy import SiteRows, within_policy
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.wire_vectors import RefusedError
 
 
-def read_training_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> ParsedRows:
-    """Read the site's table and leave out the rows that are held out for testing."""
+def read_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
+    """Read the site's table, with small groups refused or merged as its policy says."""
+    return within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
+
+
+def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
+    """Read the site's table as it is, for its own eyes, and split off the held-out rows."""
     _check_columns(plan, settings)
     owner = settings.owner or site
     config = TableConfig(
@@ -31,19 +35,8 @@ def read_training_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> 
     if not own:
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
-    train, _ = hold_out(rows, plan.held_out, plan.seed, owner)
-    return rows.take(train)
-
-
-def check_groups(summary: HolderSummary, settings: SiteSettings) -> None:
-    """Refuse to tell of a group that is smaller than the site allows."""
-    for key, count in summary.group_counts.items():
-        if count < settings.minimum_group:
-            name = " / ".join(value or "missing" for value in key)
-            raise RefusedError(
-                f"group '{name}' has fewer than {settings.minimum_group} rows here, "
-                "and this site's policy does not tell of smaller ones"
-            )
+    train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
+    return SiteRows(rows.take(train), rows.take(held_out))
 
 
 def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:

@@ -1,27 +1,40 @@
 """A site's own settings: where its table is and what it allows. They never travel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.core.errors import InputError
 
 SETTINGS_FILE = "fedminmax.json"
 
 
+class SmallGroups(Enum):
+    """What a site does about groups that are too small to be told of."""
+
+    REFUSE = "refuse"
+    MERGE = "merge"
+
+
+# A misspelled name must not leave a site without the policy that it meant.
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class SiteSettings:
     """The table, and this site's policy.
 
     ``columns`` are those that the site agreed to have read; None allows any. A group with fewer
-    rows than ``minimum_group`` is not told of: the site refuses to take part. ``holder_column``
-    and ``owner`` choose this site's rows where one file holds those of several.
+    training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the site refuses
+    to take part, or merges such groups into one. ``holder_column`` and ``owner`` choose this
+    site's rows where one file holds those of several.
     """
 
     data: Path
     columns: tuple[str, ...] | None = None
-    minimum_group: int = 1
+    minimum_group: Annotated[int, Field(ge=1)] = 1
+    small_groups: SmallGroups = SmallGroups.REFUSE
     owner: str | None = None
     holder_column: str | None = None
 
@@ -35,13 +48,7 @@ def read_site_settings(path: Path) -> SiteSettings:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise InputError(f"{path} is not valid ({where or 'not JSON'}); correct it") from error
-    return SiteSettings(
-        path.parent / settings.data,
-        settings.columns,
-        settings.minimum_group,
-        settings.owner,
-        settings.holder_column,
-    )
+    return replace(settings, data=path.parent / settings.data)
 
 
 def site_settings_text(settings: SiteSettings) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.groups import MERGED_VALUE, GroupKey, merged_key
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
@@ -115,10 +115,11 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
         or any(len(key) != len(schema.protected) or label >= classes for key, label in keys)
     ):
         raise RefusedError(f"{site} sent impossible counts by group and class")
-    for key, _ in keys:
-        for protected, value in zip(schema.protected, key, strict=True):
-            if protected.bands and value is not None and value not in protected.bands:
-                raise RefusedError(f"{site} sent an unknown band of '{protected.column}'")
+    for key in {key for key, _ in keys} - {merged_key(schema)}:
+        for entry, value in zip(schema.protected, key, strict=True):
+            unknown = bool(entry.bands) and value is not None and value not in entry.bands
+            if unknown or value == MERGED_VALUE:
+                raise RefusedError(f"{site} sent an unknown band or value of '{entry.column}'")
 
 
 def _possible(entry: SumsSection) -> bool:

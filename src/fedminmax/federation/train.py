@@ -5,7 +5,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic
 
 import torch
@@ -170,13 +170,15 @@ def _rounds(
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(federation.census, progress.participation, moment)
         done = run_round(federation, method, progress.state, progress.kept, moment, participants)
-        progress = replace(
-            progress,
-            round=moment.round,
-            state=done.state,
-            iterates=progress.iterates.add(done.state.parameters),
-            gradient_evaluations=progress.gradient_evaluations + done.gradient_evaluations,
-            kept=done.kept,
+        progress = Progress(
+            progress.method,
+            progress.seed,
+            progress.participation,
+            moment.round,
+            done.state,
+            progress.iterates.add(done.state.parameters),
+            progress.gradient_evaluations + done.gradient_evaluations,
+            done.kept,
         )
         yield Round(
             moment.round, done.total, participants, progress, method.output, federation.group_names
@@ -185,10 +187,10 @@ def _rounds(
 
 def draw_participants(census: Census, participation: float, moment: Moment) -> tuple[int, ...]:
     """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
-    occupied = census.holder_counts.nonzero().squeeze(1).tolist()
+    occupied = census.occupied
     # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.
     wanted = max(math.ceil(round(participation * len(occupied), 9)), 1)
     if wanted == len(occupied):
-        return tuple(occupied)
+        return occupied
     generator = numpy_stream(moment.seed, Purpose.PARTICIPATION, moment.round)
     return tuple(sorted(generator.choice(occupied, size=wanted, replace=False).tolist()))

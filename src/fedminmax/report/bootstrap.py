@@ -16,6 +16,9 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 
 Table = NDArray[np.float64]
 
+# What intervals are made of unless somebody asks for something else.
+RESAMPLES = 1000
+CONFIDENCE = 0.95
 # Counts of so many rows fit into the cache of a core.
 COUNTS_AT_ONCE = 200_000
 
@@ -50,6 +53,16 @@ def _counts(
         drawn += rows * np.arange(size)[:, None]
         counts = np.bincount(drawn.reshape(-1), minlength=size * rows).reshape(size, rows)
         yield slice(start, start + size), counts.astype(np.float64)
+
+
+def ratios(numerators: Table, denominators: Table) -> Table:
+    """Return the quotients; NaN where there is nothing to divide by.
+
+    >>> ratios(np.array([1.0, 0.0]), np.array([4.0, 0.0])).tolist()
+    [0.25, nan]
+    """
+    unknown = np.full_like(numerators, np.nan)
+    return np.divide(numerators, denominators, out=unknown, where=denominators != 0.0)
 
 
 def percentiles(values: Table, confidence: float) -> tuple[float, float]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.row_groups import RowGroups, group_rows
+from fedminmax.data.row_scores import RowScore, score_classes, score_quantities, stacked
 from fedminmax.methods.checks import check_whole
-from fedminmax.report.bootstrap import resampled_sums
+from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES, resampled_sums
 from fedminmax.report.metric_by_group import GroupMetrics, estimate_by_group
-from fedminmax.report.row_scores import RowScore, score_classes, score_quantities, stacked
 
 
 def group_metrics(
@@ -30,8 +30,8 @@ def group_metrics(
     y_prob: Any = None,
     classes: Sequence[Any] | None = None,
     positive: Any = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> GroupMetrics:
     """Measure a classifier by group.
@@ -53,7 +53,7 @@ def group_metrics(
     ('b', 0.5)
     """
     scores = score_classes(y_true, y_pred=y_pred, y_prob=y_prob, classes=classes, positive=positive)
-    return _measure(scores, sensitive_features, resamples, confidence, seed)
+    return measure_scores(scores, sensitive_features, resamples, confidence, seed)
 
 
 def regression_group_metrics(
@@ -61,13 +61,13 @@ def regression_group_metrics(
     y_pred: Any,
     *,
     sensitive_features: Any,
-    resamples: int = 1000,
-    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> GroupMetrics:
     """Measure a regressor by group: squared, absolute and mean error; see ``group_metrics``."""
     scores = score_quantities(y_true, y_pred)
-    return _measure(scores, sensitive_features, resamples, confidence, seed)
+    return measure_scores(scores, sensitive_features, resamples, confidence, seed)
 
 
 def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
@@ -92,13 +92,14 @@ def _quotient(score: RowScore, rows: NDArray[np.int64], _: object) -> float:
     return float(score.numerators[rows].sum()) / total if total else np.nan
 
 
-def _measure(
-    scores: dict[str, RowScore],
+def measure_scores(
+    scores: Mapping[str, RowScore],
     sensitive_features: Any,
     resamples: int,
     confidence: float,
     seed: int,
 ) -> GroupMetrics:
+    """Measure rows whose scores are known already."""
     check_whole("group_metrics", least=1, resamples=resamples)
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence = {confidence:g}; give a share between 0 and 1")

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.report.html_changes import Change, change_between, changes_by_group
-from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_changes import ALL_ROWS, how_sure
+from fedminmax.report.html_figure import ReportFigure
 from fedminmax.report.html_read_run import Run
+from fedminmax.report.html_risk_table import risk_table
 from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_story import worst_of
 from fedminmax.report.html_style import (
@@ -19,15 +20,12 @@ from fedminmax.report.html_style import (
     readable_numbers,
 )
 from fedminmax.report.html_words import (
-    NOTHING,
     counted,
     decimals_of,
-    estimate,
     interval_name,
     number,
     risk_name,
     short,
-    span,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_GROUPS = 30
-ALL_ROWS = "all rows"
 
 
 @dataclass(frozen=True)
@@ -64,13 +61,14 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
         f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
         "it would move with other test rows of the same group. The group that was worst off was "
         "picked for its high value, part of which is chance where groups are small."
+        f"{how_sure(run)}"
         + (
             f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out)
         ),
         8.2,
         1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
         lambda figure: _draw(figure, run, order),
-        (_table(run),),
+        (risk_table(run),),
     )
 
 
@@ -127,35 +125,3 @@ def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> N
             # A pale edge, so that the line is seen on any bar.
             axes.plot(ends, level, color=PAPER, lw=3.6, solid_capstyle="butt")
             axes.plot(ends, level, color=INK, marker="|", markersize=7, lw=1.3)
-
-
-def _table(run: Run) -> Table:
-    results = run.chosen.results
-    decimals, interval = decimals_of(results), interval_name(results)
-    risks = [*results.risk.by_group, results.risk.overall]
-    rows = [*(group.rows for group in results.risk.by_group), results.test.rows]
-    headers = ["Group", "Test rows", f"{run.label} ({interval})"]
-    cells = [
-        [name, f"{count:,}", estimate(risk, decimals)]
-        for name, count, risk in zip([*results.groups, ALL_ROWS], rows, risks, strict=True)
-    ]
-    if run.baseline is not None:
-        baseline = run.baseline.results
-        headers += [f"{baseline.method.name} ({interval})", "Change (its interval)", "Beyond noise"]
-        overall = change_between(ALL_ROWS, rows[-1], baseline.risk.overall, risks[-1])
-        before = [*baseline.risk.by_group, baseline.risk.overall]
-        changes = [*changes_by_group(run), overall]
-        for line, risk, change in zip(cells, before, changes, strict=True):
-            line += [estimate(risk, decimals), *_change_cells(change, decimals)]
-    return Table(
-        f"{risk_name(results)} by group, lower is better",
-        tuple(headers),
-        tuple(tuple(line) for line in cells),
-    )
-
-
-def _change_cells(change: Change | None, decimals: int) -> list[str]:
-    if change is None:
-        return [NOTHING, NOTHING]
-    interval = span(change.low, change.high, decimals)
-    return [f"{number(change.value, decimals)} ({interval})", "yes" if change.is_sure else "no"]

@@ -1,16 +1,27 @@
 """How a group's risk changed from the baseline to the method, and how sure that is.
 
-The interval of a difference comes from the intervals of its two ends by squaring and adding
-(Newcombe, Statistics in Medicine 1998; Zou and Donner, Statistics in Medicine 2008), as if the
-ends were independent. Both models are measured on the same rows, which mostly makes their errors
-alike, so that the true interval is narrower: what is called sure here is sure.
+Training leaves the difference between method and baseline with its own interval, row by row. Where
+it is missing (runs of earlier versions, runs against each other), the interval of a difference
+comes from the intervals of its two ends by squaring and adding (Newcombe, Statistics in Medicine
+1998; Zou and Donner, Statistics in Medicine 2008), as if the ends were independent. Models that are
+measured on the same rows mostly err alike, so that the true interval is narrower: what is called
+sure here is sure.
 """
 
 import math
 from dataclasses import dataclass
 
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_run_schema import Interval
+from fedminmax.report.html_run_schema import ChangeOfMetric, Interval
+from fedminmax.report.table_metrics import RISK
+
+ALL_ROWS = "all rows"
+ROW_BY_ROW = " The interval of a change is that of the differences row by row."
+FROM_TWO_INTERVALS = (
+    " The interval of a change is made from the two models' own intervals, as if they had been "
+    "measured on different rows, which errs on the side of saying “noise”; calling 'fedminmax "
+    "train' again adds it row by row."
+)
 
 
 @dataclass(frozen=True)
@@ -61,14 +72,53 @@ def change_between(name: str, rows: int, before: Interval, after: Interval) -> C
     )
 
 
+def measured_change(run: Run) -> ChangeOfMetric | None:
+    """Return the change that training left, if it is from this run's baseline as it stands."""
+    change = run.chosen.results.change
+    if change is None or run.baseline is None:
+        return None
+    method = run.baseline.results.method
+    same = (change.baseline.key, change.baseline.rounds) == (method.key, method.rounds)
+    return change.metrics.get(RISK) if same else None
+
+
+def how_sure(run: Run) -> str:
+    """Say how the intervals of changes were made; nothing without a baseline."""
+    if run.baseline is None:
+        return ""
+    return FROM_TWO_INTERVALS if measured_change(run) is None else ROW_BY_ROW
+
+
 def changes_by_group(run: Run) -> list[Change | None]:
     """Return the change of each group, in the order of the groups; nothing without a baseline."""
+    return all_changes(run)[:-1]
+
+
+def all_changes(run: Run) -> list[Change | None]:
+    """Return the change of each group and then that of all rows; nothing without a baseline."""
     if run.baseline is None:
         return []
-    before, after = run.baseline.results.risk, run.chosen.results.risk
+    results = run.chosen.results
+    before, after = run.baseline.results.risk, results.risk
+    names = (*results.groups, ALL_ROWS)
+    rows = (*(own.rows for own in after.by_group), results.test.rows)
+    ends = zip((*before.by_group, before.overall), (*after.by_group, after.overall), strict=True)
+    measured = measured_change(run)
+    if measured is None:
+        return [
+            change_between(name, count, old, new)
+            for name, count, (old, new) in zip(names, rows, ends, strict=True)
+        ]
+    differences = (*measured.by_group, measured.overall)
     return [
-        change_between(name, new.rows, old, new)
-        for name, old, new in zip(
-            run.chosen.results.groups, before.by_group, after.by_group, strict=True
-        )
+        _measured(name, count, old, new, own)
+        for name, count, (old, new), own in zip(names, rows, ends, differences, strict=True)
     ]
+
+
+def _measured(
+    name: str, rows: int, before: Interval, after: Interval, own: Interval
+) -> Change | None:
+    numbers = (before.value, after.value, own.value, own.low, own.high)
+    known = [number for number in numbers if number is not None]
+    return Change(name, rows, *known) if len(known) == len(numbers) else None

@@ -37,6 +37,8 @@ def check_trained(
                 f"{path} is damaged: {name} has {len(metric.by_group)} values for {groups} groups; "
                 f"{remedy}"
             )
+    if results.change and any(len(m.by_group) != groups for m in results.change.metrics.values()):
+        raise InputError(f"{path} is damaged: its change is not of {groups} groups; {remedy}")
     path = folder / "rounds.jsonl"
     if not rounds:
         raise InputError(f"{path} has no rounds; {remedy}")

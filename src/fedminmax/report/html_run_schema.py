@@ -58,6 +58,30 @@ class MethodOfRun(BaseModel):
     participation: float = 1.0
 
 
+class BaselineOfChange(BaseModel):
+    """Which baseline a change is from."""
+
+    model_config = FROZEN
+    key: str
+    rounds: Count
+
+
+class ChangeOfMetric(BaseModel):
+    """The method's value minus the baseline's on the same rows, by group and over all rows."""
+
+    model_config = FROZEN
+    overall: Interval
+    by_group: tuple[Interval, ...]
+
+
+class ChangeOfRun(BaseModel):
+    """What the method changed, measured row by row."""
+
+    model_config = FROZEN
+    baseline: BaselineOfChange
+    metrics: dict[str, ChangeOfMetric]
+
+
 class Results(BaseModel):
     """results.json."""
 
@@ -73,6 +97,7 @@ class Results(BaseModel):
     seconds: float
     gradient_evaluations: int
     test: Measured
+    change: ChangeOfRun | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -3,6 +3,15 @@
 from collections.abc import Sequence
 
 
+def markdown_cell(text: str) -> str:
+    """Keep a name from ending its cell.
+
+    >>> len(markdown_cell("a|b"))
+    4
+    """
+    return text.replace("|", "\\|")
+
+
 def markdown_table(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """Return a table without a final newline.
 

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.report.bootstrap import percentiles
+from fedminmax.report.bootstrap import percentiles, ratios
 
 Table = NDArray[np.float64]
 
@@ -44,6 +44,9 @@ class Estimate:
     value: float
     low: float
     high: float
+
+
+NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,14 @@ def estimate_by_group(
     confidence: float,
 ) -> MetricByGroup:
     """Put intervals around the values, from sums [resamples, groups] in the groups' order."""
-    drawn = _ratios(numerators, denominators)
+    drawn = ratios(numerators, denominators)
 
     def estimate(value: float, resampled: Table) -> Estimate:
         return Estimate(value, *percentiles(resampled, confidence))
 
     highest = _worst_group(values, Worst.HIGHEST)
     lowest = _worst_group(values, Worst.LOWEST)
-    gap = Estimate(np.nan, np.nan, np.nan)
+    gap = NO_ESTIMATE
     if highest is not None and lowest is not None:
         places = list(values)
         difference = drawn[:, places.index(highest)] - drawn[:, places.index(lowest)]
@@ -104,17 +107,12 @@ def estimate_by_group(
             group: estimate(value, drawn[:, number])
             for number, (group, value) in enumerate(values.items())
         },
-        estimate(overall, _ratios(numerators.sum(axis=1), denominators.sum(axis=1))),
+        estimate(overall, ratios(numerators.sum(axis=1), denominators.sum(axis=1))),
         _worst_group(values, WORST.get(metric, Worst.HIGHEST)),
         highest,
         lowest,
         gap,
     )
-
-
-def _ratios(numerators: Table, denominators: Table) -> Table:
-    unknown = np.full_like(numerators, np.nan)
-    return np.divide(numerators, denominators, out=unknown, where=denominators != 0.0)
 
 
 def _worst_group(values: dict[str, float], direction: Worst) -> str | None:

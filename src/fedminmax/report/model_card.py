@@ -4,14 +4,17 @@ After Mitchell et al.: Model cards for model reporting, FAT* 2019.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.durations import in_words
-from fedminmax.report.markdown import markdown_table
+from fedminmax.report.files import write_text
+from fedminmax.report.markdown import markdown_cell, markdown_table
+from fedminmax.report.model_card_scores import change_section, scores_section
 from fedminmax.report.saved_model import SavedModel
-from fedminmax.report.table_metrics import RISK, metric_cells
 
+FILE_NAME = "model_card.md"
 WORST_GROUP = "worst group's risk"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
 RISK_MEANINGS = {
@@ -21,19 +24,24 @@ RISK_MEANINGS = {
 }
 
 
-def model_card(
-    saved: SavedModel, results: dict[str, Any], census: dict[str, Any], card: MethodCard
-) -> str:
+def write_card(
+    folder: Path,
+    saved: SavedModel,
+    results: dict[str, Any],
+    census: dict[str, Any],
+    card: MethodCard,
+) -> None:
     """Write the card of a model that this method trained."""
     sections = [
         _headline(saved, results, card),
         _data(saved, census),
-        _scores(results),
+        scores_section(results),
+        change_section(results),
         _training(saved, results, card),
         _limits(results),
         _remarks(results),
     ]
-    return "\n\n".join(part for part in sections if part) + "\n"
+    write_text(folder / FILE_NAME, "\n\n".join(part for part in sections if part) + "\n")
 
 
 def _headline(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> str:
@@ -61,7 +69,7 @@ def _data(saved: SavedModel, census: dict[str, Any]) -> str:
     others = census["other_tests"].values()
     lines = [
         [
-            _cell(group),
+            markdown_cell(group),
             f"{_column(census['train'], number):,}",
             f"{_column([*census['test'], *others], number):,}",
             f"{sum(line[number] > 0 for line in census['train'])} of {len(census['holders'])}",
@@ -72,21 +80,6 @@ def _data(saved: SavedModel, census: dict[str, Any]) -> str:
     return (
         f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
         f"model {seen} these columns themselves.\n\n{table}"
-    )
-
-
-def _scores(results: dict[str, Any]) -> str:
-    test = results["test"]
-    if not test["rows"]:
-        return "## Test results\n\nThere were no test rows: nothing is known about new rows."
-    headers, lines = metric_cells(results["groups"], test)
-    table = markdown_table(headers, [[_cell(line[0]), *line[1:]] for line in lines])
-    worst = test["metrics"][RISK]["worst_group"]
-    return (
-        f"## Test results\n\nOn {test['rows']:,} rows that training did not see. In parentheses: "
-        f"{100 * test['confidence']:g} % bootstrap intervals ({test['resamples']:,} resamples). A "
-        f"star marks the worst group of a column; in risk it is {_cell(worst)}. The gap is between "
-        f"the highest and the lowest group.\n\n{table}"
     )
 
 
@@ -101,7 +94,18 @@ def _training(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> s
         f"{in_words(results['seconds'])}\n"
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
         f"- seed: {results['seed']}\n"
-        f"- what a server would see of the holders: {card.reveals}, and sums and counts for the "
+        f"- {_seen_by_the_server(results, card)}"
+    )
+
+
+def _seen_by_the_server(results: dict[str, Any], card: MethodCard) -> str:
+    if "sites" in results:
+        return (
+            f"the rows stayed at {len(results['sites'])} sites; the server saw each site's replies "
+            "by themselves, and sums and counts for the encoding and the test results"
+        )
+    return (
+        f"what a server would see of the holders: {card.reveals}, and sums and counts for the "
         "encoding; here one process read all files"
     )
 
@@ -128,8 +132,3 @@ def _remarks(results: dict[str, Any]) -> str:
 
 def _column(table: Sequence[Sequence[int]], number: int) -> int:
     return sum(line[number] for line in table)
-
-
-def _cell(text: str) -> str:
-    """Keep a name from ending its cell."""
-    return text.replace("|", "\\|")

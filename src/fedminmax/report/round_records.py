@@ -66,7 +66,7 @@ class RoundLog:
         kept = [record for record in read_rounds(path) if record.round <= restored_round]
         self._before = kept[-1].seconds if kept else 0.0
         self._started = time.monotonic()
-        write_text(path, "".join(_line(record) for record in kept))
+        write_rounds(path, kept)
 
     @property
     def seconds(self) -> float:
@@ -77,6 +77,11 @@ class RoundLog:
         """Append a round to the file."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(record))
+
+
+def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
+    """Write the file of a run's rounds at once."""
+    write_text(path, "".join(_line(record) for record in records))
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -14,8 +13,7 @@ from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.read_file import AUTO, Table
-
-ROWS_AT_ONCE = 8192
+from fedminmax.data.tables.score_rows import predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +63,7 @@ class SavedModel:
 
     def scores(self, x: Tensor) -> NDArray[np.float64]:
         """Return probabilities [rows, classes], or quantities [rows], of encoded rows."""
-        with torch.no_grad():
-            parts = torch.cat([self.model(part) for part in torch.split(x, ROWS_AT_ONCE)])
-        outputs, scale = parts.double(), self.encoding.target_scale
-        if scale is None:
-            return torch.softmax(outputs, dim=1).numpy()
-        return (outputs[:, 0] * scale.deviation + scale.mean).numpy()
+        return predictions(self.model, x, self.encoding)
 
     def answers(self, scores: NDArray[np.float64]) -> NDArray[Any]:
         """Return the classes or quantities that these scores stand for."""

@@ -4,17 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from fedminmax.core.examples import Examples
-from fedminmax.report.group_metrics import group_metrics, regression_group_metrics
-from fedminmax.report.metric_by_group import Estimate, GroupMetrics, MetricByGroup
+from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
+from fedminmax.report.group_metrics import measure_scores
+from fedminmax.report.metric_by_group import NO_ESTIMATE, Estimate, GroupMetrics, MetricByGroup
+from fedminmax.report.model_scores import RISKS, ScoredRows, score_rows
 from fedminmax.report.saved_model import SavedModel
 
 RISK = "risk"
-# What the metrics' own names for it are.
-RISKS = ("brier_risk", "squared_error")
-NOTHING = Estimate(math.nan, math.nan, math.nan)
 
 
 def measure(saved: SavedModel, parts: Sequence[Examples], seed: int) -> dict[str, Any]:
@@ -22,29 +19,24 @@ def measure(saved: SavedModel, parts: Sequence[Examples], seed: int) -> dict[str
 
     The squared error is in the target's own unit. Bootstrap intervals are drawn with ``seed``.
     """
-    rows = sum(len(part) for part in parts)
-    if rows == 0:
+    if not any(len(part) for part in parts):
         return {"rows": 0, "metrics": {}}
-    scores = np.concatenate([saved.scores(part.x) for part in parts])
-    target = np.concatenate([part.y.numpy() for part in parts])
-    group = np.concatenate([part.group.numpy() for part in parts])
-    scale = saved.encoding.target_scale
-    if scale is None:
-        found = group_metrics(
-            target,
-            y_prob=scores,
-            classes=range(len(saved.classes)),
-            sensitive_features=group,
-            seed=seed,
-        )
-    else:
-        true = target.astype(np.float64) * scale.deviation + scale.mean
-        found = regression_group_metrics(true, scores, sensitive_features=group, seed=seed)
+    return measure_scored(score_rows([(saved, part) for part in parts]), saved.groups, seed)
+
+
+def measure_scored(rows: ScoredRows, groups: Sequence[str], seed: int) -> dict[str, Any]:
+    """Measure rows that are scored already."""
+    found = measure_scores(rows.scores, rows.group, RESAMPLES, CONFIDENCE, seed)
+    return measured_content(found, groups)
+
+
+def measured_content(found: GroupMetrics, groups: Sequence[str]) -> dict[str, Any]:
+    """Return metrics of groups that are known by their numbers as plain data."""
     return {
-        "rows": rows,
+        "rows": sum(found.counts.values()),
         "confidence": found.confidence,
         "resamples": found.resamples,
-        "metrics": _metrics_as_json(found, saved.groups),
+        "metrics": _metrics_as_json(found, groups),
     }
 
 
@@ -72,21 +64,28 @@ def metric_cells(
     return headers, [*lines, ["all", f"{test['rows']:,}", *overall], ["gap", "", *gaps]]
 
 
-def estimate_words(estimate: dict[str, Any]) -> str:
+def estimate_words(estimate: dict[str, Any], like: dict[str, Any] | None = None) -> str:
     """Show a value with its interval in four digits; nothing where there is no value.
+
+    With ``like`` it has as many decimals as that one.
 
     >>> estimate_words({"value": 0.25, "low": 0.2, "high": 0.31})
     '0.2500 (0.2000 to 0.3100)'
-    >>> estimate_words({"value": 1234.56, "low": 999.9, "high": 20123.4})
-    '1,235 (1,000 to 20,123)'
+    >>> large = {"value": 1234.56, "low": 999.9, "high": 20123.4}
+    >>> estimate_words(large), estimate_words({"value": 0.0, "low": -1.0, "high": 1.0}, like=large)
+    ('1,235 (1,000 to 20,123)', '0 (-1 to 1)')
     """
     values = [estimate[name] for name in ("value", "low", "high")]
     if None in values:
         return ""
-    largest = max(map(abs, values)) or 1.0
-    decimals = max(0, 3 - math.floor(math.log10(largest)))
-    value, low, high = (f"{number:,.{decimals}f}" for number in values)
+    decimals = _decimals(like or estimate)
+    value, low, high = (f"{number:z,.{decimals}f}" for number in values)
     return f"{value} ({low} to {high})"
+
+
+def _decimals(estimate: dict[str, Any]) -> int:
+    largest = max(abs(estimate[name] or 0.0) for name in ("value", "low", "high")) or 1.0
+    return max(0, 3 - math.floor(math.log10(largest)))
 
 
 def _metrics_as_json(found: GroupMetrics, groups: Sequence[str]) -> dict[str, Any]:
@@ -101,17 +100,18 @@ def _metric_as_json(
 ) -> dict[str, Any]:
     """Name the groups, which the metrics know by their numbers."""
     return {
-        "overall": _estimate_as_json(metric.overall),
+        "overall": estimate_as_json(metric.overall),
         "by_group": [
-            _estimate_as_json(metric.by_group.get(str(number), NOTHING))
+            estimate_as_json(metric.by_group.get(str(number), NO_ESTIMATE))
             | {"rows": found.counts.get(str(number), 0)}
             for number in range(len(groups))
         ],
         "worst_group": None if metric.worst_group is None else groups[int(metric.worst_group)],
-        "gap": _estimate_as_json(metric.gap),
+        "gap": estimate_as_json(metric.gap),
     }
 
 
-def _estimate_as_json(estimate: Estimate) -> dict[str, float | None]:
+def estimate_as_json(estimate: Estimate) -> dict[str, float | None]:
+    """Return a value and its interval as plain data; None for NaN."""
     values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     return {name: None if math.isnan(value) else value for name, value in values.items()}

@@ -1,6 +1,5 @@
 """What a finished run on tables leaves: model, results, card."""
 
-from pathlib import Path
 from typing import Any
 
 from fedminmax.core.mixture import Mixture
@@ -9,8 +8,7 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, members_of
 from fedminmax.methods.method import SelectingState
-from fedminmax.report.files import write_text
-from fedminmax.report.model_card import model_card
+from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
@@ -45,8 +43,7 @@ def finish_table(
     said = {"notes": list(tables.notes), "warnings": list(tables.warnings)}
     results = results_content(saved, facts, test, said)
     save_model(run.folder / FILE_NAME, saved)
-    card = model_card(saved, results, census_of(tables), run.card)
-    write_text(Path(run.folder, "model_card.md"), card)
+    write_card(run.folder, saved, results, census_of(tables), run.card)
     write_results(run.folder, results)
 
 

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedminmax.data.tables.groups import LEFT_OUT, group_name, parse_groups, sort_groups
+from fedminmax.data.tables.groups import (
+    LEFT_OUT,
+    MERGED_VALUE,
+    group_name,
+    merged_key,
+    parse_groups,
+    sort_groups,
+)
 from fedminmax.data.tables.schema import MissingGroup, Protected, Schema, Target
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import table_of
@@ -67,6 +74,25 @@ def test_groups_are_ordered_by_column_with_bands_by_size_and_missing_last() -> N
         ("Male", bands[2]),
         (None, bands[0]),
     )
+
+
+def test_merged_groups_come_last_under_a_name_of_their_own() -> None:
+    schema = schema_of(MissingGroup.OWN_GROUP)
+    merged = merged_key(schema)
+    assert sort_groups([merged, (None, None), ("Zulu", None)], schema) == (
+        ("Zulu", None),
+        (None, None),
+        merged,
+    )
+    assert group_name(merged, schema) == "merged small groups"
+
+
+@pytest.mark.parametrize("value", [MERGED_VALUE, MERGED_VALUE.strip(), f"\t{MERGED_VALUE} "])
+def test_no_value_of_a_table_is_that_of_merged_groups(value: str) -> None:
+    schema = Schema(Target("y"), (), (Protected("sex"),))
+    _, keys = parse_groups(table_of({"sex": [value, "Male"]}), schema)
+    assert keys == [(MERGED_VALUE.strip(),), ("Male",)]
+    assert merged_key(schema) not in keys
 
 
 @pytest.mark.parametrize(

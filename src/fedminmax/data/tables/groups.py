@@ -16,6 +16,10 @@ GroupKey = tuple[str | None, ...]
 """One value (or band) per protected column; None where it is missing."""
 
 LEFT_OUT = -1
+# Stands in every protected column of groups that a holder merged because each was too small to be
+# told of. Values are trimmed when they are read, so none in a table begins with a space.
+MERGED_VALUE = " merged"
+MERGED_NAME = "merged small groups"
 # Like numbers and single letters, these say nothing without their column.
 MUTE_WORDS = ("true", "false", "yes", "no")
 
@@ -57,12 +61,17 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     return labels.set(pl.Series(np.isnan(numbers)), None)
 
 
-def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...]:
-    """Order by column: bands from low to high, values by alphabet, missing values last."""
+def merged_key(schema: Schema) -> GroupKey:
+    """Return the key of the group that small groups are merged into, the same at every holder."""
+    return (MERGED_VALUE,) * len(schema.protected)
 
-    def place(key: GroupKey) -> list[tuple[bool, int, str]]:
+
+def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...]:
+    """Order by column: bands from low to high, values by alphabet, missing and merged ones last."""
+
+    def place(key: GroupKey) -> list[tuple[int, int, str]]:
         return [
-            (value is None, entry.bands.index(value) if value in entry.bands else 0, value or "")
+            (_rank(value), entry.bands.index(value) if value in entry.bands else 0, value or "")
             for entry, value in zip(schema.protected, key, strict=True)
         ]
 
@@ -77,9 +86,17 @@ def group_name(key: GroupKey, schema: Schema) -> str:
     >>> group_name(("Female", "1"), schema), group_name((None, "no"), schema)
     ('Female / smoker 1', 'sex missing / smoker no')
     """
+    if key == merged_key(schema):
+        return MERGED_NAME
     return " / ".join(
         _value_name(entry, value) for entry, value in zip(schema.protected, key, strict=True)
     )
+
+
+def _rank(value: str | None) -> int:
+    if value == MERGED_VALUE:
+        return 2
+    return 1 if value is None else 0
 
 
 def _value_name(protected: Protected, value: str | None) -> str:

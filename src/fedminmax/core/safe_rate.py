@@ -9,6 +9,8 @@ Lectures on Convex Optimization, 2004, Theorem 2.1.14).
 The eigenvalues come from power iteration, that is from sums over rows of x (x . v).
 """
 
+from decimal import ROUND_DOWN, Context
+
 import torch
 from torch import Tensor
 
@@ -34,15 +36,40 @@ def safe_learning_rate(loss: Loss, x: Tensor, group: Tensor, *, linear: bool) ->
     0.5
     """
     largest = max(_largest_eigenvalue(x[group == number]) for number in range(int(group.max()) + 1))
+    return rate_for_eigenvalue(loss, largest, linear=linear)
+
+
+def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool) -> float:
+    """Return the step for this largest eigenvalue over groups."""
     rate = 1.0 / (OUTPUT_CURVATURES[loss] * largest)
     return rate if linear else min(rate, LARGEST_RATE_OF_NETWORKS)
+
+
+def rounded_rate(rate: float) -> str:
+    """Round down to two digits: the same whatever the order in which rows were added up.
+
+    >>> rounded_rate(0.46912)
+    '0.46'
+    """
+    return str(Context(prec=2, rounding=ROUND_DOWN).create_decimal(rate))
+
+
+def first_direction(features: int, dtype: torch.dtype) -> Tensor:
+    """Return where power iteration starts: one number per feature, and one for the intercept."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(features + 1, generator=generator, dtype=dtype)
+
+
+def sum_along(x: Tensor, direction: Tensor) -> Tensor:
+    """Return the sum of x (x . v) over rows, a 1 appended to each row."""
+    rows = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    return rows.T @ (rows @ direction)
 
 
 def _largest_eigenvalue(x: Tensor) -> float:
     """Return the largest eigenvalue of the mean of x x^T, a 1 appended to each row."""
     rows = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(rows.shape[1], generator=generator, dtype=x.dtype).to(x.device)
+    direction = first_direction(x.shape[1], x.dtype).to(x.device)
     size = torch.ones((), dtype=x.dtype)
     for _ in range(POWER_ITERATIONS):
         direction = direction / direction.norm()

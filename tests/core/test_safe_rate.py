@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.estimators.safe_rate import OUTPUT_CURVATURES, safe_learning_rate
+from fedminmax.core.safe_rate import OUTPUT_CURVATURES, safe_learning_rate
 
 
 @pytest.mark.parametrize("loss", [brier_loss, cross_entropy_loss])

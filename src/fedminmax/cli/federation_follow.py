@@ -1,0 +1,66 @@
+"""The rounds of a run over a network as they come: risks, weights, who answered, who did not."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.markup import escape
+
+from fedminmax.cli.progress import Display, display
+from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.methods.catalogue import CARDS
+
+# How many groups' risks fit beside a bar.
+MOST_RISKS = 4
+
+
+def follow(rounds: Iterator[LiveRound], plan: NetworkPlan) -> None:
+    """Show each round on a terminal; say once who did not take part, and which group is unseen."""
+    shown = -1
+    warned: set[str] = set()
+    before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
+    with display("federation", sum(run.rounds for run in plan.runs)) as bars:
+        for number, entry, groups in rounds:
+            if number != shown:
+                shown = number
+                bars.start_run(plan.runs[number].method, plan.runs[number].rounds)
+            _show(bars, plan, number, entry, groups)
+            bars.show_work(before[number] + entry.round)
+            for words in _warnings(entry, groups):
+                if words not in warned:
+                    warned.add(words)
+                    say(f"round {entry.round}: {words}")
+
+
+def say(words: str) -> None:
+    """Tell the user something beside the results."""
+    print(f"fedminmax: {words}", file=sys.stderr, flush=True)
+
+
+def _show(
+    bars: Display, plan: NetworkPlan, number: int, entry: NetworkRound, groups: Sequence[str]
+) -> None:
+    method = plan.runs[number].method
+    over_groups = CARDS[method].over == "groups" and len(entry.weights) == len(groups)
+    weights = entry.weights if over_groups else (None,) * len(groups)
+    known = [
+        (risk, name, weight)
+        for risk, name, weight in zip(entry.risks, groups, weights, strict=True)
+        if risk is not None
+    ]
+    worst = sorted(known, key=lambda own: own[0], reverse=True)[:MOST_RISKS]
+    words = ", ".join(
+        f"{name} {risk:.3g}" + ("" if weight is None else f" (weight {weight:.2g})")
+        for risk, name, weight in worst
+    )
+    answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
+    bars.rename_run(escape(f"{method}, {answered}: {words}"))
+    bars.show_round(entry.round)
+
+
+def _warnings(entry: NetworkRound, groups: Sequence[str]) -> Iterator[str]:
+    for reason in entry.refused.values():
+        yield f"goes on without it: {reason}"
+    for place in entry.unseen:
+        yield f"nobody who answered has group '{groups[place]}': its weight is kept"

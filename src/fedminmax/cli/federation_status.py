@@ -1,0 +1,52 @@
+"""`fedminmax federation status`: the server, its sites and its runs, in a table or as JSON."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.federation.federation_file import read_sites_of
+from fedminmax.federation.flare_status import FederationStatus, RunStatus, look_at_federation
+
+
+def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
+    """Look at a federation with a person's kit, and print what is there."""
+    sites = read_sites_of(kit)
+    status = look_at_federation(kit, wait)
+    if as_json:
+        print(json.dumps(_as_json(status, sites)))
+        return
+    console = wide_console()
+    lines = [[site, _heard(status.heard.get(site))] for site in sites]
+    console.print(plain_table("Sites", ["site", "connected"], lines))
+    runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
+    console.print(plain_table("Runs", ["run", "status", "round", "highest risks"], runs))
+    for run in status.runs:
+        if run.notice:
+            console.print(f"{run.name}: {run.notice}", markup=False, highlight=False)
+
+
+def _heard(seconds: float | None) -> str:
+    return "no" if seconds is None else f"yes, heard of {max(0.0, time.time() - seconds):.0f} s ago"
+
+
+def _risks(run: RunStatus) -> str:
+    known = sorted(((risk, name) for name, risk in run.risks.items()), reverse=True)
+    return ", ".join(f"{name} {risk:.3g}" for risk, name in known[:4])
+
+
+def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "sites": {site: status.heard.get(site) for site in sites},
+        "runs": [
+            {
+                "name": run.name,
+                "status": run.status,
+                "round": run.round,
+                "risks": run.risks,
+                "notice": run.notice,
+            }
+            for run in status.runs
+        ],
+    }

@@ -1,0 +1,62 @@
+"""Options that say how a run over a network deals with sites that do not answer as they should."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fedminmax.cli.option_types import duration, positive, positive_int, whole_number
+
+if TYPE_CHECKING:
+    from fedminmax.federation.network_plan import Patience
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a command."""
+    add = parser.add_argument_group("sites that do not answer").add_argument
+    add(
+        "--minimum-sites",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="a round with fewer good replies waits (1)",
+    )
+    add(
+        "--answer-within",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
+        help="a site that takes longer is left out for some rounds (10m)",
+    )
+    add(
+        "--rounds-left-out",
+        type=whole_number,
+        default=10,
+        metavar="N",
+        help="after so many it is asked again (10)",
+    )
+    add(
+        "--give-up-after",
+        type=duration,
+        default=3600.0,
+        metavar="TIME",
+        help="stop a round that waits for so long; the run can be resumed (1h)",
+    )
+    add(
+        "--largest-step",
+        type=positive,
+        default=1000.0,
+        metavar="X",
+        help="refuse a step so many times as long as the others' (1000)",
+    )
+
+
+def patience_of(options: argparse.Namespace) -> "Patience":
+    """Return what the options say."""
+    from fedminmax.federation.network_plan import Patience
+
+    return Patience(
+        options.answer_within,
+        options.minimum_sites,
+        options.rounds_left_out,
+        options.give_up_after,
+        options.largest_step,
+    )

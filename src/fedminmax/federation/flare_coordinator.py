@@ -1,0 +1,204 @@
+"""The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches what it leaves.
+
+The engine does not bring back a job that lost a process: such a job is submitted again, and goes
+on after the last round that the server saved. A site that was away cannot join a running job: when
+it is back, the job is stopped and submitted again, with it.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.flare_job import write_job
+from fedminmax.federation.flare_session import (
+    ENDED,
+    GONE,
+    came_back_without_the_job,
+    connected,
+    fetch_results,
+    is_known,
+    news_of,
+    reason_of,
+    server_began,
+    status_of,
+    stop,
+    submit,
+    submitted_at,
+    wait_for_sites,
+)
+from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_run import Outcome, read_outcome, run_folder
+from fedminmax.federation.participants import Participants
+
+RESULTS = "results"
+JOB_FILE = "job.txt"
+REFUSED = "FINISHED:FAILED_TO_RUN"
+STOPPED = "FINISHED:ABORTED"
+SECONDS_BETWEEN_LOOKS = 0.3
+SECONDS_BETWEEN_STATUS = 2.0
+# So long may a job that is listed as running be without a process: at its beginning and end.
+SECONDS_OF_SILENCE = 30.0
+MOST_LOSSES = 5
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """A person with a kit; ``seconds`` is how long to wait for the server and for sites."""
+
+    kit: Path
+    participants: Participants
+    seconds: float
+
+    def run(self, plan: NetworkPlan, place: Path, say: Say) -> Iterator[LiveRound]:
+        """Run the plan to its end, from wherever it is; yield each new round.
+
+        ``place`` is a folder that remembers the job; what the run leaves is in its results folder.
+        """
+        seen = [0] * len(plan.runs)
+        losses = 0
+        job = self._job_to_follow(place)
+        while losses < MOST_LOSSES:
+            before = list(seen)
+            try:
+                with connected(self.kit, self.seconds, self.participants.check) as session:
+                    if job is None or not _runs_or_ended(session, job):
+                        job = self._submit(session, plan, place, say)
+                    ours = yield from self._follow(session, job, seen, say)
+                    outcome = None if ours else _outcome(session, job, place)
+                    if outcome is not None:
+                        yield from _unseen(plan, place, seen, outcome.group_names)
+                        _tell(outcome, say)
+                        return
+                    job = None
+            except GONE:
+                # Whether the job has outlived it shows when the server is back.
+                pass
+            losses = losses + 1 if seen == before else 1
+            say("the job was lost; it is submitted again and goes on after its last round")
+            self.participants.revive()
+        raise InputError(
+            f"the job was lost {MOST_LOSSES} times without a new round; look into the server's log"
+        )
+
+    def stop(self, place: Path) -> str:
+        """Stop the run that this place remembers; return what became of it in words."""
+        job = _read_job(place)
+        if job is None:
+            raise InputError(f"{place.parent} has no run that was submitted; nothing to stop")
+        with connected(self.kit, self.seconds, self.participants.check) as session:
+            if not is_known(session, job) or status_of(session, job).startswith(ENDED):
+                return "the run had ended already"
+            stop(session, job)
+        return "the run stops; every finished round is saved"
+
+    def _job_to_follow(self, place: Path) -> str | None:
+        """Return the job of an earlier call, unless it ended before its run did."""
+        job = _read_job(place)
+        if job is None:
+            return None
+        with connected(self.kit, self.seconds, self.participants.check) as session:
+            if not is_known(session, job):
+                return None
+            if not status_of(session, job).startswith(ENDED):
+                return job
+            outcome = _outcome(session, job, place)
+        return job if outcome is not None and outcome.error is None else None
+
+    def _submit(self, session: Session, plan: NetworkPlan, place: Path, say: Say) -> str:
+        least = max(plan.patience.minimum_sites, 1)
+        missing = wait_for_sites(session, plan.sites, self.seconds, self.participants.check)
+        if len(plan.sites) - len(missing) < least:
+            raise InputError(
+                f"{len(plan.sites) - len(missing)} of {len(plan.sites)} sites are connected, at "
+                f"least {least} are needed; {', '.join(missing)} did not come within "
+                f"{self.seconds:g} seconds: start them, and resume the run"
+            )
+        if missing:
+            say(f"begins without {', '.join(missing)}: not connected")
+        job = submit(session, write_job(place / "job", plan))
+        (place / JOB_FILE).write_text(job + "\n", encoding="utf-8")
+        return job
+
+    def _follow(
+        self, session: Session, job: str, seen: list[int], say: Say
+    ) -> Generator[LiveRound, None, bool]:
+        """Yield rounds until the job has ended; return whether we ended it to submit it again."""
+        notice, absent = None, []
+        heard = looked = time.monotonic()
+        while True:
+            news = news_of(session, job, seen)
+            if news is not None:
+                heard = time.monotonic()
+                for number, entry in news.rounds:
+                    seen[number] = entry.round
+                    absent = list(entry.refused)
+                    yield LiveRound(number, entry, news.groups)
+                if news.notice and news.notice != notice:
+                    say(news.notice)
+                notice = news.notice
+            if self.participants.lost():
+                stop(session, job)
+                return True
+            if news is None or time.monotonic() - looked > SECONDS_BETWEEN_STATUS:
+                looked = time.monotonic()
+                if status_of(session, job).startswith(ENDED):
+                    return False
+                back = bool(absent) and came_back_without_the_job(session, absent)
+                if back or looked - heard > SECONDS_OF_SILENCE:
+                    stop(session, job)
+                    return True
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _runs_or_ended(session: Session, job: str) -> bool:
+    """Tell whether the job can be followed: one that a restarted server lists is not running."""
+    if status_of(session, job).startswith(ENDED):
+        return True
+    return server_began(session) < submitted_at(session, job)
+
+
+def _outcome(session: Session, job: str, place: Path) -> Outcome | None:
+    """Fetch how an ended job's run ended; None if the run did not."""
+    status = status_of(session, job)
+    if status == REFUSED:
+        raise InputError(f"the job was refused: {reason_of(session, job)}")
+    if fetch_results(session, job, place / RESULTS):
+        outcome = read_outcome(place / RESULTS)
+        if outcome is not None:
+            return outcome
+    if status == STOPPED:
+        raise InputError(
+            "the run was stopped; every finished round is saved: resume it with 'fedminmax "
+            "federation resume'"
+        )
+    return None
+
+
+def _unseen(
+    plan: NetworkPlan, place: Path, seen: Sequence[int], groups: tuple[str, ...]
+) -> Iterator[LiveRound]:
+    """Yield the rounds that came after the last look."""
+    for number in range(len(plan.runs)):
+        rounds = read_network_rounds(run_folder(place / RESULTS, plan, number) / ROUNDS_FILE)
+        for entry in rounds:
+            if entry.round > seen[number]:
+                yield LiveRound(number, entry, groups)
+
+
+def _tell(outcome: Outcome, say: Say) -> None:
+    for reason in (*outcome.refused.values(), *outcome.unmeasured.values()):
+        say(reason)
+    if outcome.error is not None:
+        raise InputError(outcome.error)
+
+
+def _read_job(place: Path) -> str | None:
+    path = place / JOB_FILE
+    return path.read_text(encoding="utf-8").strip() if path.exists() else None

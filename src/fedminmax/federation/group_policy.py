@@ -1,0 +1,120 @@
+"""Which groups a site tells of: none with fewer rows than its policy allows.
+
+A site may merge its small groups into one. Every site gives the merged group the same key, so that
+the server has one such group whoever merged what. What a row's protected values were is then not
+to be seen in its features either, where the configuration has protected columns among them.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedminmax.data.tables.groups import GroupKey, merged_key, sort_groups
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Schema
+from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from fedminmax.federation.wire_vectors import RefusedError
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """A site's rows: those to train on, and those held out for measuring the trained model."""
+
+    train: ParsedRows
+    held_out: ParsedRows
+
+
+def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> SiteRows:
+    """Merge small groups if the site wants that; refuse what it may not tell of.
+
+    The reason goes to the server, so it names no group.
+    """
+    if settings.small_groups is SmallGroups.MERGE:
+        return _merge(rows, schema, settings.minimum_group)
+    if small_groups(rows.train, settings):
+        raise RefusedError(
+            f"a group has fewer than {settings.minimum_group} rows here, and this site's policy "
+            "does not tell of smaller ones"
+        )
+    return rows
+
+
+def small_groups(train: ParsedRows, settings: SiteSettings) -> tuple[GroupKey, ...]:
+    """Return the groups with fewer training rows than the site tells of."""
+    counts = group_counts(train)
+    return tuple(key for key, count in counts.items() if count < settings.minimum_group)
+
+
+def rows_to_measure(
+    held_out: ParsedRows, known: Collection[GroupKey], settings: SiteSettings
+) -> ParsedRows:
+    """Return the held-out rows that may be counted in results.
+
+    These are the rows of groups that training knows, with at least the site's minimum of held-out
+    rows here; the others are not told of, not even within a total.
+    """
+    counts = group_counts(held_out)
+    told = [
+        key in known and counts.get(key, 0) >= settings.minimum_group for key in held_out.group_keys
+    ]
+    return held_out.take(np.flatnonzero(np.array(told, dtype=bool)[held_out.group]))
+
+
+def group_counts(rows: ParsedRows) -> dict[GroupKey, int]:
+    """Return how many rows each group has, without groups that have none."""
+    counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
+    return {key: count for key, count in zip(rows.group_keys, counts, strict=True) if count}
+
+
+def _merge(rows: SiteRows, schema: Schema, minimum: int) -> SiteRows:
+    kept = _kept_groups(group_counts(rows.train), schema, minimum)
+    train = _hide_protected(_with_merged(rows.train, kept, schema), schema)
+    # Of held-out rows only scores are told: the model sees them as they are.
+    return SiteRows(train, _with_merged(rows.held_out, kept, schema))
+
+
+def _kept_groups(
+    counts: Mapping[GroupKey, int], schema: Schema, minimum: int
+) -> tuple[GroupKey, ...]:
+    """Return the groups that stay as they are.
+
+    If all small ones together are still too few, the smallest of the others goes with them.
+    """
+    large = [key for key in sort_groups(counts, schema) if counts[key] >= minimum]
+    merged = sum(count for count in counts.values() if count < minimum)
+    if merged == 0 or merged >= minimum:
+        return tuple(large)
+    if not large:
+        raise RefusedError(
+            f"this site has fewer than {minimum} training rows in all, and its policy does not "
+            "tell of smaller groups"
+        )
+    smallest = min(large, key=lambda key: counts[key])
+    return tuple(key for key in large if key != smallest)
+
+
+def _with_merged(rows: ParsedRows, kept: tuple[GroupKey, ...], schema: Schema) -> ParsedRows:
+    """Put the rows of all groups but these into the merged group, which comes last."""
+    places = {key: place for place, key in enumerate(kept)}
+    place_of = np.array([places.get(key, len(kept)) for key in rows.group_keys], np.int64)
+    return replace(rows, group=place_of[rows.group], group_keys=(*kept, merged_key(schema)))
+
+
+def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
+    """Let protected columns that are features be missing where a row's group is merged.
+
+    Counts of their categories and the model's step would tell of small groups otherwise.
+    """
+    merged = rows.group == len(rows.group_keys) - 1
+    protected = {entry.column for entry in schema.protected}
+    missing = {feature.column: np.int32(len(feature.categories)) for feature in schema.features}
+    quantities = {
+        column: np.where(merged, np.nan, values) if column in protected else values
+        for column, values in rows.features.quantities.items()
+    }
+    codes = {
+        column: np.where(merged, missing[column], values) if column in protected else values
+        for column, values in rows.features.codes.items()
+    }
+    return replace(rows, features=replace(rows.features, quantities=quantities, codes=codes))

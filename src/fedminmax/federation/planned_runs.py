@@ -1,0 +1,67 @@
+"""The runs of a configuration: the method, and a baseline that differs in its goal alone.
+
+Where the configuration leaves the learning rate open, a method of one step per round takes the
+largest one that is safe for these features, which is known only when all holders have encoded
+their rows: until then its word is "safe". The baseline takes the same learning rate, steps, rounds
+and iterate, so that what differs is what it minimises.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedminmax.data.tables.config import MethodChoice
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.methods.card import MethodCard, Pace
+from fedminmax.methods.catalogue import CARDS
+
+RATE = "learning_rate"
+SAFE = "safe"
+SHARED_WITH_THE_BASELINE = (RATE, "epochs", "batch_size")
+
+
+def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
+    """Return the method's run, and the baseline's unless there is to be none, or it is the same."""
+    card = CARDS[choice.name]
+    options = dict(choice.options)
+    if RATE not in options and card.pace is Pace.ONE_STEP and RATE in card.option_types:
+        options[RATE] = SAFE
+    run = PlannedRun(choice.name, options, choice.rounds, choice.participation, choice.iterate)
+    if choice.baseline is None or choice.baseline == choice.name:
+        return (run,)
+    return run, _baseline(run, card, CARDS[choice.baseline])
+
+
+def rate_is_open(runs: Sequence[PlannedRun]) -> bool:
+    """Tell whether one of the runs waits for a safe learning rate."""
+    return any(run.options.get(RATE) == SAFE for run in runs)
+
+
+def with_rate(runs: Sequence[PlannedRun], rate: str) -> tuple[PlannedRun, ...]:
+    """Give this learning rate to the runs that wait for one."""
+    return tuple(
+        replace(run, options=dict(run.options) | {RATE: rate}) if rate_is_open([run]) else run
+        for run in runs
+    )
+
+
+def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> PlannedRun:
+    # Any number: it stands where the safe one will.
+    method = with_rate([run], "1")[0].build()
+    shared = {
+        name: _word(getattr(method, name))
+        for name in SHARED_WITH_THE_BASELINE
+        if name in card.option_types
+    }
+    if rate_is_open([run]):
+        shared[RATE] = SAFE
+    rounds = run.rounds
+    if card.pace is Pace.ONE_STEP:
+        shared |= {"epochs": "1", "batch_size": "none"}
+    elif baseline.pace is Pace.ONE_STEP:
+        rounds *= int(shared.get("epochs", "1"))
+    options = {name: word for name, word in shared.items() if name in baseline.option_types}
+    return replace(run, method=baseline.key, options=options, rounds=rounds)
+
+
+def _word(value: float | None) -> str:
+    return "none" if value is None else repr(value)

@@ -1,0 +1,93 @@
+"""What a run folder remembers of its run over a network, so that any later call can go on with it.
+
+The folder belongs to one configuration and one set of sites; how patient the run is may change.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedminmax import __version__
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.federation.network_plan import NetworkPlan, Patience
+from fedminmax.federation.planned_runs import planned_runs
+from fedminmax.report.files import write_text
+from fedminmax.studies.run_folder import claim_folder
+
+PLACE = "federation"
+RECORD_FILE = "run.json"
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class FederationRecord:
+    """One run: its name at the server, where configuration and kit are, and who takes part.
+
+    Without a kit, server and sites are processes of this machine.
+    """
+
+    run: str
+    config: Path
+    kit: Path | None
+    sites: tuple[str, ...]
+    rounds: int | None
+    patience: Patience
+
+    def read_config(self) -> TableConfig:
+        """Read the configuration, with the rounds that were asked for in place of its own."""
+        config = read_config(self.config)
+        if self.rounds is None:
+            return config
+        return replace(config, method=replace(config.method, rounds=self.rounds))
+
+
+def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
+    """Return the plan of this run."""
+    return NetworkPlan(
+        run=record.run,
+        sites=record.sites,
+        schema=config.schema,
+        model=config.model,
+        runs=planned_runs(config.method),
+        held_out=config.held_out,
+        seed=config.seed,
+        delimiter=config.delimiter,
+        patience=record.patience,
+    )
+
+
+def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
+    """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
+    config = record.read_config()
+    nameless = replace(record, run="", patience=Patience())
+    identity = TypeAdapter(NetworkPlan).dump_python(plan_of(nameless, config), mode="json")
+    claim_folder(folder, {"version": __version__, "configuration": identity})
+    path = folder / PLACE / RECORD_FILE
+    name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
+    named = replace(record, run=name)
+    write_text(path, TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n")
+    write_text(folder / "config.toml", record.config.read_text(encoding="utf-8"))
+    return named
+
+
+def read_federation_record(folder: Path) -> FederationRecord:
+    """Read what a folder remembers."""
+    path = folder / PLACE / RECORD_FILE
+    if not path.is_file():
+        raise InputError(
+            f"{folder} has no run over a network; give one that 'fedminmax federation run' began"
+        )
+    try:
+        return TypeAdapter(FederationRecord).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; begin a new run with another folder") from error
+
+
+def _new_name(config: Path) -> str:
+    """Return a name that no other run at the server has."""
+    stem = NOT_IN_A_NAME.sub("-", config.stem).strip("-")[:40] or "run"
+    return f"{stem}-{secrets.token_hex(4)}"

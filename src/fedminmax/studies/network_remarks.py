@@ -1,0 +1,64 @@
+"""What a user must know about a run over a network: who was missing, and whom it did not see."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_run import read_outcome
+
+INTERVALS = (
+    "the sites sent sums of their test scores, not rows: intervals are of the normal approximation"
+)
+
+
+def remarks_on(
+    rounds: Sequence[NetworkRound], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return notes and warnings for the results."""
+    outcome = read_outcome(fetched)
+    silent = {} if outcome is None else outcome.unmeasured
+    absent = [
+        f"{site} took part in {count:,} of {len(rounds):,} rounds"
+        for site, count in _rounds_of(rounds, plan).items()
+        if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
+    ]
+    return {
+        "notes": [INTERVALS, *absent],
+        "warnings": [
+            *_unseen(rounds, groups),
+            *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),
+        ],
+    }
+
+
+def sites_content(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> list[dict[str, object]]:
+    """Return for each site how many rounds it took part in, and how often it did not and why."""
+    counts = _rounds_of(rounds, plan)
+    reasons = {
+        site: Counter(entry.refused[site] for entry in rounds if site in entry.refused)
+        for site in plan.sites
+    }
+    return [
+        {"site": site, "rounds": counts[site], "refused": dict(reasons[site])}
+        for site in plan.sites
+    ]
+
+
+def _rounds_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> dict[str, int]:
+    return {site: sum(site in entry.took_part for entry in rounds) for site in plan.sites}
+
+
+def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[str]:
+    """Warn of groups that no site told of: the run kept their weights, and learned nothing."""
+    for place, name in enumerate(groups):
+        numbers = [entry.round for entry in rounds if place in entry.unseen]
+        if not numbers:
+            continue
+        gone = numbers[-1] == rounds[-1].round
+        yield (
+            f"group '{name}' was not seen in {len(numbers):,} of {len(rounds):,} rounds, from "
+            f"round {numbers[0]:,} on: its weight was kept, and the model did not learn from it "
+            f"there{'; at its end the run no longer saw it' if gone else ''}"
+        )

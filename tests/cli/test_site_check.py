@@ -1,0 +1,79 @@
+"""`fedminmax site check`: what would leave a site, and what the site notes as its policy."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from tests.cli.kits import SETTINGS, check, create
+from tests.federation.small_group_tables import SMALL_NAMES, write_small_groups
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    assert check(tmp_path, "--minimum-group", "5") == 0
+    shown = capsys.readouterr().out
+    assert "count, sum and sum of squares of age" in shown
+    assert "how often each listed category occurs in ward" in shown
+    assert "Leaves north in each of 3 rounds of fedminmax" in shown
+    assert "Leaves north after training, for the model of fedminmax" in shown
+    assert "Stays at north: every row" in shown
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert noted["columns"] == ["age", "ward", "sex", "ill"]
+    assert noted["minimum_group"] == 5
+    assert noted["small_groups"] == "refuse"
+
+
+def test_a_group_below_the_sites_minimum_is_refused_and_nothing_noted(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    assert check(tmp_path, "--minimum-group", "25") == 2
+    error = capsys.readouterr().err
+    assert "group 'Female' has fewer than 25 rows here" in error
+    assert "--small-groups merge" in error
+    assert not (tmp_path / SETTINGS).exists()
+
+
+def test_merged_groups_are_shown_to_the_site_and_noted_as_its_policy(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    write_small_groups(tmp_path, held_out=0.0)
+    merge = ("--minimum-group", "6", "--small-groups", "merge")
+    assert check(tmp_path, *merge, config=tmp_path / "fedminmax.toml") == 0
+    table, _, rest = capsys.readouterr().out.partition("Merged, and not told by name: ")
+    assert "merged small groups" in table
+    assert not any(name in table for name in SMALL_NAMES)
+    assert rest.startswith("Quechua / age under 60 (5 rows), Quechua / age 60 and over (4 rows).\n")
+    # Nothing is held out, so nothing is measured after training.
+    assert "after training" not in rest
+    assert json.loads((tmp_path / SETTINGS).read_text())["small_groups"] == "merge"
+
+
+def test_too_few_rows_in_all_are_refused_even_if_merged(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    assert check(tmp_path, "--minimum-group", "100", "--small-groups", "merge") == 2
+    assert "fewer than 100 training rows in all" in capsys.readouterr().err
+    assert not (tmp_path / SETTINGS).exists()
+
+
+def test_there_are_two_policies(tmp_path: Path, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        check(tmp_path, "--small-groups", "hide")
+    assert "invalid choice: 'hide'" in capsys.readouterr().err
+
+
+def test_the_administrators_page_has_every_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sites.md").read_text()
+    settings = [line for line in page.splitlines() if line.startswith("| `")]
+    words = {field.name for field in fields(SiteSettings)} | {
+        f'"{policy.value}"' for policy in SmallGroups
+    }
+    assert {word for word in words if not any(f"`{word}`" in line for line in settings)} == set()

@@ -1,0 +1,32 @@
+"""The simulation of a run in which some replies never arrived, or arrived changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from fedminmax.core.iterates import no_iterates
+from fedminmax.core.messages import Moment, Sums
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.per_holder import add_up
+from tests.federation.network_problem import simulated_federation
+
+# What the server gets of a site's reply in a round: the same, another one, or nothing.
+Arrives = Callable[[int, str, Sums], Sums | None]
+
+
+def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tensor:
+    """The models that the plan's first run, of a method that adds up replies, ends with."""
+    federation = simulated_federation(folder, plan, fused=False)
+    method = plan.runs[0].build()
+    state = method.init(federation.initial_parameters, federation.census)
+    iterates = no_iterates(federation.initial_parameters)
+    for number in range(1, plan.runs[0].rounds + 1):
+        order = method.order(state, Moment(plan.seed, number))
+        replies = [
+            arrives(number, site, federation.ask(method, order, [place]))
+            for place, site in enumerate(plan.sites)
+        ]
+        state = method.update(state, add_up([reply for reply in replies if reply is not None]))
+        iterates = iterates.add(state.parameters)
+    return iterates.parameters(method.output).unsqueeze(0)

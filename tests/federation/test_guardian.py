@@ -1,0 +1,160 @@
+"""Real processes: what a killed command leaves is ended and removed, and nothing else."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedminmax.federation.guardian import guarded, stand_guard
+from fedminmax.federation.process_family import end, lives, with_descendants
+
+SECONDS = 60.0
+SLEEP = "import time; time.sleep(600)"
+# A process that starts another and tells its number.
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
+print(child.pid, flush=True)
+child.wait()
+"""
+# A command that starts such a process under guard and tells all numbers.
+COMMAND = f"""
+import subprocess, sys, time
+from pathlib import Path
+import psutil
+from fedminmax.federation.guardian import guarded
+with guarded(Path(sys.argv[1])) as guard:
+    process = psutil.Popen(
+        [sys.executable, "-c", {PARENT!r}], stdout=subprocess.PIPE, start_new_session=True
+    )
+    guard.watch(process)
+    print(process.pid, int(process.stdout.readline()), flush=True)
+    time.sleep(600)
+"""
+
+
+def started(code: str, *words: str) -> psutil.Popen:
+    return psutil.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
+
+
+def comes_true(question: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if question():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "temporary"
+    (path / "kits").mkdir(parents=True)
+    (path / "kits" / "key").write_text("secret")
+    return path
+
+
+@pytest.fixture
+def sleeper() -> Iterator[psutil.Popen]:
+    process = started(SLEEP)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_killed_commands_processes_are_ended_and_its_folder_removed(
+    folder: Path, sleeper: psutil.Popen
+) -> None:
+    with started(COMMAND, str(folder)) as command:
+        processes = [psutil.Process(int(word)) for word in command.stdout.readline().split()]
+        assert len(processes) == 2
+        command.kill()
+        assert command.wait(SECONDS) == -signal.SIGKILL
+    assert comes_true(lambda: not folder.exists())
+    assert not any(map(lives, processes))
+    assert lives(sleeper)
+
+
+def test_the_child_of_a_parent_that_died_before_is_ended_too(folder: Path) -> None:
+    with started(COMMAND, str(folder)) as command:
+        parent, child = (psutil.Process(int(word)) for word in command.stdout.readline().split())
+        # The guardian has looked at least once; then the child loses its parent.
+        time.sleep(3.0)
+        parent.kill()
+        assert comes_true(lambda: child.ppid() != parent.pid)
+        assert lives(child)
+        command.kill()
+        command.wait(SECONDS)
+    assert comes_true(lambda: not folder.exists())
+    assert not lives(child)
+
+
+def test_nothing_is_touched_when_the_block_ends_well(folder: Path, sleeper: psutil.Popen) -> None:
+    before = set(psutil.Process().children())
+    with guarded(folder) as guard:
+        guard.watch(sleeper)
+        (guardian,) = set(psutil.Process().children()) - before
+    assert lives(sleeper)
+    assert (folder / "kits" / "key").exists()
+    assert not guardian.is_running()
+
+
+def test_a_block_that_raises_is_cleaned_up_after(folder: Path, sleeper: psutil.Popen) -> None:
+    def interrupted_work() -> None:
+        with guarded(folder) as guard:
+            guard.watch(sleeper)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_work()
+    assert not lives(sleeper)
+    assert not folder.exists()
+
+
+def test_the_command_goes_on_without_its_guardian(folder: Path, sleeper: psutil.Popen) -> None:
+    before = set(psutil.Process().children())
+    with guarded(folder) as guard:
+        (guardian,) = set(psutil.Process().children()) - before
+        guardian.kill()
+        assert comes_true(lambda: not lives(guardian))
+        guard.watch(sleeper)
+    assert lives(sleeper)
+    assert folder.exists()
+
+
+@pytest.mark.parametrize("born", [0.0, 1e12])
+def test_a_number_that_now_is_anothers_is_left_alone(
+    born: float, folder: Path, sleeper: psutil.Popen, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    told.write_text(f"{sleeper.pid} {born}\n")
+    with told.open("rb") as lines:
+        stand_guard(lines.fileno(), folder)
+    assert lives(sleeper)
+    assert not folder.exists()
+
+
+def test_a_family_is_ended_and_no_other() -> None:
+    with started(PARENT) as parent, started(PARENT) as other:
+        child, stranger = (psutil.Process(int(one.stdout.readline())) for one in (parent, other))
+        assert with_descendants([parent]) == {parent, child}
+        end([parent])
+        assert not lives(child)
+        assert parent.poll() == -signal.SIGTERM
+        assert lives(other)
+        assert lives(stranger)
+        end([other])
+
+
+def test_who_does_not_listen_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
+    monkeypatch.setattr("fedminmax.federation.process_family.SECONDS_TO_END", 1.0)
+    with started(f"{deaf}; time.sleep(600)") as process:
+        process.stdout.readline()
+        end([process])
+        assert process.poll() == -signal.SIGKILL

@@ -1,0 +1,67 @@
+"""A site's own table, read from a file: what is merged of it, held out, and hidden."""
+
+from pathlib import Path
+
+import pytest
+
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.groups import merged_key
+from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.federation.group_policy import SiteRows, group_counts
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.site_rows import read_own_rows, read_rows
+from tests.federation.network_problem import plan_of
+from tests.federation.small_group_tables import OVER, UNDER, merging, write_small_groups
+
+SITES_GROUPS = {
+    "north": {("Anglian", UNDER), ("Anglian", OVER), ("Basque", UNDER)},
+    "south": {("Anglian", UNDER)},
+    "west": {("Anglian", OVER), ("Basque", UNDER)},
+}
+
+
+def read(folder: Path, config: TableConfig, site: str) -> SiteRows:
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
+    return read_rows(plan, merging(folder, site), site)
+
+
+@pytest.mark.parametrize("site", SITES_GROUPS)
+def test_small_groups_of_a_table_are_merged(site: str, tmp_path: Path) -> None:
+    config = write_small_groups(tmp_path)
+    merged = {merged_key(config.schema)} if site != "west" else set()
+    rows = read(tmp_path, config, site)
+    assert set(group_counts(rows.train)) == SITES_GROUPS[site] | merged
+    assert set(group_counts(rows.held_out)) <= SITES_GROUPS[site] | merged
+
+
+def test_merging_moves_no_row_between_training_and_testing(tmp_path: Path) -> None:
+    config = write_small_groups(tmp_path)
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
+    own = read_own_rows(plan, merging(tmp_path, "north"), "north")
+    rows = read(tmp_path, config, "north")
+    for before, after in ((own.train, rows.train), (own.held_out, rows.held_out)):
+        assert len(before) > 0
+        assert before.target.tolist() == after.target.tolist()
+        doses = (part.features.quantities["dose"].tolist() for part in (before, after))
+        assert next(doses) == next(doses)
+
+
+def test_protected_columns_that_are_features_do_not_tell_of_small_groups(tmp_path: Path) -> None:
+    config = write_small_groups(tmp_path, as_features=True)
+    rows = read(tmp_path, config, "south")
+    counts = group_counts(rows.train)
+    merged, whole = counts[merged_key(config.schema)], len(rows.train)
+    summary = summarise(rows.train, config.schema)
+    # Anglian, Basque, Quechua, Sami, missing, not listed; the Basque fill the merged group up.
+    assert summary.categories["origin"] == (whole - merged, 0, 0, 0, merged, 0)
+    assert summary.quantities["age"].count == whole - merged
+    assert summary.quantities["dose"].count == whole
+
+
+def test_held_out_rows_keep_their_features(tmp_path: Path) -> None:
+    config = write_small_groups(tmp_path, as_features=True)
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
+    own = read_own_rows(plan, merging(tmp_path, "south"), "south").held_out.features
+    seen = read(tmp_path, config, "south").held_out.features
+    assert own.codes["origin"].tolist() == seen.codes["origin"].tolist()
+    assert own.quantities["age"].tolist() == seen.quantities["age"].tolist()

@@ -1,0 +1,96 @@
+"""What leaves a site, in words: whatever of a configuration makes something leave is named."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
+from fedminmax.data.tables.encoding import agree_on_encoding
+from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.federation.network_plan import task_of
+from fedminmax.federation.site_check import check_site, plan_for_one
+from fedminmax.federation.site_rows import read_rows
+from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.what_leaves import most_parameters
+from tests.federation.network_problem import write_tables
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TableConfig:
+    return read_config(write_tables(tmp_path))
+
+
+def leaves(config: TableConfig, folder: Path, minimum: int = 1) -> str:
+    settings = SiteSettings(folder / "north.csv", minimum_group=minimum)
+    return "\n".join(check_site(config, settings, "north").leaves)
+
+
+def with_method(config: TableConfig, **changes: Any) -> TableConfig:
+    return replace(config, method=replace(config.method, **changes))
+
+
+def test_the_rounds_of_the_baseline_are_rounds_too(config: TableConfig, tmp_path: Path) -> None:
+    words = leaves(with_method(config, baseline="fedavg"), tmp_path)
+    assert "in each of 3 rounds of fedminmax" in words
+    assert "in each of 3 rounds of fedavg" in words
+    assert "for the model of fedminmax and fedavg" in words
+    assert "fedavg" not in leaves(config, tmp_path)
+
+
+def test_an_open_learning_rate_is_asked_for(config: TableConfig, tmp_path: Path) -> None:
+    assert "before the first round" not in leaves(config, tmp_path)
+    assert "30 times before the first round" in leaves(with_method(config, options={}), tmp_path)
+    local = with_method(config, name="fedavg", options={})
+    assert "before the first round" not in leaves(local, tmp_path)
+
+
+def test_only_groups_with_enough_held_out_rows_are_measured(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    plan = plan_for_one(config, "north")
+    held_out = read_rows(plan, SiteSettings(tmp_path / "north.csv"), "north").held_out
+    names = [held_out.group_keys[place][0] for place in held_out.group.tolist()]
+    women, men = names.count("Female"), names.count("Male")
+    assert women != men
+    both = leaves(config, tmp_path, min(women, men))
+    assert "held-out rows of 'Female', 'Male'" in both
+    one = leaves(config, tmp_path, max(women, men))
+    assert f"held-out rows of '{'Female' if women > men else 'Male'}'," in one
+    assert "after training" not in leaves(config, tmp_path, max(women, men) + 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("fedminmax", "by group, and one vector as long"),
+        ("drfa", "by group, and one or more vectors as long"),
+        ("fedfb", "how unequal the groups' rates are, and one or more vectors"),
+    ],
+)
+def test_what_a_method_needs_is_said(
+    method: str, words: str, config: TableConfig, tmp_path: Path
+) -> None:
+    assert words in leaves(with_method(config, name=method, options={}), tmp_path)
+
+
+@pytest.mark.parametrize("hidden", [(), (7, 5)])
+def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
+    hidden: tuple[int, ...], config: TableConfig, tmp_path: Path
+) -> None:
+    config = replace(config, model=ModelChoice("mlp", hidden, "brier"))
+    table = tmp_path / "north.csv"
+    whole = _parameters(config, table)
+    assert whole < most_parameters(config)
+    table.write_text(table.read_text() + ",Male,a,no\n50,Male,,no\n" * 20)
+    assert _parameters(config, table) == most_parameters(config)
+    assert f"{4 * most_parameters(config):,} bytes" in leaves(config, tmp_path)
+
+
+def _parameters(config: TableConfig, table: Path) -> int:
+    """The parameters of the model that would really be trained on this table."""
+    plan = plan_for_one(config, "north")
+    rows = read_rows(plan, SiteSettings(table), "north").train
+    encoding = agree_on_encoding(config.schema, summarise(rows, config.schema))
+    return len(task_of(plan, encoding).initial_parameters)

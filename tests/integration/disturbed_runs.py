@@ -1,0 +1,76 @@
+"""Runs of real processes that something happens to: what to hold still, and what must be left."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Sums
+from fedminmax.federation.flare_local import LocalFederation
+from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_run import read_members, run_folder
+from fedminmax.federation.resumable import restore
+from tests.federation.disturbed_simulation import Arrives, disturbed_members
+from tests.federation.network_problem import simulated_federation
+
+ROUND_OF_THE_FAULT = 10
+
+
+def jobs_of(federation: LocalFederation, *participants: str) -> list[psutil.Process]:
+    """The processes of the running job at these participants."""
+    return [
+        job for name in participants for job in federation.processes[name].children(recursive=True)
+    ]
+
+
+def kept_run(federation: LocalFederation, plan: NetworkPlan) -> Path:
+    """Where the server keeps the plan's only run."""
+    return run_folder(federation.results(plan), plan, 0)
+
+
+def stopped_run(federation: LocalFederation, plan: NetworkPlan, disturb: Callable[[], None]) -> str:
+    """Start a run, disturb it after some rounds, and return why it stopped."""
+    disturbed = False
+    try:
+        for _, entry, _ in federation.run(plan):
+            if entry.round >= ROUND_OF_THE_FAULT and not disturbed:
+                disturbed = True
+                disturb()
+    except InputError as error:
+        return str(error)
+    pytest.fail("the run did not stop")
+
+
+def saved_round(federation: LocalFederation, plan: NetworkPlan, folder: Path) -> int:
+    """The round that the server's newest checkpoint has; it must be readable."""
+    simulated = simulated_federation(folder, plan, fused=False)
+    progress, complaint = restore(kept_run(federation, plan), simulated, plan.runs[0].build())
+    assert progress is not None
+    assert complaint is None
+    return progress.round
+
+
+def finished_rounds(
+    federation: LocalFederation, plan: NetworkPlan, folder: Path, arrives: Arrives | None = None
+) -> list[NetworkRound]:
+    """All rounds of a finished run, whose model is the simulation's of what arrived.
+
+    By default that is the replies of those who took part, as they were.
+    """
+    rounds = read_network_rounds(kept_run(federation, plan) / ROUNDS_FILE)
+    assert [entry.round for entry in rounds] == list(range(1, plan.runs[0].rounds + 1))
+
+    def of_those_who_took_part(number: int, site: str, reply: Sums) -> Sums | None:
+        return reply if site in rounds[number - 1].took_part else None
+
+    torch.testing.assert_close(
+        read_members(kept_run(federation, plan)),
+        disturbed_members(folder, plan, arrives or of_those_who_took_part),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    return rounds

@@ -1,0 +1,139 @@
+"""Real processes: sites that hang, a group that nobody tells of, a server whose disk is full.
+
+One federation serves the whole file; every test has a run of its own in it.
+"""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.checkpoint import checkpoint_paths
+from fedminmax.federation.flare_local import SERVER, LocalFederation
+from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from tests.federation.network_problem import SITES, plan_of, write_tables
+from tests.integration.disturbed_runs import (
+    ROUND_OF_THE_FAULT,
+    finished_rounds,
+    jobs_of,
+    kept_run,
+    saved_round,
+    stopped_run,
+)
+
+# The engine leaves its sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+# Enough that a fast machine is still at it when the fault comes.
+ROUNDS = 150
+SECONDS_PER_ANSWER = 5.0
+# South alone has the third group.
+GROUPS = ("Female", "Male", "Other")
+OTHER = GROUPS.index("Other")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables")
+    write_tables(path)
+    table = path / "south.csv"
+    head, *lines = table.read_text().splitlines()
+    lines[:20] = [line.replace("Female", GROUPS[OTHER]) for line in lines[:20]]
+    table.write_text("\n".join([head, *lines]) + "\n")
+    return path
+
+
+def plan_named(name: str, folder: Path, patience: Patience) -> NetworkPlan:
+    config = read_config(folder / "fedminmax.toml")
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, ROUNDS)], patience)
+    return replace(plan, run=name)
+
+
+def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
+    federation: LocalFederation, folder: Path
+) -> None:
+    patience = Patience(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
+    plan = plan_named("hangs", folder, patience)
+    held: list[psutil.Process] = []
+    hung = 0
+    for _, entry, _ in federation.run(plan):
+        if entry.round >= ROUND_OF_THE_FAULT and not held:
+            held = jobs_of(federation, "south")
+            for job in held:
+                job.suspend()
+        if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):
+            hung = entry.round
+            for job in held:
+                job.resume()
+    assert hung
+    rounds = finished_rounds(federation, plan, folder)
+    back = hung + patience.rounds_left_out + 1
+    for entry in rounds:
+        gone = hung <= entry.round < back
+        assert entry.took_part == (("north", "west") if gone else SITES)
+        assert entry.unseen == ((OTHER,) if gone else ())
+        if gone:
+            assert entry.weights[OTHER] == rounds[hung - 2].weights[OTHER]
+    # The other groups' weights went on moving.
+    assert rounds[back - 2].weights[0] != rounds[hung - 2].weights[0]
+
+
+def test_a_run_with_too_few_sites_stops_and_goes_on_when_they_are_back(
+    federation: LocalFederation, folder: Path
+) -> None:
+    patience = Patience(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
+    plan = plan_named("too-few", folder, patience)
+    held: list[psutil.Process] = []
+
+    def hold_two_sites() -> None:
+        held.extend(jobs_of(federation, "south", "west"))
+        for job in held:
+            job.suspend()
+
+    reason = stopped_run(federation, plan, hold_two_sites)
+    assert "1 of 3 sites answered, at least 3 are needed" in reason
+    assert "south did not answer within 5 seconds" in reason
+    assert "west did not answer within 5 seconds" in reason
+    assert "everything is saved" in reason
+    assert f"round {saved_round(federation, plan, folder) + 1}: " in reason
+    for job in held:
+        job.resume()
+    list(federation.run(plan))
+    assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
+
+
+def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(
+    federation: LocalFederation, folder: Path
+) -> None:
+    plan = plan_named("full-disk", folder, Patience(minimum_sites=len(SITES), give_up_after=60.0))
+    current, _ = checkpoint_paths(kept_run(federation, plan))
+    reason = stopped_run(federation, plan, lambda: fill_the_disk(federation, current))
+    assert "the server cannot save (No space left on device)" in reason
+    assert "it goes on after its last saved round" in reason
+    saved = saved_round(federation, plan, folder)
+    assert ROUND_OF_THE_FAULT <= saved < ROUNDS
+    went_on = [entry.round for _, entry, _ in federation.run(plan)]
+    assert went_on[-1] == ROUNDS
+    assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
+
+
+def fill_the_disk(federation: LocalFederation, checkpoint: Path) -> None:
+    """Let the next checkpoint be written to a device without room.
+
+    The server holds still meanwhile: between two checkpoints nothing stands beside them.
+    """
+    beside = checkpoint.with_suffix(".partial")
+    # The job of the run before may not have ended yet.
+    job = max(jobs_of(federation, SERVER), key=psutil.Process.create_time)
+    while True:
+        job.suspend()
+        while job.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)
+        if not beside.exists():
+            beside.symlink_to("/dev/full")
+            job.resume()
+            return
+        job.resume()
+        time.sleep(0.003)
