@@ -13,6 +13,7 @@ from fedminmax.core.find_explicit_layers import find_explicit_layers
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.models import cnn, linear, mlp
+from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 
@@ -79,6 +80,36 @@ def test_training_equals_torchs_own_optimiser(
             optimiser.step()
     expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     assert torch.allclose(trained, expected, rtol=1e-11, atol=1e-13)
+
+
+@given(
+    hidden=st.lists(st.integers(1, 6), max_size=3),
+    bias=st.booleans(),
+    loss=st.sampled_from([brier_loss, cross_entropy_loss, squared_error_loss, own_loss]),
+    rows_per_chunk=st.integers(1, 8),
+    seed=st.integers(0, 50),
+)
+def test_a_pass_over_all_rows_has_autograds_gradient(
+    *, hidden: list[int], bias: bool, loss: Loss, rows_per_chunk: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = 1 if loss is squared_error_loss else 3
+    model = stack([2, *hidden, outputs], bias=bias)
+    x = torch.randn(7, 2, generator=generator, dtype=torch.float64)
+    y = torch.randint(0, 3, (7,), generator=generator)
+    target = y.double() if outputs == 1 else y
+    weights = torch.rand(7, generator=generator, dtype=torch.float64)
+    workspace = Workspace(Task(model, loss))
+    rows = Examples(x, target, y)
+    # Twice: the second pass must not see what the first one left behind.
+    weighted_gradient([workspace], rows, 3 * weights, rows_per_chunk)
+    gradient, losses = weighted_gradient([workspace], rows, weights, rows_per_chunk)
+    expected = loss(model(x), target)
+    torch.autograd.backward(torch.dot(expected, weights))
+    own = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    flat = torch.cat([part.reshape(-1) for part in own])
+    assert torch.allclose(gradient, flat, rtol=1e-11, atol=1e-13)
+    assert torch.allclose(losses, expected.detach(), rtol=1e-13, atol=1e-15)
 
 
 def test_our_own_fully_connected_models_are_recognised() -> None:

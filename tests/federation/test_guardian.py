@@ -1,8 +1,6 @@
 """Real processes: what a killed command leaves is ended and removed, and nothing else."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,18 +9,10 @@ import psutil
 import pytest
 
 from fedminmax.federation.guardian import guarded, stand_guard
-from fedminmax.federation.process_family import end, lives, with_descendants
+from fedminmax.federation.process_family import lives
+from tests.federation.sleeping_processes import PARENT, SECONDS, SLEEP, started
 
-SECONDS = 60.0
-SLEEP = "import time; time.sleep(600)"
-# A process that starts another and tells its number.
-PARENT = f"""
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
-print(child.pid, flush=True)
-child.wait()
-"""
-# A command that starts such a process under guard and tells all numbers.
+# A command that starts a parent under guard and tells both numbers.
 COMMAND = f"""
 import subprocess, sys, time
 from pathlib import Path
@@ -36,10 +26,6 @@ with guarded(Path(sys.argv[1])) as guard:
     print(process.pid, int(process.stdout.readline()), flush=True)
     time.sleep(600)
 """
-
-
-def started(code: str, *words: str) -> psutil.Popen:
-    return psutil.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
 
 
 def comes_true(question: Callable[[], bool]) -> bool:
@@ -137,24 +123,3 @@ def test_a_number_that_now_is_anothers_is_left_alone(
         stand_guard(lines.fileno(), folder)
     assert lives(sleeper)
     assert not folder.exists()
-
-
-def test_a_family_is_ended_and_no_other() -> None:
-    with started(PARENT) as parent, started(PARENT) as other:
-        child, stranger = (psutil.Process(int(one.stdout.readline())) for one in (parent, other))
-        assert with_descendants([parent]) == {parent, child}
-        end([parent])
-        assert not lives(child)
-        assert parent.poll() == -signal.SIGTERM
-        assert lives(other)
-        assert lives(stranger)
-        end([other])
-
-
-def test_who_does_not_listen_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
-    monkeypatch.setattr("fedminmax.federation.process_family.SECONDS_TO_END", 1.0)
-    with started(f"{deaf}; time.sleep(600)") as process:
-        process.stdout.readline()
-        end([process])
-        assert process.poll() == -signal.SIGKILL

@@ -17,8 +17,6 @@ from fedminmax.federation.resumable import restore
 from tests.federation.disturbed_simulation import Arrives, disturbed_members
 from tests.federation.network_problem import simulated_federation
 
-ROUND_OF_THE_FAULT = 10
-
 
 def jobs_of(federation: LocalFederation, *participants: str) -> list[psutil.Process]:
     """The processes of the running job at these participants."""
@@ -32,12 +30,14 @@ def kept_run(federation: LocalFederation, plan: NetworkPlan) -> Path:
     return run_folder(federation.results(plan), plan, 0)
 
 
-def stopped_run(federation: LocalFederation, plan: NetworkPlan, disturb: Callable[[], None]) -> str:
-    """Start a run, disturb it after some rounds, and return why it stopped."""
+def stopped_run(
+    federation: LocalFederation, plan: NetworkPlan, number: int, disturb: Callable[[], None]
+) -> str:
+    """Start a run, disturb it when this round is done, and return why it stopped."""
     disturbed = False
     try:
         for _, entry, _ in federation.run(plan):
-            if entry.round >= ROUND_OF_THE_FAULT and not disturbed:
+            if entry.round >= number and not disturbed:
                 disturbed = True
                 disturb()
     except InputError as error:

@@ -16,7 +16,6 @@ from fedminmax.federation.flare_local import SERVER, LocalFederation
 from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
 from tests.federation.network_problem import SITES, plan_of, write_tables
 from tests.integration.disturbed_runs import (
-    ROUND_OF_THE_FAULT,
     finished_rounds,
     jobs_of,
     kept_run,
@@ -28,6 +27,7 @@ from tests.integration.disturbed_runs import (
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 # Enough that a fast machine is still at it when the fault comes.
 ROUNDS = 150
+ROUND_OF_THE_FAULT = 10
 SECONDS_PER_ANSWER = 5.0
 # South alone has the third group.
 GROUPS = ("Female", "Male", "Other")
@@ -60,9 +60,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     hung = 0
     for _, entry, _ in federation.run(plan):
         if entry.round >= ROUND_OF_THE_FAULT and not held:
-            held = jobs_of(federation, "south")
-            for job in held:
-                job.suspend()
+            hold(held, jobs_of(federation, "south"))
         if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):
             hung = entry.round
             for job in held:
@@ -80,43 +78,46 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     assert rounds[back - 2].weights[0] != rounds[hung - 2].weights[0]
 
 
-def test_a_run_with_too_few_sites_stops_and_goes_on_when_they_are_back(
+def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again(
     federation: LocalFederation, folder: Path
 ) -> None:
     patience = Patience(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
-    plan = plan_named("too-few", folder, patience)
+    plan = plan_named("stops", folder, patience)
+    current, _ = checkpoint_paths(kept_run(federation, plan))
+
+    reason = stopped_run(
+        federation, plan, ROUND_OF_THE_FAULT, lambda: fill_the_disk(federation, current)
+    )
+    assert "the server cannot save (No space left on device)" in reason
+    assert "it goes on after its last saved round" in reason
+    saved = saved_round(federation, plan, folder)
+    assert ROUND_OF_THE_FAULT <= saved < ROUNDS
+
     held: list[psutil.Process] = []
-
-    def hold_two_sites() -> None:
-        held.extend(jobs_of(federation, "south", "west"))
-        for job in held:
-            job.suspend()
-
-    reason = stopped_run(federation, plan, hold_two_sites)
+    reason = stopped_run(
+        federation,
+        plan,
+        saved + ROUND_OF_THE_FAULT,
+        lambda: hold(held, jobs_of(federation, "south", "west")),
+    )
     assert "1 of 3 sites answered, at least 3 are needed" in reason
     assert "south did not answer within 5 seconds" in reason
     assert "west did not answer within 5 seconds" in reason
     assert "everything is saved" in reason
     assert f"round {saved_round(federation, plan, folder) + 1}: " in reason
+    assert saved_round(federation, plan, folder) > saved
+
     for job in held:
         job.resume()
     list(federation.run(plan))
     assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
 
 
-def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(
-    federation: LocalFederation, folder: Path
-) -> None:
-    plan = plan_named("full-disk", folder, Patience(minimum_sites=len(SITES), give_up_after=60.0))
-    current, _ = checkpoint_paths(kept_run(federation, plan))
-    reason = stopped_run(federation, plan, lambda: fill_the_disk(federation, current))
-    assert "the server cannot save (No space left on device)" in reason
-    assert "it goes on after its last saved round" in reason
-    saved = saved_round(federation, plan, folder)
-    assert ROUND_OF_THE_FAULT <= saved < ROUNDS
-    went_on = [entry.round for _, entry, _ in federation.run(plan)]
-    assert went_on[-1] == ROUNDS
-    assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
+def hold(held: list[psutil.Process], jobs: list[psutil.Process]) -> None:
+    """Let these jobs stand still."""
+    for job in jobs:
+        job.suspend()
+        held.append(job)
 
 
 def fill_the_disk(federation: LocalFederation, checkpoint: Path) -> None:

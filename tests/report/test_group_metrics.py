@@ -11,10 +11,10 @@ from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_erro
 
 from fedminmax import group_metrics, regression_group_metrics
 from fedminmax.data.row_groups import group_rows
+from fedminmax.data.row_scores import score_classes
 from fedminmax.report.group_metrics import metric_frame
 from fedminmax.report.group_metrics_table import group_metrics_as_markdown
 from fedminmax.report.metric_by_group import Estimate
-from fedminmax.data.row_scores import score_classes
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)

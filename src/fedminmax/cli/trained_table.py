@@ -8,7 +8,8 @@ from rich.console import Console
 
 from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.report.change_results import change_from
-from fedminmax.report.table_metrics import RISK, estimate_words
+from fedminmax.report.table_metrics import RISK, estimate_words, metric_cells
+from fedminmax.report.table_results import PERSONAL
 
 
 def print_trained(folder: Path, results: Sequence[dict[str, Any]]) -> None:
@@ -16,6 +17,7 @@ def print_trained(folder: Path, results: Sequence[dict[str, Any]]) -> None:
     console = wide_console()
     if results[0]["test"]["rows"]:
         _print_risks(console, results)
+        _print_personal(console, results[0])
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),
@@ -49,6 +51,15 @@ def _print_risks(console: Console, results: Sequence[dict[str, Any]]) -> None:
         _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
     for name, metric in zip(names, metrics, strict=True):
         _say(console, f"Worst off with {name}: {metric['worst_group']}")
+
+
+def _print_personal(console: Console, results: dict[str, Any]) -> None:
+    """Print what holders' own models scored, if the method has them and they have test rows."""
+    own = results.get(PERSONAL)
+    if own is None or not own["rows"]:
+        return
+    title = "Personal models, each on its own holder's test rows"
+    console.print(plain_table(title, *metric_cells(results["groups"], own, [RISK])))
 
 
 def _say(console: Console, words: str) -> None:

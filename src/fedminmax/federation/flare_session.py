@@ -9,6 +9,8 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 from nvflare.fuel.flare_api.api_spec import (
+    AuthenticationError,
+    AuthorizationError,
     InternalError,
     JobNotFound,
     JobNotRunning,
@@ -39,6 +41,10 @@ def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[
     session = _log_in(kit, seconds, alive)
     try:
         yield session
+    except AuthorizationError as error:
+        raise InputError(
+            f"{kit.name} may not do this in the federation; ask somebody with the role coordinator"
+        ) from error
     finally:
         session.close()
 
@@ -70,7 +76,8 @@ def server_began(session: Session) -> float:
 
 def submit(session: Session, job: Path) -> str:
     """Submit the job's folder and return the engine's number for it."""
-    return str(session.submit_job(str(job)))
+    # The engine takes a relative path for one in its own folder.
+    return str(session.submit_job(str(job.absolute())))
 
 
 def is_known(session: Session, job: str) -> bool:
@@ -133,7 +140,7 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     with redirect_stdout(io.StringIO()):
-        location = Path(session.download_job_result(job, str(beside)))
+        location = Path(session.download_job_result(job, str(beside.absolute())))
     left = location / "workspace" / RESULTS_FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     if left.is_dir():
@@ -152,6 +159,10 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
             # The engine prints that it connects.
             with redirect_stdout(io.StringIO()):
                 return new_secure_session(kit.name, str(kit), timeout=SECONDS_PER_LOGIN)
+        except AuthenticationError as error:
+            raise InputError(
+                f"the server does not accept {kit}; is it a person's kit of this federation?"
+            ) from error
         except NoConnection as error:
             if time.monotonic() > deadline:
                 raise InputError(

@@ -14,7 +14,7 @@ from fedminmax.report.html_figure import ReportFigure, Table
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_story import Fact, comparison, facts, story
 from fedminmax.report.html_svg import inline_svg
-from fedminmax.report.html_tables import measures_table, settings_table
+from fedminmax.report.html_tables import measures_tables, settings_table
 from fedminmax.report.html_tradeoff import trade_off_figure
 from fedminmax.report.html_words import interval_name, risk_name
 
@@ -101,7 +101,7 @@ def _part(run: Run, name: str) -> RunPart:
             rounds_figure(run, f"{name}-rounds"),
             census_figure(run, f"{name}-census"),
         ),
-        tuple(measures_table(model.results, model.results.method.name) for model in models),
+        tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
         settings_table(run),
         tuple(dict.fromkeys((*results.warnings, *from_baseline))),
         results.notes,

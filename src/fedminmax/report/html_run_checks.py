@@ -31,7 +31,8 @@ def check_trained(
         group.value is not None for group in results.risk.by_group
     ):
         raise InputError(f"{path} has no test risk; train with held-out rows or test files")
-    for name, metric in results.test.metrics.items():
+    personal = results.personal.metrics if results.personal else {}
+    for name, metric in (*results.test.metrics.items(), *personal.items()):
         if len(metric.by_group) != groups:
             raise InputError(
                 f"{path} is damaged: {name} has {len(metric.by_group)} values for {groups} groups; "

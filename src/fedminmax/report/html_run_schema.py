@@ -98,6 +98,7 @@ class Results(BaseModel):
     gradient_evaluations: int
     test: Measured
     change: ChangeOfRun | None = None
+    personal: Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

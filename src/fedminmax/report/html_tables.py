@@ -10,7 +10,18 @@ from fedminmax.report.html_words import NOTHING, decimals_of, estimate, interval
 from fedminmax.report.table_metrics import RISK
 
 
-def measures_table(results: Results, label: str) -> Table:
+def measures_tables(results: Results) -> list[Table]:
+    """Show what the model scored and, if holders keep their own ones, what these scored."""
+    name = results.method.name
+    tables = [_measures_table(results, name)]
+    if results.personal and results.personal.metrics:
+        own = results.model_copy(update={"test": results.personal})
+        label = f"{name}, personal models, each on its own holder's test rows"
+        tables.append(_measures_table(own, label))
+    return tables
+
+
+def _measures_table(results: Results, label: str) -> Table:
     """Show every metric by group, over all rows, and the gap."""
     # The risk first: it is what training is about.
     metrics = {RISK: results.risk} | results.test.metrics

@@ -19,6 +19,23 @@ from fedminmax.report.paired_change import RiskSums
 
 Table = NDArray[np.float64]
 
+# Where two scores are the same, or one never varies, rounding leaves so much of a variance.
+ROUNDING = 1e-12
+
+EXACT = 1e-12
+# No rows have a metric beyond these, but a normal distribution has.
+RANGES = {
+    "accuracy": (0.0, 1.0),
+    "brier_risk": (0.0, 2.0),
+    "overconfidence": (-1.0, 1.0),
+    "selection_rate": (0.0, 1.0),
+    "false_positive_rate": (0.0, 1.0),
+    "false_negative_rate": (0.0, 1.0),
+    "calibration": (-1.0, 1.0),
+    "squared_error": (0.0, np.inf),
+    "absolute_error": (0.0, np.inf),
+}
+
 
 class DrawnSums:
     """Sums of several models' scores, with resamples that are the same for all of them.
@@ -51,13 +68,16 @@ class DrawnSums:
             values = ratios(self._totals[present, upper], self._totals[present, lower])
             overall = ratios(self._totals[:, upper].sum(), self._totals[:, lower].sum())
             below = self._drawn[:, present, lower]
+            # Denominators are numbers of rows: less than half a row is none.
+            below = np.where(below < 0.5, 0.0, below)
+            least, most = RANGES.get(name, (-np.inf, np.inf))
+            above = self._drawn[:, present, upper]
             metrics[name] = estimate_by_group(
                 name,
                 dict(zip(map(str, present), values.tolist(), strict=True)),
                 float(overall),
-                self._drawn[:, present, upper],
-                # Denominators are numbers of rows: less than half a row is none.
-                np.where(below < 0.5, 0.0, below),
+                np.where(below > 0.0, np.clip(ratios(above, below), least, most) * below, 0.0),
+                below,
                 CONFIDENCE,
             )
         counts = {str(number): int(self._counts[number]) for number in present}
@@ -83,9 +103,21 @@ def _draw(sums: ScoreSums, seed: int) -> Table:
     drawn = []
     totals, covariances = sums.totals.numpy(), sums.covariances.numpy()
     for number, (total, covariance) in enumerate(zip(totals, covariances, strict=True)):
-        values, vectors = np.linalg.eigh(covariance)
-        # Rounding may leave a variance of nothing a little below 0.
-        root = vectors * np.sqrt(np.clip(values, 0.0, None))
         generator = numpy_stream(seed, Purpose.BOOTSTRAP, number)
-        drawn.append(total + generator.standard_normal((RESAMPLES, len(total))) @ root.T)
+        normal = generator.standard_normal((RESAMPLES, len(total)))
+        drawn.append(total + normal @ _root(covariance))
     return np.stack(drawn, axis=1)
+
+
+def _root(covariance: Table) -> Table:
+    """Return a matrix R with R^T R = covariance, the root of the correlations times deviations.
+
+    Squared errors may be larger than others by many powers of ten, whose variances would be lost
+    in the rounding of the largest.
+    """
+    deviations = np.sqrt(np.clip(np.diag(covariance), 0.0, None))
+    apart = np.outer(deviations, deviations)
+    correlations = np.divide(covariance, apart, out=np.zeros_like(apart), where=apart > 0.0)
+    values, vectors = np.linalg.eigh(correlations)
+    kept = np.where(values > ROUNDING, values, 0.0)
+    return (vectors * np.sqrt(kept)) @ vectors.T * deviations

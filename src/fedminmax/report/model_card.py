@@ -11,7 +11,7 @@ from fedminmax.methods.card import MethodCard
 from fedminmax.report.durations import in_words
 from fedminmax.report.files import write_text
 from fedminmax.report.markdown import markdown_cell, markdown_table
-from fedminmax.report.model_card_scores import change_section, scores_section
+from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
 from fedminmax.report.saved_model import SavedModel
 
 FILE_NAME = "model_card.md"
@@ -37,6 +37,7 @@ def write_card(
         _data(saved, census),
         scores_section(results),
         change_section(results),
+        personal_section(results),
         _training(saved, results, card),
         _limits(results),
         _remarks(results),

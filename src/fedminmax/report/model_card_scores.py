@@ -1,10 +1,11 @@
-"""The sections of model_card.md with figures by group: on test rows, and against the baseline."""
+"""The sections of model_card.md with figures by group: test rows, baseline, personal models."""
 
 from typing import Any
 
 from fedminmax.report.change_results import CHANGE
 from fedminmax.report.markdown import markdown_cell, markdown_table
 from fedminmax.report.table_metrics import RISK, estimate_words, metric_cells
+from fedminmax.report.table_results import PERSONAL
 
 
 def scores_section(results: dict[str, Any]) -> str:
@@ -41,6 +42,18 @@ def change_section(results: dict[str, Any]) -> str:
         f"same rows: below 0 is a gain. In parentheses: {_intervals(section)} of the differences "
         f"row by row; one that leaves out 0 is more than the noise of these test rows.\n\n"
         f"{markdown_table(['group', 'rows', 'change in risk'], lines)}"
+    )
+
+
+def personal_section(results: dict[str, Any]) -> str:
+    """Show the same metrics of the holders' own models; nothing where there are none."""
+    own = results.get(PERSONAL)
+    if own is None or not own["rows"]:
+        return ""
+    return (
+        "## Personal models\n\nEach holder also keeps a model of its own, which is not in this "
+        f"folder. Measured on its own holder's test rows, {own['rows']:,} in all; intervals and "
+        f"stars as above.\n\n{_table(results, own)}"
     )
 
 

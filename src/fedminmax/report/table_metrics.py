@@ -12,6 +12,8 @@ from fedminmax.report.model_scores import RISKS, ScoredRows, score_rows
 from fedminmax.report.saved_model import SavedModel
 
 RISK = "risk"
+# In place of metrics where there are no test rows.
+NOT_MEASURED: dict[str, Any] = {"rows": 0, "metrics": {}}
 
 
 def measure(saved: SavedModel, parts: Sequence[Examples], seed: int) -> dict[str, Any]:
@@ -20,7 +22,7 @@ def measure(saved: SavedModel, parts: Sequence[Examples], seed: int) -> dict[str
     The squared error is in the target's own unit. Bootstrap intervals are drawn with ``seed``.
     """
     if not any(len(part) for part in parts):
-        return {"rows": 0, "metrics": {}}
+        return NOT_MEASURED
     return measure_scored(score_rows([(saved, part) for part in parts]), saved.groups, seed)
 
 

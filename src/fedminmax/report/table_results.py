@@ -11,6 +11,8 @@ from fedminmax.report.saved_model import SavedModel
 
 FORMAT = 1
 FILE_NAME = "results.json"
+# The section with what holders' own models scored, for methods that let holders keep one.
+PERSONAL = "personal"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
-from fedminmax.report.table_results import TrainingFacts, results_content, write_results
+from fedminmax.report.table_results import (
+    PERSONAL,
+    TrainingFacts,
+    results_content,
+    write_results,
+)
+from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
 from fedminmax.studies.table_runs import TableRun
 
@@ -42,6 +48,10 @@ def finish_table(
     test = measure(saved, [part.examples for part in tables.test], config.seed)
     said = {"notes": list(tables.notes), "warnings": list(tables.warnings)}
     results = results_content(saved, facts, test, said)
+    if progress.kept.numel():
+        personal, notes = measure_personal(saved, tables, federation, progress.kept, config.seed)
+        results[PERSONAL] = personal
+        results["notes"] += notes
     save_model(run.folder / FILE_NAME, saved)
     write_card(run.folder, saved, results, census_of(tables), run.card)
     write_results(run.folder, results)

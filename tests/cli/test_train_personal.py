@@ -1,0 +1,103 @@
+"""`fedminmax train` measures personal models on their own holders' rows, and on nobody else's."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
+
+from fedminmax.report.html_read_run import read_run
+from fedminmax.report.html_tables import measures_tables
+from tests.cli.hospitals import (
+    HOSPITALS,
+    draw_patients,
+    results_of,
+    write_config,
+    write_hospitals,
+)
+from tests.cli.in_process import run_here
+
+RUN = Path("runs", "fedminmax")
+FAR = 'rounds = 60\nname = "ditto"\npull = 0.0\nepochs = 20\nlearning_rate = 0.1'
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospitals(tmp_path)
+    for seed, name in enumerate(HOSPITALS, 20):
+        draw_patients(60, seed).write_csv(tmp_path / f"{name}_test.csv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_without_a_pull_each_holder_has_least_squares_of_its_own_rows(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [f'{name} = "{name}_test.csv"' for name in HOSPITALS]
+    tests = f'test = {{ {", ".join(files)}, elsewhere = "later.csv" }}'
+    run_here("train", write_config(hospitals, "cost", data=tests, method=FAR))
+    results = results_of(RUN)
+    note = "test rows of 'elsewhere' belong to no holder: personal models are not measured on them"
+    assert note in results["notes"]
+    errors, sex = _errors_of_least_squares(hospitals)
+    risk = results["personal"]["metrics"]["risk"]
+    assert results["personal"]["rows"] == 3 * 60 == results["test"]["rows"] - 80
+    assert risk["overall"]["value"] == pytest.approx((errors**2).mean(), rel=1e-3)
+    for number, name in enumerate(("Female", "Male")):
+        assert risk["by_group"][number]["rows"] == (sex == name).sum()
+        expected = (errors[sex == name] ** 2).mean()
+        assert risk["by_group"][number]["value"] == pytest.approx(expected, rel=1e-3)
+    assert risk["overall"]["value"] != results["test"]["metrics"]["risk"]["overall"]["value"]
+    assert "Personal models, each on its own holder's test rows" in capsys.readouterr().out
+    card = (RUN / "model_card.md").read_text()
+    assert "## Personal models" in card
+    assert note in card
+    common, personal = measures_tables(read_run(RUN).chosen.results)
+    assert common.lines[2][1] == "260"
+    assert personal.lines[2][1] == "180"
+
+
+def _errors_of_least_squares(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
+    errors, sex = [], []
+    for name in HOSPITALS:
+        train, test = (pl.read_csv(folder / f"{name}{end}.csv") for end in ("", "_test"))
+        exact = LinearRegression().fit(_columns(train), train["cost"].to_numpy())
+        errors.append(exact.predict(_columns(test)) - test["cost"].to_numpy())
+        sex.append(test["sex"].to_numpy())
+    return np.concatenate(errors), np.concatenate(sex)
+
+
+def _columns(frame: pl.DataFrame) -> NDArray[np.float64]:
+    return frame.select("age", "dose", "ward").to_dummies("ward").to_numpy()
+
+
+def test_a_single_holders_own_model_is_the_common_one(hospitals: Path) -> None:
+    method = 'name = "ditto"\npull = 0.0\nrounds = 5\niterate = "last"\nbaseline = "none"'
+    run_here("train", write_config(hospitals, holders={"all": "all.csv"}, method=method))
+    results = results_of(RUN)
+    own, common = results["personal"], results["test"]
+    assert own["rows"] == common["rows"]
+    assert own["metrics"].keys() == common["metrics"].keys()
+    for name, metric in common["metrics"].items():
+        found = own["metrics"][name]["overall"]
+        assert found == pytest.approx(metric["overall"], abs=1e-5)
+
+
+def test_rows_of_others_alone_leave_nothing_to_measure(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method = 'name = "ditto"\nrounds = 2'
+    config = write_config(hospitals, data='test = { elsewhere = "later.csv" }', method=method)
+    run_here("train", config)
+    assert results_of(RUN)["personal"] == {"rows": 0, "metrics": {}}
+    assert "Personal models" not in capsys.readouterr().out
+    assert "## Personal" not in (RUN / "model_card.md").read_text()
+    assert len(measures_tables(read_run(RUN).chosen.results)) == 1
+
+
+def test_other_methods_have_none(hospitals: Path) -> None:
+    run_here("train", write_config(hospitals, method="rounds = 2"))
+    assert "personal" not in json.loads((RUN / "results.json").read_text())

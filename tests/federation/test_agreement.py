@@ -1,0 +1,102 @@
+"""What the sites agree on outlives the process: the same encoding, and nobody who comes late."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_run import run_folder, run_plan
+from fedminmax.federation.wire import vector_to_bytes
+from tests.complaints import complaint_of
+from tests.federation.network_problem import AT_ONCE, SITES, DirectTransport, plan_of, write_tables
+from tests.federation.silent_sites import SilentTransport
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TableConfig:
+    return read_config(write_tables(tmp_path))
+
+
+def job(config: TableConfig, rounds: int = 2, patience: Patience = AT_ONCE) -> NetworkPlan:
+    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], patience)
+
+
+def test_counts_and_encoding_are_those_of_the_pooled_tables(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    agreement = agree(job(config), DirectTransport(tmp_path), tmp_path / "run")
+    tables = load_federated_tables(config)
+    expected = torch.stack([part.examples.group.bincount(minlength=2) for part in tables.train])
+    assert torch.equal(agreement.census.counts, expected)
+    assert agreement.encoding == tables.encoding
+    kept = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
+    assert kept is not None
+    assert kept.encoding == tables.encoding
+    assert kept.learning_rate is None
+    assert torch.equal(kept.rows(SITES), expected)
+    assert kept.rows(["north", "east"])[1].tolist() == [0, 0]
+
+
+def test_a_site_that_comes_late_is_left_out_of_a_run_that_began(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    """Its rows would change the encoding and the sizes of the groups, and so what is minimised."""
+    plan = job(config)
+    first = run_plan(plan, SilentTransport(tmp_path, "prepare", ["south"]), tmp_path / "run")
+    assert first.refused == {"south": "south is not connected"}
+    before = (tmp_path / "run" / AGREEMENT_FILE).read_bytes()
+    longer = job(config, rounds=4)
+    second = run_plan(longer, DirectTransport(tmp_path), tmp_path / "run")
+    assert second.refused == {"south": "south was not there when this run began; left out"}
+    rounds = read_network_rounds(run_folder(tmp_path / "run", longer, 0) / ROUNDS_FILE)
+    assert [entry.took_part for entry in rounds] == [("north", "west")] * 4
+    assert (tmp_path / "run" / AGREEMENT_FILE).read_bytes() == before
+
+
+def test_a_site_that_is_away_later_keeps_its_place(config: TableConfig, tmp_path: Path) -> None:
+    plan = job(config)
+    whole = agree(plan, DirectTransport(tmp_path), tmp_path / "run").census.counts
+    later = agree(plan, SilentTransport(tmp_path, "prepare", ["south"]), tmp_path / "run")
+    assert torch.equal(later.census.counts, whole)
+    assert list(later.refused) == ["south"]
+
+
+def test_a_site_that_counts_other_rows_than_it_told_is_refused(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    class Miscounting(DirectTransport):
+        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+            message = super().answer(site, question, words)
+            other = vector_to_bytes(torch.tensor([1, 1]))
+            return other if (site, question) == ("south", "encode") else message
+
+    agreement = agree(job(config), Miscounting(tmp_path), tmp_path / "run")
+    reason = "south counts other groups than its summary had; refused"
+    assert agreement.refused == {"south": reason}
+    assert agreement.census.counts[1].tolist() == [0, 0]
+
+
+def test_too_few_sites_at_the_start_are_a_mistake_in_one_line(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    plan = job(config, patience=replace(AT_ONCE, minimum_sites=3))
+    outcome = run_plan(plan, SilentTransport(tmp_path, "prepare", ["west"]), tmp_path / "run")
+    assert outcome.error == (
+        "2 of 3 sites can take part, at least 3 are needed (west is not connected)"
+    )
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"encoding": {}, "counts": {}, "learning_rate": null}']
+)
+def test_a_damaged_agreement_is_a_mistake_in_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / AGREEMENT_FILE
+    path.write_text(content)
+    assert AGREEMENT_FILE in complaint_of(lambda: read_agreement(path))

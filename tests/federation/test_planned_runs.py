@@ -1,0 +1,104 @@
+"""The runs of a configuration: a baseline that differs in its goal alone, and rates left open."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.safe_rate import rounded_rate, safe_learning_rate
+from fedminmax.data.tables.config import MethodChoice, TableConfig, read_config
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.studies.table_runs import plan_table_runs
+from tests.federation.network_problem import write_tables
+
+
+def chosen(name: str, baseline: str | None = "fedavg", **options: str) -> MethodChoice:
+    return MethodChoice(name, options, 20, 0.5, baseline, Iterate.LAST)
+
+
+def built(runs: tuple[PlannedRun, ...]) -> list[Any]:
+    return [run.build() for run in runs]
+
+
+def test_the_baseline_of_one_step_makes_one_full_step_at_the_same_rate() -> None:
+    runs = planned_runs(chosen("fedminmax", learning_rate="0.25"))
+    method, baseline = built(runs)
+    assert runs[1].method == "fedavg"
+    assert baseline.learning_rate == method.learning_rate == 0.25
+    assert (baseline.epochs, baseline.batch_size) == (1, None)
+    assert [run.rounds for run in runs] == [20, 20]
+    assert [run.participation for run in runs] == [0.5, 0.5]
+    assert [run.iterate for run in runs] == [Iterate.LAST] * 2
+
+
+def test_the_baseline_of_local_epochs_has_the_same_epochs_and_batches() -> None:
+    options = {"learning_rate": "0.05", "epochs": "3", "batch_size": "7"}
+    method, baseline = built(planned_runs(chosen("fedminmax-local", **options)))
+    for name in options:
+        assert getattr(baseline, name) == getattr(method, name)
+    # What was not chosen is the method's own default, not the baseline's.
+    method, baseline = built(planned_runs(chosen("qfedavg", learning_rate="0.05")))
+    assert (baseline.epochs, baseline.batch_size) == (method.epochs, method.batch_size)
+
+
+def test_a_baseline_of_one_step_has_a_round_for_each_epoch() -> None:
+    method, baseline = planned_runs(chosen("fedminmax-local", "afl", epochs="4"))
+    assert CARDS[baseline.method].pace is Pace.ONE_STEP
+    assert (method.rounds, baseline.rounds) == (20, 4 * 20)
+    assert "epochs" not in baseline.options
+
+
+@pytest.mark.parametrize("baseline", [None, "fedminmax"])
+def test_there_may_be_no_baseline(baseline: str | None) -> None:
+    assert [run.method for run in planned_runs(chosen("fedminmax", baseline))] == ["fedminmax"]
+
+
+def test_an_open_rate_is_filled_in_wherever_it_is_open_and_nowhere_else() -> None:
+    runs = planned_runs(chosen("fedminmax", adversary_rate="0.5"))
+    assert rate_is_open(runs)
+    filled = with_rate(runs, "0.37")
+    assert not rate_is_open(filled)
+    assert [method.learning_rate for method in built(filled)] == [0.37, 0.37]
+    assert built(filled)[0].adversary_rate == 0.5
+    fixed = planned_runs(chosen("fedminmax", learning_rate="0.25"))
+    assert not rate_is_open(fixed)
+    assert with_rate(fixed, "0.37") == fixed
+    # Local epochs take their paper's rate.
+    assert not rate_is_open(planned_runs(chosen("fedavg", None)))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TableConfig:
+    return read_config(write_tables(tmp_path_factory.mktemp("tables")))
+
+
+@pytest.mark.parametrize("key", CARDS)
+@pytest.mark.parametrize("baseline", ["fedavg", "afl"])
+def test_the_command_train_plans_the_same(
+    key: str, baseline: str, config: TableConfig, tmp_path: Path
+) -> None:
+    """The rate is computed here from all rows at once, which no site could do."""
+    config = replace(config, method=chosen(key, baseline))
+    tables = load_federated_tables(config)
+    x, group = (
+        torch.cat([getattr(part.examples, name) for part in tables.train])
+        for name in ("x", "group")
+    )
+    rate = rounded_rate(safe_learning_rate(brier_loss, x, group, linear=True))
+    runs = with_rate(planned_runs(config.method), rate)
+    found = plan_table_runs(config, tables, tmp_path)
+    assert [run.card.key for run in found] == [run.method for run in runs]
+    assert [run.method for run in found] == built(runs)
+    assert [run.rounds for run in found] == [run.rounds for run in runs]
+    assert [run.iterate for run in found] == [run.iterate for run in runs]
+    assert [run.participation for run in found] == [run.participation for run in runs]
+    if CARDS[key].pace is Pace.ONE_STEP:
+        assert all(run.method.learning_rate == float(rate) for run in found)

@@ -1,0 +1,158 @@
+"""A deployment as its people use it: kits, a server, three sites, and a coordinator who comes back.
+
+Every participant is started by the command that its administrator has; the only thing that they
+share is the loopback interface.
+"""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import fedminmax
+from fedminmax.cli.main import main
+from fedminmax.federation.flare_processes import free_port
+from tests.cli.command import ONE_THREAD, command
+from tests.cli.command import fedminmax as run_command
+from tests.federation.network_problem import SITES, write_tables
+
+# The engine leaves its sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+SECONDS = 120.0
+# Enough that a fast machine is still at it when the terminal closes.
+ROUNDS = 600
+ROUND_TO_LEAVE_AT = 20
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where everything is, and the processes of those who take part."""
+
+    folder: Path
+    participants: list[psutil.Popen]
+
+    @property
+    def kit(self) -> str:
+        return str(self.folder / "kits" / "people" / "ann@lab.org")
+
+    def status(self) -> dict[str, Any]:
+        done = run_command("federation", "status", "--kit", self.kit, "--json", cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        content: dict[str, Any] = json.loads(done.stdout)
+        return content
+
+    def wait_until(self, seen: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            status = self.status()
+            if seen(status):
+                return status
+        raise AssertionError(f"not seen within {SECONDS:g} seconds; last: {status}")
+
+
+def start(*words: str | Path, cwd: Path) -> psutil.Popen:
+    return psutil.Popen(
+        command(*map(str, words)), cwd=cwd, env=ONE_THREAD, stderr=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("deployment")
+    config = write_tables(folder)
+    sites = json.dumps(list(SITES))
+    (folder / "federation.toml").write_text(
+        f"sites = {sites}\n[server]\nport = {free_port()}\n[people]\n"
+        '"ann@lab.org" = "coordinator"\n'
+    )
+    kits = folder / "kits"
+    assert main(["federation", "create", str(folder / "federation.toml"), "--out", str(kits)]) == 0
+    participants = [start("federation", "start", "--kit", kits / "server", cwd=folder)]
+    for site in SITES:
+        words = ["--kit", str(kits / "sites" / site), "--data", str(folder / f"{site}.csv")]
+        assert main(["site", "check", *words, "--config", str(config)]) == 0
+        participants.append(start("site", "start", "--kit", kits / "sites" / site, cwd=folder))
+    try:
+        yield Deployment(folder, participants)
+    finally:
+        families = [child for one in participants for child in one.children(recursive=True)]
+        for one in participants:
+            one.send_signal(signal.SIGINT)
+        assert [one.wait(timeout=60) for one in participants] == [130] * len(participants)
+        assert len(families) >= len(participants)
+        assert not any(member.is_running() for member in families)
+
+
+def is_running_after(number: int) -> Callable[[dict[str, Any]], bool]:
+    def seen(status: dict[str, Any]) -> bool:
+        return any(
+            run["status"] == "RUNNING" and (run["round"] or 0) > number for run in status["runs"]
+        )
+
+    return seen
+
+
+def test_a_closed_terminal_and_a_stop_do_not_change_the_model(deployment: Deployment) -> None:
+    folder, rounds = deployment.folder, ["--rounds", str(ROUNDS)]
+    deployment.wait_until(lambda status: all(status["sites"].values()))
+    words = ["federation", "run", "fedminmax.toml", "--kit", deployment.kit, "--out", "run"]
+    words += [*rounds, "--minimum-sites", "3"]
+    coordinator = start(*words, cwd=folder)
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+
+    # What a terminal sends to its commands when it is closed.
+    coordinator.send_signal(signal.SIGHUP)
+    assert coordinator.wait(timeout=30) == -signal.SIGHUP
+    left_at = deployment.status()["runs"][0]["round"]
+    deployment.wait_until(is_running_after(left_at))
+
+    stopped = run_command("federation", "stop", "run", cwd=folder)
+    assert stopped.returncode == 0
+    assert "every finished round is saved" in stopped.stderr
+    deployment.wait_until(lambda status: status["runs"][0]["status"] == "FINISHED:ABORTED")
+    assert not (folder / "run" / "results.json").exists()
+
+    resumed = run_command("federation", "resume", "run", cwd=folder)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Test risk by group" in resumed.stdout
+    assert run_command("train", "fedminmax.toml", "--out", "alone", *rounds, cwd=folder).stderr
+    np.testing.assert_allclose(
+        fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
+        fedminmax.load_model(folder / "alone").predict_proba(folder / "north.csv"),
+        atol=1e-5,
+    )
+    lines = (folder / "run" / "sites.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == list(range(1, ROUNDS + 1))
+    assert all(json.loads(line)["took_part"] == list(SITES) for line in lines)
+
+
+def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deployment) -> None:
+    again = run_command("federation", "resume", "run", cwd=deployment.folder)
+    assert again.returncode == 0, again.stderr
+    assert "Test risk by group" in again.stdout
+    stopped = run_command("federation", "stop", "run", cwd=deployment.folder)
+    assert "had ended already" in stopped.stderr
+
+
+def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None:
+    """Its own command starts it again, and the job is submitted again with it."""
+    folder = deployment.folder
+    words = ["federation", "run", "fedminmax.toml", "--kit", deployment.kit, "--out", "killed"]
+    coordinator = start(*words, "--rounds", str(ROUNDS), "--minimum-sites", "3", cwd=folder)
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+    for member in deployment.participants[-1].children(recursive=True):
+        member.kill()
+    assert coordinator.wait(timeout=2 * SECONDS) == 0
+    np.testing.assert_allclose(
+        fedminmax.load_model(folder / "killed").predict_proba(folder / "north.csv"),
+        fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
+        atol=1e-9,
+    )
