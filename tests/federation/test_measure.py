@@ -1,4 +1,4 @@
-"""Measuring over sites: sums of the pooled held-out rows by plain numpy, and bad replies by name."""
+"""Measuring over sites: sums of the pooled held-out rows, by numpy; bad replies are named."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,7 +114,7 @@ Vectors = dict[str, Tensor]
 
 def spoiled(spoil: Callable[[Vectors], Vectors]) -> Callable[[bytes], object]:
     """Change vectors by name: counts [2], totals [2 * 28] and products [2 * 28 * 28]."""
-    return lambda message: save({k: v.contiguous() for k, v in spoil(load(message)).items()})
+    return lambda message: save({k: v.clone() for k, v in spoil(load(message)).items()})
 
 
 BAD: dict[str, tuple[Callable[[bytes], object], str]] = {
@@ -192,16 +192,16 @@ def test_a_site_refuses_models_that_are_none(config: TableConfig, tmp_path: Path
     agree(job(config), transport, tmp_path / "run")
     site.measure(models_to_bytes(MEMBERS))
     one = MEMBERS[1]
-    bad = {
-        "a model of another length": [one[:, 1:], one],
-        "model with NaN": [one, one * torch.nan],
-        "another kind": [one],
-        "torch.float32": [one.float(), one],
-        "of another length": [one, one[:0]],
-    }
-    for reason, members in bad.items():
+    bad = [
+        ("a model of another length", [one[:, 1:], one]),
+        ("a model of another length", [one, one[:0]]),
+        ("a model with NaN", [one, one * torch.nan]),
+        ("a message of another kind", [one]),
+        ("torch.float32", [one.float(), one]),
+    ]
+    for reason, members in bad:
         with pytest.raises(RefusedError, match=f"the server sent .*{reason}"):
-            site.measure(models_to_bytes(members))
+            site.measure(models_to_bytes([table.clone() for table in members]))
 
 
 def test_a_silent_site_is_named_in_the_outcome(config: TableConfig, tmp_path: Path) -> None:

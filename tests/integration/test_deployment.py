@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -20,6 +19,7 @@ import pytest
 import fedminmax
 from fedminmax.cli.main import main
 from fedminmax.federation.flare_processes import free_port
+from fedminmax.federation.flare_status import FederationStatus, look_at_federation
 from tests.cli.command import ONE_THREAD, command
 from tests.cli.command import fedminmax as run_command
 from tests.federation.network_problem import SITES, write_tables
@@ -40,21 +40,20 @@ class Deployment:
     participants: list[psutil.Popen]
 
     @property
-    def kit(self) -> str:
-        return str(self.folder / "kits" / "people" / "ann@lab.org")
+    def kit(self) -> Path:
+        return self.folder / "kits" / "people" / "ann@lab.org"
 
-    def status(self) -> dict[str, Any]:
-        done = run_command("federation", "status", "--kit", self.kit, "--json", cwd=self.folder)
-        assert done.returncode == 0, done.stderr
-        content: dict[str, Any] = json.loads(done.stdout)
-        return content
+    def status(self) -> FederationStatus:
+        return look_at_federation(self.kit, SECONDS)
 
-    def wait_until(self, seen: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_until(self, seen: Callable[[FederationStatus], bool]) -> FederationStatus:
         deadline = time.monotonic() + SECONDS
+        status = self.status()
         while time.monotonic() < deadline:
-            status = self.status()
             if seen(status):
                 return status
+            time.sleep(0.2)
+            status = self.status()
         raise AssertionError(f"not seen within {SECONDS:g} seconds; last: {status}")
 
 
@@ -68,6 +67,7 @@ def start(*words: str | Path, cwd: Path) -> psutil.Popen:
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
     config = write_tables(folder)
+    config.write_text(config.read_text().replace("rounds = 3", f"rounds = {ROUNDS}"))
     sites = json.dumps(list(SITES))
     (folder / "federation.toml").write_text(
         f"sites = {sites}\n[server]\nport = {free_port()}\n[people]\n"
@@ -91,39 +91,38 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         assert not any(member.is_running() for member in families)
 
 
-def is_running_after(number: int) -> Callable[[dict[str, Any]], bool]:
-    def seen(status: dict[str, Any]) -> bool:
-        return any(
-            run["status"] == "RUNNING" and (run["round"] or 0) > number for run in status["runs"]
-        )
+def is_running_after(number: int) -> Callable[[FederationStatus], bool]:
+    def seen(status: FederationStatus) -> bool:
+        return any(run.status == "RUNNING" and (run.round or 0) > number for run in status.runs)
 
     return seen
 
 
-def test_a_closed_terminal_and_a_stop_do_not_change_the_model(deployment: Deployment) -> None:
-    folder, rounds = deployment.folder, ["--rounds", str(ROUNDS)]
-    deployment.wait_until(lambda status: all(status["sites"].values()))
-    words = ["federation", "run", "fedminmax.toml", "--kit", deployment.kit, "--out", "run"]
-    words += [*rounds, "--minimum-sites", "3"]
-    coordinator = start(*words, cwd=folder)
+def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deployment.folder
+    deployment.wait_until(lambda status: set(status.heard) == set(SITES))
+    words = ["federation", "run", "fedminmax.toml", "--kit", str(deployment.kit), "--out", "run"]
+    coordinator = start(*words, "--minimum-sites", "3", cwd=folder)
     deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
 
     # What a terminal sends to its commands when it is closed.
     coordinator.send_signal(signal.SIGHUP)
     assert coordinator.wait(timeout=30) == -signal.SIGHUP
-    left_at = deployment.status()["runs"][0]["round"]
+    left_at = deployment.status().runs[0].round
+    assert left_at is not None
     deployment.wait_until(is_running_after(left_at))
 
-    stopped = run_command("federation", "stop", "run", cwd=folder)
-    assert stopped.returncode == 0
-    assert "every finished round is saved" in stopped.stderr
-    deployment.wait_until(lambda status: status["runs"][0]["status"] == "FINISHED:ABORTED")
+    assert main(["federation", "stop", str(folder / "run")]) == 0
+    assert "every finished round is saved" in capsys.readouterr().err
+    deployment.wait_until(lambda status: status.runs[0].status == "FINISHED:ABORTED")
     assert not (folder / "run" / "results.json").exists()
 
     resumed = run_command("federation", "resume", "run", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "Test risk by group" in resumed.stdout
-    assert run_command("train", "fedminmax.toml", "--out", "alone", *rounds, cwd=folder).stderr
+    assert run_command("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
     np.testing.assert_allclose(
         fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
         fedminmax.load_model(folder / "alone").predict_proba(folder / "north.csv"),
@@ -140,13 +139,16 @@ def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deploym
     assert "Test risk by group" in again.stdout
     stopped = run_command("federation", "stop", "run", cwd=deployment.folder)
     assert "had ended already" in stopped.stderr
+    shown = run_command("federation", "status", "--kit", str(deployment.kit), cwd=deployment.folder)
+    assert "FINISHED:COMPLETED" in shown.stdout
+    assert shown.stdout.count("yes, heard of") == len(SITES)
 
 
 def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None:
     """Its own command starts it again, and the job is submitted again with it."""
     folder = deployment.folder
-    words = ["federation", "run", "fedminmax.toml", "--kit", deployment.kit, "--out", "killed"]
-    coordinator = start(*words, "--rounds", str(ROUNDS), "--minimum-sites", "3", cwd=folder)
+    words = ["federation", "run", "fedminmax.toml", "--kit", str(deployment.kit), "--out", "killed"]
+    coordinator = start(*words, "--minimum-sites", "3", cwd=folder)
     deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
     for member in deployment.participants[-1].children(recursive=True):
         member.kill()

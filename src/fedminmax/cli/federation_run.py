@@ -42,6 +42,8 @@ def run_federation(request: RunRequest) -> None:
     for site in sites:
         if site not in known:
             raise InputError(f"site '{site}' is not in this federation: {', '.join(known)}")
+        if sites.count(site) > 1:
+            raise InputError(f"site '{site}' is there twice in --sites; name it once")
     record = FederationRecord(
         "",
         request.config.absolute(),

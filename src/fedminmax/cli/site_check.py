@@ -5,7 +5,7 @@ from pathlib import Path
 from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import settle_site, site_name
-from fedminmax.federation.site_check import check_site
+from fedminmax.federation.site_check import agree_to, check_site
 from fedminmax.federation.site_settings import SiteSettings, SmallGroups
 
 
@@ -15,7 +15,8 @@ def check(
     """Read the table, show what would leave, and note what the site agrees to in its kit."""
     site = site_name(kit)
     agreed = read_config(config)
-    settings = SiteSettings(data.absolute(), agreed.schema.columns, minimum_group, small_groups)
+    settings = SiteSettings(data.absolute(), minimum_group=minimum_group, small_groups=small_groups)
+    settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
     settle_site(kit, settings)
     console = wide_console()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
@@ -74,7 +74,10 @@ def read_sites_of(kit: Path) -> tuple[str, ...]:
         raise InputError(
             f"{kit} is no person's kit; give people/NAME of what 'fedminmax federation create' made"
         )
-    return tuple(map(str, json.loads(path.read_text(encoding="utf-8"))))
+    try:
+        return tuple(TypeAdapter(list[str]).validate_json(path.read_bytes()))
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; copy the kit again") from error
 
 
 def _check(sections: FederationSections, path: Path) -> None:

@@ -109,10 +109,11 @@ def settle_site(kit: Path, settings: SiteSettings) -> None:
 
 def _authorization() -> dict[str, object]:
     """Everything but code and shell for the coordinator; members may look."""
+    member = dict.fromkeys(("view", "app_command"), "any")
     coordinator = dict.fromkeys(RIGHTS, "any") | dict.fromkeys(FORBIDDEN, "none")
     return {
         "format_version": "1.0",
-        "permissions": {"project_admin": coordinator, "member": {"view": "any"}},
+        "permissions": {"project_admin": coordinator, "member": member},
     }
 
 

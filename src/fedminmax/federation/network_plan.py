@@ -1,8 +1,9 @@
 """What server and sites agree on before the first round: schema, model, runs; no path, no code."""
 
+import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -114,6 +115,21 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     return plan
+
+
+def digest_of(plan: NetworkPlan) -> str:
+    """Return a short name for what a plan asks of a site.
+
+    It is the same whoever else takes part, however long the runs are and however patient.
+    """
+    bare = replace(
+        plan,
+        run="",
+        sites=(),
+        runs=tuple(replace(run, rounds=0) for run in plan.runs),
+        patience=Patience(),
+    )
+    return hashlib.sha256(plan_to_bytes(bare)).hexdigest()[:32]
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:

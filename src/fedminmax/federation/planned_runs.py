@@ -9,14 +9,31 @@ and iterate, so that what differs is what it minimises.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedminmax.data.tables.config import MethodChoice
-from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.data.tables.config import MethodChoice, TableConfig
+from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 
 RATE = "learning_rate"
 SAFE = "safe"
 SHARED_WITH_THE_BASELINE = (RATE, "epochs", "batch_size")
+
+
+def plan_of_config(
+    config: TableConfig, run: str, sites: Sequence[str], patience: Patience
+) -> NetworkPlan:
+    """Return a configuration as a plan for these sites."""
+    return NetworkPlan(
+        run=run,
+        sites=tuple(sites),
+        schema=config.schema,
+        model=config.model,
+        runs=planned_runs(config.method),
+        held_out=config.held_out,
+        seed=config.seed,
+        delimiter=config.delimiter,
+        patience=patience,
+    )
 
 
 def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:

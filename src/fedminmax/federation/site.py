@@ -99,7 +99,10 @@ class Site:
         desk = self._present_desk("an order")
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
-        reply = self._reply(run, order_from_bytes(order, desk.start, SERVER), desk)
+        asked = order_from_bytes(order, desk.start, SERVER)
+        if asked.moment.round > desk.plan.runs[run].rounds:
+            raise RefusedError(f"{SERVER} asks for round {asked.moment.round}, after the last one")
+        reply = self._reply(run, asked, desk)
         return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
 
     def measure(self, models: object) -> bytes:

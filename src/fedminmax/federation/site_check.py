@@ -1,6 +1,6 @@
 """A site's table as a job would read it, looked at without any network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
@@ -12,11 +12,13 @@ from fedminmax.federation.group_policy import (
     small_groups,
     within_policy,
 )
-from fedminmax.federation.network_plan import NetworkPlan
-from fedminmax.federation.planned_runs import planned_runs
+from fedminmax.federation.network_plan import Patience, digest_of
+from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.site_rows import read_own_rows
 from fedminmax.federation.site_settings import SiteSettings, SmallGroups
 from fedminmax.federation.what_leaves import what_leaves
+
+CHECK = "check"
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,22 @@ class SiteCheck:
     leaves: tuple[str, ...]
 
 
+def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
+    """Return the settings of a site that agrees to this configuration, and to no other."""
+    plan = plan_of_config(config, CHECK, [site], Patience())
+    return replace(
+        settings,
+        columns=config.schema.columns,
+        plan=digest_of(plan),
+        most_rounds=max(run.rounds for run in plan.runs),
+    )
+
+
 def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
     """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
     schema = config.schema
-    own = read_own_rows(plan_for_one(config, site), settings, site)
+    plan = plan_of_config(config, CHECK, [site], Patience())
+    own = read_own_rows(plan, settings, site)
     small = sort_groups(small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:
         raise InputError(
@@ -51,20 +65,6 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         _by_name(told, schema),
         _by_name({key: count for key, count in known.items() if key not in told}, schema),
         tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
-    )
-
-
-def plan_for_one(config: TableConfig, site: str) -> NetworkPlan:
-    """Return the configuration's job as this site alone would see it."""
-    return NetworkPlan(
-        run="check",
-        sites=(site,),
-        schema=config.schema,
-        model=config.model,
-        runs=planned_runs(config.method),
-        held_out=config.held_out,
-        seed=config.seed,
-        delimiter=config.delimiter,
     )
 
 

@@ -5,7 +5,7 @@ from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.group_policy import SiteRows, within_policy
-from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_plan import NetworkPlan, digest_of
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.wire_vectors import RefusedError
 
@@ -17,7 +17,7 @@ def read_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
 
 def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
     """Read the site's table as it is, for its own eyes, and split off the held-out rows."""
-    _check_columns(plan, settings)
+    _check_agreed(plan, settings)
     owner = settings.owner or site
     config = TableConfig(
         training=(),
@@ -37,6 +37,20 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
     rows = own[0].rows
     train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
     return SiteRows(rows.take(train), rows.take(held_out))
+
+
+def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
+    """Refuse a plan that the site did not agree to; the reason goes to the server."""
+    _check_columns(plan, settings)
+    if settings.plan is not None and digest_of(plan) != settings.plan:
+        raise RefusedError(
+            "the plan is not the configuration that this site checked; send it the new one"
+        )
+    longest = max(run.rounds for run in plan.runs)
+    if settings.most_rounds is not None and longest > settings.most_rounds:
+        raise RefusedError(
+            f"the plan has {longest:,} rounds, this site agreed to at most {settings.most_rounds:,}"
+        )
 
 
 def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:

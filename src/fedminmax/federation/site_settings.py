@@ -25,14 +25,17 @@ class SmallGroups(Enum):
 class SiteSettings:
     """The table, and this site's policy.
 
-    ``columns`` are those that the site agreed to have read; None allows any. A group with fewer
-    training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the site refuses
-    to take part, or merges such groups into one. ``holder_column`` and ``owner`` choose this
-    site's rows where one file holds those of several.
+    ``plan`` is the digest of what the site agreed to take part in, for at most ``most_rounds``
+    rounds in each run; ``columns`` are those that it agreed to have read; None allows any. A group
+    with fewer training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the
+    site refuses to take part, or merges such groups into one. ``holder_column`` and ``owner``
+    choose this site's rows where one file holds those of several.
     """
 
     data: Path
     columns: tuple[str, ...] | None = None
+    plan: str | None = None
+    most_rounds: int | None = None
     minimum_group: Annotated[int, Field(ge=1)] = 1
     small_groups: SmallGroups = SmallGroups.REFUSE
     owner: str | None = None

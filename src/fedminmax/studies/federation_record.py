@@ -14,9 +14,10 @@ from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.federation.network_plan import NetworkPlan, Patience
-from fedminmax.federation.planned_runs import planned_runs
+from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.report.files import write_text
 from fedminmax.studies.run_folder import claim_folder
+from fedminmax.studies.table_runs import BASELINE_FOLDER
 
 PLACE = "federation"
 RECORD_FILE = "run.json"
@@ -47,30 +48,20 @@ class FederationRecord:
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run."""
-    return NetworkPlan(
-        run=record.run,
-        sites=record.sites,
-        schema=config.schema,
-        model=config.model,
-        runs=planned_runs(config.method),
-        held_out=config.held_out,
-        seed=config.seed,
-        delimiter=config.delimiter,
-        patience=record.patience,
-    )
+    return plan_of_config(config, record.run, record.sites, record.patience)
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
-    config = record.read_config()
-    nameless = replace(record, run="", patience=Patience())
-    identity = TypeAdapter(NetworkPlan).dump_python(plan_of(nameless, config), mode="json")
+    plan = plan_of(replace(record, run="", patience=Patience()), record.read_config())
+    identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
     named = replace(record, run=name)
     write_text(path, TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n")
-    write_text(folder / "config.toml", record.config.read_text(encoding="utf-8"))
+    for own, _ in zip((folder, folder / BASELINE_FOLDER), plan.runs, strict=False):
+        write_text(own / "config.toml", record.config.read_text(encoding="utf-8"))
     return named
 
 

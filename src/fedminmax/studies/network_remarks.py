@@ -18,7 +18,9 @@ def remarks_on(
 ) -> dict[str, list[str]]:
     """Return notes and warnings for the results."""
     outcome = read_outcome(fetched)
-    silent = {} if outcome is None else outcome.unmeasured
+    silent: dict[str, str] = {}
+    if outcome is not None and plan.held_out:
+        silent = outcome.refused | outcome.unmeasured
     absent = [
         f"{site} took part in {count:,} of {len(rounds):,} rounds"
         for site, count in _rounds_of(rounds, plan).items()

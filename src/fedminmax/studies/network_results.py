@@ -62,7 +62,8 @@ def collect_network_run(
     tests = measured_tests(fetched, plan, config, [run.saved for run in runs])
     census = _census(plan, agreed, tests)
     results = _results(runs, plan, fetched, tests, census)
-    for run, own in zip(runs, results, strict=True):
+    # The method's run last: its results say that the whole folder is done.
+    for run, own in reversed(list(zip(runs, results, strict=True))):
         _write(run, own, census, agreed)
     return results
 

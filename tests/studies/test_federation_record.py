@@ -1,0 +1,106 @@
+"""A run folder remembers its run: one configuration, one set of sites, one name at the server."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedminmax.federation.network_plan import RUN_NAME, Patience
+from fedminmax.studies.federation_record import (
+    PLACE,
+    RECORD_FILE,
+    FederationRecord,
+    open_federation_run,
+    plan_of,
+    read_federation_record,
+)
+from tests.complaints import complaint_of
+from tests.federation.network_problem import SITES, write_tables
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> FederationRecord:
+    return FederationRecord("", write_tables(tmp_path), None, SITES, None, Patience())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_a_second_call_finds_the_run_of_the_first(record: FederationRecord, folder: Path) -> None:
+    named = open_federation_run(folder, record)
+    assert RUN_NAME.fullmatch(named.run) is not None
+    assert replace(named, run="") == record
+    assert read_federation_record(folder) == named
+    assert open_federation_run(folder, record) == named
+    assert (folder / "config.toml").read_text() == record.config.read_text()
+
+
+def test_two_folders_have_runs_of_their_own(record: FederationRecord, folder: Path) -> None:
+    names = {open_federation_run(folder / str(number), record).run for number in range(3)}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("stem", ["ä b", "...", "x" * 100, "_"])
+def test_any_configuration_has_a_name_that_sites_take(
+    stem: str, record: FederationRecord, folder: Path
+) -> None:
+    config = record.config.rename(record.config.with_name(f"{stem}.toml"))
+    assert RUN_NAME.fullmatch(open_federation_run(folder, replace(record, config=config)).run)
+
+
+def test_another_configuration_is_refused(record: FederationRecord, folder: Path) -> None:
+    open_federation_run(folder, record)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def refused(other: FederationRecord, difference: str) -> None:
+        message = complaint_of(lambda: open_federation_run(folder, other))
+        assert "belongs to a different configuration" in message
+        assert difference in message
+
+    refused(replace(record, sites=SITES[:2]), "sites is")
+    refused(replace(record, rounds=7), "runs is")
+    text = record.config.read_text()
+    for old, new, difference in (
+        ("seed = 3", "seed = 4", "seed is 3 there and 4 here"),
+        ("held_out = 0.2", "held_out = 0.3", "held_out is 0.2 there and 0.3 here"),
+        ("learning_rate = 0.3", "learning_rate = 0.2", "runs is"),
+        ('kind = "logistic"', 'kind = "mlp"\nhidden = [2]', "model.kind is"),
+    ):
+        record.config.write_text(text.replace(old, new))
+        refused(record, difference)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_patience_may_change(record: FederationRecord, folder: Path) -> None:
+    first = open_federation_run(folder, record)
+    patient = replace(record, patience=Patience(minimum_sites=3, give_up_after=5.0))
+    second = open_federation_run(folder, patient)
+    assert second.run == first.run
+    assert read_federation_record(folder).patience == patient.patience
+    assert plan_of(second, second.read_config()).patience == patient.patience
+
+
+def test_rounds_that_were_asked_for_are_those_of_the_plan(record: FederationRecord) -> None:
+    longer = replace(record, run="r", rounds=7)
+    assert [run.rounds for run in plan_of(longer, longer.read_config()).runs] == [7]
+    given = replace(record, run="r")
+    assert [run.rounds for run in plan_of(given, given.read_config()).runs] == [3]
+
+
+def test_other_folders_are_refused_in_one_line(record: FederationRecord, folder: Path) -> None:
+    assert "has no run over a network" in complaint_of(lambda: read_federation_record(folder))
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    assert "holds other files" in complaint_of(lambda: open_federation_run(folder, record))
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"run": 3}'])
+def test_a_damaged_record_is_a_mistake_in_one_line(
+    content: str, record: FederationRecord, folder: Path
+) -> None:
+    open_federation_run(folder, record)
+    (folder / PLACE / RECORD_FILE).write_text(content)
+    assert "is damaged" in complaint_of(lambda: read_federation_record(folder))

@@ -1,0 +1,247 @@
+"""A run between sites leaves what `fedminmax train` leaves: the same files, the same figures."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedminmax
+from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.report.table_results import read_results, write_results
+from fedminmax.studies import network_results
+from tests.cli.hospitals import (
+    HOSPITALS,
+    draw_patients,
+    results_of,
+    rounds_of,
+    write_config,
+    write_hospitals,
+)
+from tests.cli.in_process import run_here
+from tests.complaints import complaint_of
+from tests.federation.network_problem import SITES, DirectTransport, write_tables
+from tests.federation.silent_sites import SilentTransport
+from tests.studies.network_runs import run_between_sites, run_both_ways
+
+# What a run between sites adds, and what it says in words of its own.
+OWN = {"sites", "notes"}
+ROUNDING = 1e-6
+LAYOUTS: dict[str, dict[str, str]] = {
+    "binary": {"target": "ill"},
+    "regression": {"target": "cost"},
+    "three classes, test files": {
+        "target": "stage",
+        "data": 'test = { north = "later.csv", clinic = "clinic.csv" }',
+        "method": 'name = "fedminmax-local"\nrounds = 4',
+    },
+    "mixture of networks": {
+        "target": "ill",
+        "model": 'kind = "mlp"\nhidden = [4]',
+        "method": 'name = "minimax-fair"\nrounds = 12\nfit_rounds = 4',
+    },
+}
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    place = tmp_path_factory.mktemp("hospitals")
+    write_hospitals(place)
+    draw_patients(40, seed=11).write_csv(place / "clinic.csv")
+    return run_both_ways(write_config(place, **LAYOUTS[request.param]))
+
+
+def pairs_of_runs(folders: tuple[Path, Path]) -> list[tuple[Path, Path]]:
+    return [folders, (folders[0] / "baseline", folders[1] / "baseline")]
+
+
+def assert_close(found: object, expected: object, size: float) -> None:
+    """Same shape, same words, and numbers that differ by rounding of figures of this size."""
+    if isinstance(expected, dict):
+        assert isinstance(found, dict)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            # Intervals are drawn otherwise.
+            if name not in ("low", "high"):
+                assert_close(found[name], value, size)
+    elif isinstance(expected, list):
+        assert isinstance(found, list)
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one, other, size)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=ROUNDING, abs=ROUNDING * size)
+    else:
+        assert found == expected
+
+
+def scale_of(folder: Path) -> float:
+    """The size of the figures: that of the largest risk."""
+    risks = [risk for line in rounds_of(folder) for risk in line["risks"]]
+    return max(1.0, *risks)
+
+
+def test_results_are_those_of_a_run_in_one_process(folders: tuple[Path, Path]) -> None:
+    for apart, together in pairs_of_runs(folders):
+        found, expected = results_of(apart), results_of(together)
+        assert found.keys() == expected.keys() | {"sites"}
+        for name in expected.keys() - OWN:
+            assert_close(found[name], expected[name], scale_of(together))
+
+
+def test_rounds_and_census_are_those_of_a_run_in_one_process(folders: tuple[Path, Path]) -> None:
+    for apart, together in pairs_of_runs(folders):
+        assert_close(rounds_of(apart), rounds_of(together), scale_of(together))
+    censuses = [json.loads((folder / "census.json").read_text()) for folder in folders]
+    assert censuses[0] == censuses[1]
+    assert censuses[0]["holders"] == list(HOSPITALS)
+
+
+def test_the_model_is_that_of_a_run_in_one_process(folders: tuple[Path, Path]) -> None:
+    later = pl.read_csv(folders[0].parent / "later.csv")
+    for pair in pairs_of_runs(folders):
+        found, expected = (fedminmax.load_model(folder) for folder in pair)
+        assert (found.iterate, found.members) == (expected.iterate, expected.members)
+        if found.classes:
+            np.testing.assert_allclose(
+                found.predict_proba(later), expected.predict_proba(later), atol=ROUNDING
+            )
+        else:
+            np.testing.assert_allclose(
+                found.predict(later), expected.predict(later), rtol=10 * ROUNDING
+            )
+
+
+def test_intervals_are_about_as_wide(folders: tuple[Path, Path]) -> None:
+    """Of groups with some rows: small ones are drawn more roughly."""
+    found, expected = (results_of(folder)["test"]["metrics"]["risk"] for folder in folders)
+    for one, other in zip(found["by_group"], expected["by_group"], strict=True):
+        width = other["high"] - other["low"]
+        assert one["high"] - one["low"] == pytest.approx(width, rel=0.25)
+        assert one["low"] == pytest.approx(other["low"], abs=0.2 * width)
+
+
+def test_the_same_files_are_left(folders: tuple[Path, Path]) -> None:
+    for apart, together in pairs_of_runs(folders):
+        names = {path.name for path in together.iterdir() if not path.name.startswith(".")}
+        assert names <= {path.name for path in apart.iterdir()} | {"config.json"}
+        lines = [json.loads(line) for line in (apart / "sites.jsonl").read_text().splitlines()]
+        assert [line["round"] for line in lines] == [line["round"] for line in rounds_of(apart)]
+        assert all(line["took_part"] == list(SITES) for line in lines)
+
+
+def test_results_say_which_sites_took_part(folders: tuple[Path, Path]) -> None:
+    for apart, _ in pairs_of_runs(folders):
+        results, rounds = results_of(apart), len(rounds_of(apart))
+        assert results["sites"] == [
+            {"site": site, "rounds": rounds, "refused": {}} for site in SITES
+        ]
+        assert len(results["notes"]) == 1
+        assert "normal approximation" in results["notes"][0]
+
+
+def test_other_commands_take_the_folder(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apart, together = folders
+    later = apart.parent / "later.csv"
+    run_here("evaluate", apart, "--json")
+    assert json.loads(capsys.readouterr().out)["test"] == results_of(apart)["test"]
+    measured = []
+    for folder in folders:
+        run_here("evaluate", folder, later, "--json")
+        measured.append(json.loads(capsys.readouterr().out.splitlines()[-1])["test"])
+    assert_close(measured[0], measured[1], scale_of(together))
+    run_here("predict", apart, later, "--out", tmp_path / "answers.csv")
+    assert len(pl.read_csv(tmp_path / "answers.csv")) == len(pl.read_csv(later))
+    run_here("evaluate", apart / "baseline", later)
+    run_here("report", apart, "--out", tmp_path / "report.html")
+    assert "Female" in (tmp_path / "report.html").read_text()
+    assert "Female" in (apart / "model_card.md").read_text()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = write_tables(tmp_path)
+    path.write_text(path.read_text().replace('"none"', '"fedavg"'))
+    return path
+
+
+class WestAlone(DirectTransport):
+    """North and south, the only sites with women, answer in the first round alone."""
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        rounds = [asked for asked, _ in self.calls if asked == "answer"]
+        if question == "answer" and site != "west" and len(rounds) > 1:
+            raise RefusedError(f"{site} is not connected")
+        return super().answer(site, question, words)
+
+
+def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path) -> None:
+    run = run_between_sites(config, tmp_path / "run", WestAlone(tmp_path))
+    run.collect()
+    results = results_of(run.folder)
+    assert [site["rounds"] for site in results["sites"]] == [1, 1, 3]
+    assert results["sites"][0]["refused"] == {"north is not connected": 2}
+    (warning,) = results["warnings"]
+    assert "group 'Female' was not seen in 2 of 3 rounds, from round 2 on" in warning
+    assert "at its end the run no longer saw it" in warning
+    assert "north took part in 1 of 3 rounds" in results["notes"]
+    assert [line["risks"][0] is None for line in rounds_of(run.folder)] == [False, True, True]
+    assert [line["participants"] for line in rounds_of(run.folder)] == [[0, 1, 2], [2], [2]]
+    run_here("report", run.folder, "--out", tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("question", ["prepare", "measure"])
+def test_results_say_whose_held_out_rows_are_missing(
+    question: str, config: Path, tmp_path: Path
+) -> None:
+    transport = SilentTransport(tmp_path, question, ["south"])
+    run = run_between_sites(config, tmp_path / "run", transport)
+    run.collect()
+    results = results_of(run.folder)
+    expected = "south is not connected: its held-out rows are not in the results"
+    assert expected in results["warnings"]
+    census = json.loads((run.folder / "census.json").read_text())
+    assert census["test"][1] == [0, 0]
+    assert sum(map(sum, census["test"])) == results["test"]["rows"] > 0
+
+
+def test_without_any_held_out_row_there_are_no_metrics(config: Path, tmp_path: Path) -> None:
+    run = run_between_sites(config, tmp_path / "run", SilentTransport(tmp_path, "measure", SITES))
+    run.collect()
+    results = results_of(run.folder)
+    assert results["test"] == {"rows": 0, "metrics": {}}
+    assert "change" not in results
+
+
+def test_a_folder_is_done_when_both_runs_are(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that ends in between collects again, and nothing is missing for good."""
+    run = run_between_sites(config, tmp_path / "run")
+
+    def end_at_the_last(folder: Path, content: dict[str, Any]) -> None:
+        if folder == run.folder:
+            raise KeyboardInterrupt
+        write_results(folder, content)
+
+    with monkeypatch.context() as ending:
+        ending.setattr(network_results, "write_results", end_at_the_last)
+        with pytest.raises(KeyboardInterrupt):
+            run.collect()
+    assert read_results(run.folder) is None
+    assert read_results(run.folder / "baseline") is not None
+    run.collect()
+    assert read_results(run.folder) is not None
+
+
+def test_nothing_to_collect_is_a_mistake_in_one_line(config: Path, tmp_path: Path) -> None:
+    run = run_between_sites(config, tmp_path / "run")
+    (run.fetched / "agreement.json").unlink()
+    assert "the sites never agreed" in complaint_of(run.collect)
