@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
+from tests.cli.in_process import complaint_here, run_here
 from tests.federation.network_problem import write_tables
+from tests.studies.network_runs import run_between_sites
 
 
 def test_the_number_of_sites_must_be_that_of_the_holders(
@@ -18,13 +20,30 @@ def test_the_number_of_sites_must_be_that_of_the_holders(
     assert not out.exists()
 
 
-def test_a_finished_run_is_not_written_over(
+def test_a_folder_with_other_files_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_tables(tmp_path)
-    (tmp_path / "model.safetensors").touch()
+    before = sorted(path.name for path in tmp_path.iterdir())
     assert main(["federation", "local", str(config), "--out", str(tmp_path)]) == 2
-    assert "has a finished run; give another folder" in capsys.readouterr().err
+    assert "holds other files and no configuration; choose a new folder" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_finished_run_is_printed_again_and_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = write_tables(tmp_path), tmp_path / "run"
+    run_between_sites(config, run).collect()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.suffix == ".safetensors"}
+    run_here("federation", "local", config, "--out", run)
+    said = capsys.readouterr()
+    assert "Test risk by group" in said.out
+    assert "starting a server" not in said.err
+    assert all(path.read_bytes() == content for path, content in before.items())
+    # Other rounds would be another run.
+    message = complaint_here(capsys, "federation", "local", config, "--out", run, "--rounds", 9)
+    assert "belongs to a different configuration" in message
 
 
 def test_without_an_action_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from fedminmax.federation.agreement import AGREEMENT_FILE, agree
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.planned_runs import planned_runs
+from fedminmax.federation.wire import vector_to_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 from fedminmax.studies.table_runs import plan_table_runs
 from tests.federation.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
@@ -23,6 +24,8 @@ from tests.federation.silent_sites import SilentTransport
 
 OPEN = CONFIG.replace("learning_rate = 0.3\n", "").replace('"none"', '"fedavg"')
 BRIER_CURVATURE = 0.6163
+# Two groups, each with a direction of four features and the intercept.
+NUMBERS = 2 * 5
 
 
 class Killed(BaseException):
@@ -114,15 +117,34 @@ def test_nobody_who_answers_is_a_mistake_in_one_line(tmp_path: Path) -> None:
     assert "set learning_rate in [method]" in outcome.error
 
 
-def test_a_bad_reply_is_left_out_like_silence(tmp_path: Path) -> None:
-    class Spoiling(DirectTransport):
-        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-            message = super().answer(site, question, words)
-            return b"no sums" if (site, question) == ("west", "curvature") else message
+class SpoilingTransport(DirectTransport):
+    """Some sites send something else than their sums."""
 
+    def __init__(self, folder: Path, sites: tuple[str, ...], instead: bytes) -> None:
+        super().__init__(folder)
+        self._spoiled = sites
+        self._instead = instead
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        message = super().answer(site, question, words)
+        return self._instead if question == "curvature" and site in self._spoiled else message
+
+
+@pytest.mark.parametrize(
+    "instead", [b"no sums", vector_to_bytes(torch.full((NUMBERS,), torch.nan).double())]
+)
+def test_a_bad_reply_is_left_out_like_silence(instead: bytes, tmp_path: Path) -> None:
     config, plan = job(tmp_path)
-    (rate,) = agreed_rates(plan, Spoiling(tmp_path), tmp_path)
+    (rate,) = agreed_rates(plan, SpoilingTransport(tmp_path, ("west",), instead), tmp_path)
     assert rate == rounded_rate(by_eigenvalues(config, ("north", "south")))
+
+
+def test_sums_of_no_rows_from_all_sites_are_a_mistake_in_one_line(tmp_path: Path) -> None:
+    _, plan = job(tmp_path)
+    nothing = vector_to_bytes(torch.zeros(NUMBERS, dtype=torch.float64))
+    outcome = run_plan(plan, SpoilingTransport(tmp_path, SITES, nothing), tmp_path / "run")
+    assert outcome.error is not None
+    assert "no site helped to find a safe learning rate" in outcome.error
 
 
 def test_a_run_that_goes_on_keeps_its_rate_and_asks_no_more(tmp_path: Path) -> None:

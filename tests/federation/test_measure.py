@@ -62,7 +62,8 @@ def probabilities(members: Tensor, x: Table) -> Table:
         weight, bias = theta[: FEATURES * CLASSES].reshape(CLASSES, FEATURES), theta[-CLASSES:]
         outputs = np.exp(x @ weight.T + bias)
         found.append(outputs / outputs.sum(axis=1, keepdims=True))
-    return np.mean(found, axis=0)
+    mean: Table = np.mean(found, axis=0)
+    return mean
 
 
 def scores_by_hand(members: Tensor, rows: Examples) -> Table:

@@ -68,7 +68,8 @@ def counts_of_rows(group: int) -> Table:
 
 def drawn_by_hand(table: Table, group: int) -> Table:
     """Sums [draws, columns] of a group's drawn rows."""
-    return counts_of_rows(group) @ table[group == GROUP]
+    sums: Table = counts_of_rows(group) @ table[group == GROUP]
+    return sums
 
 
 def estimates(metric: MetricByGroup) -> list[Estimate]:
@@ -133,7 +134,7 @@ def test_the_change_is_close_to_that_of_drawn_pairs() -> None:
         apart = math.hypot(*(loss[own].std() for loss in losses)) / math.sqrt(SIZES[number])
         assert estimate.high - estimate.low < 0.6 * 2 * 1.96 * apart
     assert change.overall.value == pytest.approx(difference.mean(), abs=1e-12)
-    assert_like(change.overall, sum(sums) / ROWS)
+    assert_like(change.overall, np.sum(sums, axis=0) / ROWS)
 
 
 def test_a_model_differs_from_itself_by_rounding_alone() -> None:

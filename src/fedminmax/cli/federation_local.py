@@ -1,6 +1,5 @@
 """`fedminmax federation local`: a whole federation on this machine, for one run."""
 
-import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from fedminmax.studies.federation_record import (
     PLACE,
     FederationRecord,
     open_federation_run,
+    plain_name,
     plan_of,
 )
 from fedminmax.studies.network_results import collect_network_run
 
-NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 MEMORY = "memory"
 
 
@@ -86,7 +85,7 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
             holders[part.owner] = SiteSettings(
                 data, owner=part.owner, holder_column=config.holder_column
             )
-    names = [NOT_IN_A_NAME.sub("-", holder).strip("-").lower() for holder in holders]
+    names = [plain_name(holder).lower() for holder in holders]
     if len({*names, "", "server", "localhost"}) < len(names) + 3:
         names = [f"site-{number}" for number in range(1, len(names) + 1)]
     return dict(zip(names, holders.values(), strict=True))

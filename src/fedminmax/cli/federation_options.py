@@ -87,27 +87,38 @@ def _add_status(actions: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add_resume(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = actions.add_parser(
+    parser = _add_for_a_run(
+        actions,
         "resume",
-        help="go on with a run: follow it, or submit it again from its last round",
-        description="Go on with a run of 'fedminmax federation run', wherever it is.",
-        epilog="example: fedminmax federation resume runs/fedminmax-federation",
+        "go on with a run: follow it, or submit it again from its last round",
+        "Go on with a run of 'fedminmax federation run', wherever it is.",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
-    _add_wait(parser)
     parser.set_defaults(run=_run_resume)
 
 
 def _add_stop(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = actions.add_parser(
+    parser = _add_for_a_run(
+        actions,
         "stop",
-        help="stop a run at the server; every finished round is saved",
-        description="Stop a run of 'fedminmax federation run'. It can be resumed.",
-        epilog="example: fedminmax federation stop runs/fedminmax-federation",
+        "stop a run at the server; every finished round is saved",
+        "Stop a run of 'fedminmax federation run'. It can be resumed.",
+    )
+    parser.set_defaults(run=_run_stop)
+
+
+def _add_for_a_run(
+    actions: "argparse._SubParsersAction[Any]", name: str, short: str, description: str
+) -> argparse.ArgumentParser:
+    """Add an action on a run folder."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=short,
+        description=description,
+        epilog=f"example: fedminmax federation {name} runs/fedminmax-federation",
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
     _add_wait(parser)
-    parser.set_defaults(run=_run_stop)
+    return parser
 
 
 def _add_kit(parser: argparse.ArgumentParser) -> None:

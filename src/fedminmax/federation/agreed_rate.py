@@ -50,7 +50,8 @@ def agree_on_rate(
                 continue
             sums += own.reshape(sums.shape)
             rows += torch.tensor(counts[site], dtype=torch.float64)
-        if not bool(rows.any()):
+        # Rows have a 1 appended, so that sums of nothing but 0 are of no rows.
+        if not bool(sums.any()):
             raise InputError(
                 "no site helped to find a safe learning rate "
                 f"({'; '.join(answers.failures.values())}); set learning_rate in [method]"

@@ -42,8 +42,9 @@ REFUSED = "FINISHED:FAILED_TO_RUN"
 STOPPED = "FINISHED:ABORTED"
 SECONDS_BETWEEN_LOOKS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
-# So long may a job that is listed as running be without a process: at its beginning and end.
-SECONDS_OF_SILENCE = 30.0
+# So long may a job that is listed as running say nothing: before its first word, and after one.
+SECONDS_TO_BEGIN = 600.0
+SECONDS_OF_SILENCE = 120.0
 MOST_LOSSES = 5
 Say = Callable[[str], None]
 
@@ -108,7 +109,7 @@ class Coordinator:
                 return None
             if not status_of(session, job).startswith(ENDED):
                 return job
-            outcome = _outcome(session, job, place)
+            outcome = _fetched_outcome(session, job, place)
         return job if outcome is not None and outcome.error is None else None
 
     def _submit(self, session: Session, plan: NetworkPlan, place: Path, say: Say) -> str:
@@ -131,11 +132,12 @@ class Coordinator:
     ) -> Generator[LiveRound, None, bool]:
         """Yield rounds until the job has ended; return whether we ended it to submit it again."""
         notice, absent = None, []
-        heard = looked = time.monotonic()
+        looked = time.monotonic()
+        silent_until = looked + SECONDS_TO_BEGIN
         while True:
             news = news_of(session, job, seen)
             if news is not None:
-                heard = time.monotonic()
+                silent_until = time.monotonic() + SECONDS_OF_SILENCE
                 for number, entry in news.rounds:
                     seen[number] = entry.round
                     absent = list(entry.refused)
@@ -151,7 +153,7 @@ class Coordinator:
                 if status_of(session, job).startswith(ENDED):
                     return False
                 back = bool(absent) and came_back_without_the_job(session, absent)
-                if back or looked - heard > SECONDS_OF_SILENCE:
+                if back or looked > silent_until:
                     stop(session, job)
                     return True
             time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -164,21 +166,25 @@ def _runs_or_ended(session: Session, job: str) -> bool:
     return server_began(session) < submitted_at(session, job)
 
 
-def _outcome(session: Session, job: str, place: Path) -> Outcome | None:
+def _fetched_outcome(session: Session, job: str, place: Path) -> Outcome | None:
     """Fetch how an ended job's run ended; None if the run did not."""
+    if not fetch_results(session, job, place / RESULTS):
+        return None
+    return read_outcome(place / RESULTS)
+
+
+def _outcome(session: Session, job: str, place: Path) -> Outcome | None:
+    """Return how the run ended; None if its job was lost."""
     status = status_of(session, job)
     if status == REFUSED:
         raise InputError(f"the job was refused: {reason_of(session, job)}")
-    if fetch_results(session, job, place / RESULTS):
-        outcome = read_outcome(place / RESULTS)
-        if outcome is not None:
-            return outcome
-    if status == STOPPED:
+    outcome = _fetched_outcome(session, job, place)
+    if outcome is None and status == STOPPED:
         raise InputError(
             "the run was stopped; every finished round is saved: resume it with 'fedminmax "
             "federation resume'"
         )
-    return None
+    return outcome
 
 
 def _unseen(

@@ -120,4 +120,5 @@ def _root(covariance: Table) -> Table:
     correlations = np.divide(covariance, apart, out=np.zeros_like(apart), where=apart > 0.0)
     values, vectors = np.linalg.eigh(correlations)
     kept = np.where(values > ROUNDING, values, 0.0)
-    return (vectors * np.sqrt(kept)) @ vectors.T * deviations
+    root: Table = (vectors * np.sqrt(kept)) @ vectors.T * deviations
+    return root

@@ -78,7 +78,16 @@ def read_federation_record(folder: Path) -> FederationRecord:
         raise InputError(f"{path} is damaged; begin a new run with another folder") from error
 
 
+def plain_name(words: str) -> str:
+    """Return what is left of a name in letters, digits and -.
+
+    >>> plain_name("St. Mary's (Ward 2)")
+    'St-Mary-s-Ward-2'
+    """
+    return NOT_IN_A_NAME.sub("-", words).strip("-")
+
+
 def _new_name(config: Path) -> str:
     """Return a name that no other run at the server has."""
-    stem = NOT_IN_A_NAME.sub("-", config.stem).strip("-")[:40] or "run"
+    stem = plain_name(config.stem)[:40] or "run"
     return f"{stem}-{secrets.token_hex(4)}"

@@ -1,0 +1,61 @@
+"""What a coordinator is told while a run goes on: each warning once, with the round it came in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedminmax.cli.federation_follow import follow
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
+from tests.federation.made_up_rounds import made_up_round
+from tests.federation.network_problem import plan_of, write_tables
+
+GROUPS = ("Female", "Male [all]")
+AWAY = {"south": "south is not connected"}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> NetworkPlan:
+    runs = [PlannedRun("fedminmax", {}, 4), PlannedRun("fedavg", {}, 2)]
+    return plan_of(read_config(write_tables(tmp_path)), runs)
+
+
+def live(*rounds: NetworkRound, run: int = 0) -> Iterator[LiveRound]:
+    return (LiveRound(run, entry, GROUPS) for entry in rounds)
+
+
+def test_a_run_without_trouble_is_quiet(
+    plan: NetworkPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(live(*(made_up_round(number) for number in (1, 2, 3, 4))), plan)
+    follow(live(made_up_round(1), run=1), plan)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_warnings_are_said_once_with_their_round(
+    plan: NetworkPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = [
+        made_up_round(1),
+        made_up_round(2, refused=AWAY),
+        made_up_round(3, risks=(0.5, None), refused=AWAY),
+        made_up_round(4, risks=(0.5, None), refused=AWAY | {"west": "west sent NaN; refused"}),
+    ]
+    follow(live(*rounds), plan)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "fedminmax: round 2: goes on without it: south is not connected",
+        "fedminmax: round 3: nobody who answered has group 'Male [all]': its weight is kept",
+        "fedminmax: round 4: goes on without it: west sent NaN; refused",
+    ]
+
+
+def test_a_round_of_which_nobody_knows_a_risk_can_be_shown(
+    plan: NetworkPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(live(made_up_round(1, risks=(None, None))), plan)
+    assert len(capsys.readouterr().err.splitlines()) == 2

@@ -1,0 +1,148 @@
+"""`fedminmax federation run | status | stop | resume`: mistakes that show before any network."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedminmax.cli.main import main
+from fedminmax.federation.federation_file import write_sites_of
+from fedminmax.federation.network_plan import Patience
+from fedminmax.studies.federation_record import FederationRecord, open_federation_run
+from tests.cli.in_process import complaint_here, run_here
+from tests.federation.network_problem import SITES, write_tables
+from tests.studies.network_runs import run_between_sites
+
+RUN = ("federation", "run")
+ACTIONS = ("create", "start", "run", "status", "resume", "stop", "local")
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_tables(tmp_path)
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """As much of a person's kit as is looked at before the network."""
+    folder = tmp_path / "ann@lab.org"
+    folder.mkdir()
+    write_sites_of(folder, SITES)
+    return folder
+
+
+def test_a_folder_that_is_no_persons_kit_is_named(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = f"{tmp_path} is no person's kit; give people/NAME of what 'fedminmax federation"
+    assert expected in complaint_here(capsys, *RUN, config, "--kit", tmp_path)
+    assert expected in complaint_here(capsys, "federation", "status", "--kit", tmp_path)
+    assert not Path("runs").exists()
+
+
+def test_sites_must_be_those_of_the_federation_each_once(
+    config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sites, expected in (
+        ("north,east", "site 'east' is not in this federation: north, south, west"),
+        ("north,", "site '' is not in this federation"),
+        ("north, north", "site 'north' is there twice in --sites; name it once"),
+    ):
+        words = [*RUN, config, "--kit", kit, "--sites", sites]
+        assert expected in complaint_here(capsys, *words)
+    assert not Path("runs").exists()
+
+
+def test_a_missing_configuration_is_named(kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = complaint_here(capsys, *RUN, kit / "none.toml", "--kit", kit)
+    assert "none.toml does not exist; write one with 'fedminmax init'" in message
+
+
+def test_a_missing_test_file_shows_before_the_run(
+    config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = config.read_text().replace("held_out = 0.2", 'test = { later = "later.csv" }')
+    config.write_text(text)
+    message = complaint_here(capsys, *RUN, config, "--kit", kit)
+    assert "later.csv does not exist; give it, or remove it" in message
+
+
+@pytest.mark.parametrize("action", ["stop", "resume"])
+def test_a_folder_must_have_a_run(
+    action: str, config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = complaint_here(capsys, "federation", action, kit)
+    assert "has no run over a network; give one that 'fedminmax federation run' began" in message
+    local = FederationRecord("", config, None, SITES, None, Patience())
+    open_federation_run(Path("local"), local)
+    message = complaint_here(capsys, "federation", action, "local")
+    assert "local is a run of 'fedminmax federation local', which ends with its command" in message
+
+
+def test_a_run_that_was_never_submitted_cannot_be_stopped(
+    config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_federation_run(Path("run"), FederationRecord("", config, kit, SITES, None, Patience()))
+    message = complaint_here(capsys, "federation", "stop", "run")
+    assert "run has no run that was submitted; nothing to stop" in message
+
+
+def test_a_folder_of_another_configuration_is_refused(
+    config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = FederationRecord("", config, kit, SITES, None, Patience())
+    open_federation_run(Path("run"), replace(record, rounds=9))
+    message = complaint_here(capsys, *RUN, config, "--kit", kit, "--out", "run")
+    assert "run belongs to a different configuration" in message
+
+
+def test_a_finished_run_is_printed_again_without_a_network(
+    config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_between_sites(config, Path("run")).collect()
+    before = Path("run", "results.json").read_bytes()
+    for words in ([*RUN, config, "--kit", kit, "--out", "run"], ["federation", "resume", "run"]):
+        capsys.readouterr()
+        run_here(*words)
+        said = capsys.readouterr().out
+        assert "Test risk by group" in said
+        assert "Next: fedminmax evaluate run" in said
+    assert Path("run", "results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "fedminmax.toml"], "required: --kit"),
+        (["status"], "required: --kit"),
+        (["run", "a.toml", "--kit", "k", "--rounds", "0"], "at least 1"),
+        (["run", "a.toml", "--kit", "k", "--wait", "soon"], "90s, 30m"),
+        (["run", "a.toml", "--kit", "k", "--answer-within", "7"], "90s, 30m"),
+        (["run", "a.toml", "--kit", "k", "--minimum-sites", "0"], "at least 1"),
+        (["run", "a.toml", "--kit", "k", "--rounds-left-out", "-1"], "zero or a positive"),
+        (["run", "a.toml", "--kit", "k", "--give-up-after", "0s"], "positive"),
+        (["run", "a.toml", "--kit", "k", "--largest-step", "nan"], "positive"),
+        (["stop"], "required: RUN"),
+        (["resume", "runs/a", "--rounds", "3"], "--rounds 3"),
+        (["fly"], "fly"),
+    ],
+)
+def test_bad_words_are_one_line(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["federation", *words])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert expected in said.err
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["federation", action, "--help"])
+    assert ended.value.code == 0
+    assert f"example: fedminmax federation {action}" in capsys.readouterr().out

@@ -1,0 +1,103 @@
+"""What results say of a run between sites: who was missing, and which group it did not see."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
+from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.studies.network_remarks import remarks_on, sites_content
+from tests.cli.hospitals import results_of, rounds_of
+from tests.cli.in_process import run_here
+from tests.federation.made_up_rounds import made_up_round
+from tests.federation.network_problem import DirectTransport, plan_of, write_tables
+from tests.federation.silent_sites import SilentTransport
+from tests.studies.network_runs import run_between_sites
+
+GROUPS = ("Female", "Male")
+AWAY = {"south": "south is not connected"}
+LATE = {"south": "south did not answer in time"}
+ROUNDS = [
+    made_up_round(1),
+    made_up_round(2, refused=AWAY),
+    made_up_round(3, risks=(None, 0.25), refused=AWAY),
+    made_up_round(4, risks=(0.5, None), refused=LATE),
+    made_up_round(5, risks=(0.5, None)),
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_tables(tmp_path)
+
+
+@pytest.fixture
+def plan(config: Path) -> NetworkPlan:
+    return plan_of(read_config(config), [PlannedRun("fedminmax", {}, 5)])
+
+
+def test_rounds_and_reasons_are_counted_by_site(plan: NetworkPlan) -> None:
+    assert sites_content(ROUNDS, plan) == [
+        {"site": "north", "rounds": 5, "refused": {}},
+        {"site": "south", "rounds": 2, "refused": {AWAY["south"]: 2, LATE["south"]: 1}},
+        {"site": "west", "rounds": 5, "refused": {}},
+    ]
+
+
+def test_groups_that_nobody_told_of_are_warned_of(plan: NetworkPlan, tmp_path: Path) -> None:
+    women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS)["warnings"]
+    assert "'Female' was not seen in 1 of 5 rounds, from round 3 on" in women
+    assert "no longer" not in women
+    assert "'Male' was not seen in 2 of 5 rounds, from round 4 on" in men
+    assert men.endswith("at its end the run no longer saw it")
+    assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS)["warnings"] == []
+
+
+def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path: Path) -> None:
+    assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS)["notes"]
+    drawn = replace(plan, runs=(replace(plan.runs[0], participation=0.5),))
+    assert len(remarks_on(ROUNDS, drawn, tmp_path, GROUPS)["notes"]) == 1
+
+
+class WestAlone(DirectTransport):
+    """North and south, the only sites with women, answer in the first round alone."""
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        rounds = [asked for asked, _ in self.calls if asked == "answer"]
+        if question == "answer" and site != "west" and len(rounds) > 1:
+            raise RefusedError(f"{site} is not connected")
+        return super().answer(site, question, words)
+
+
+def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path) -> None:
+    run = run_between_sites(config, tmp_path / "run", WestAlone(tmp_path))
+    run.collect()
+    results = results_of(run.folder)
+    assert [site["rounds"] for site in results["sites"]] == [1, 1, 3]
+    assert results["sites"][0]["refused"] == {"north is not connected": 2}
+    (warning,) = results["warnings"]
+    assert "group 'Female' was not seen in 2 of 3 rounds, from round 2 on" in warning
+    assert "at its end the run no longer saw it" in warning
+    assert "north took part in 1 of 3 rounds" in results["notes"]
+    assert [line["risks"][0] is None for line in rounds_of(run.folder)] == [False, True, True]
+    assert [line["participants"] for line in rounds_of(run.folder)] == [[0, 1, 2], [2], [2]]
+    run_here("report", run.folder, "--out", tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("question", ["prepare", "measure"])
+def test_results_say_whose_held_out_rows_are_missing(
+    question: str, config: Path, tmp_path: Path
+) -> None:
+    transport = SilentTransport(tmp_path, question, ["south"])
+    run = run_between_sites(config, tmp_path / "run", transport)
+    run.collect()
+    results = results_of(run.folder)
+    expected = "south is not connected: its held-out rows are not in the results"
+    assert expected in results["warnings"]
+    census = json.loads((run.folder / "census.json").read_text())
+    assert census["test"][1] == [0, 0]
+    assert sum(map(sum, census["test"])) == results["test"]["rows"] > 0
