@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import fedminmax
+from tests.cli.command import command, fedminmax
 
 PAGES: list[list[str]] = [[], ["reproduce"], ["reproduce", "synthetic"]]
 
@@ -31,3 +31,15 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_version(tmp_path: Path) -> None:
     assert fedminmax("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+
+
+def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
+    """As in `fedminmax methods | head`: the other end of the pipe is closed."""
+    with subprocess.Popen(
+        command("methods"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

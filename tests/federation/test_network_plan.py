@@ -61,7 +61,14 @@ def test_what_is_no_plan_is_refused(message: object) -> None:
 
 
 def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) -> None:
-    settings = SiteSettings(Path("hospital.csv"), ("age", "sex"), 10, SmallGroups.MERGE)
+    settings = SiteSettings(
+        Path("hospital.csv"),
+        columns=("age", "sex"),
+        plan="0123",
+        most_rounds=7,
+        minimum_group=10,
+        small_groups=SmallGroups.MERGE,
+    )
     path = tmp_path / "fedminmax.json"
     path.write_text(site_settings_text(settings))
     assert read_site_settings(path) == replace(settings, data=tmp_path / "hospital.csv")

@@ -181,6 +181,42 @@ def test_a_rate_among_rows_that_a_group_has_not_is_unknown() -> None:
     assert not math.isnan(metric.overall.low)
 
 
+@pytest.mark.parametrize("right", [29, 1])
+def test_no_interval_leaves_what_rows_can_score(right: int) -> None:
+    """One row of 30 differs: a normal distribution would reach beyond 0 and 1."""
+    answers, rows = np.arange(30) < right, np.zeros(30, np.int64)
+    probability = np.where(answers, 0.01, 0.99)
+    scores = score_classes(np.zeros(30, int), y_prob=probability, classes=[0, 1])
+    metrics = drawn_from(scores, group=rows, groups=1).metrics(0).metrics
+    for name, least, most in (
+        ("accuracy", 0.0, 1.0),
+        ("brier_risk", 0.0, 2.0),
+        ("selection_rate", 0.0, 1.0),
+        ("false_positive_rate", 0.0, 1.0),
+        ("calibration", -1.0, 1.0),
+        ("overconfidence", -1.0, 1.0),
+    ):
+        own = metrics[name].by_group["0"]
+        assert least <= own.low < own.value < own.high <= most
+        assert metrics[name].overall == own
+    errors = score_quantities(np.zeros(30), np.where(answers, 0.0, 9.0))
+    metrics = drawn_from(errors, group=rows, groups=1).metrics(0).metrics
+    for name in ("squared_error", "absolute_error"):
+        own = metrics[name].overall
+        assert 0.0 <= own.low < own.value < own.high
+
+
+@pytest.mark.parametrize(("given", "missed"), [(0.9, 0.0), (0.1, 1.0)])
+def test_a_rate_among_few_rows_has_no_values_from_nowhere(given: float, missed: float) -> None:
+    """Of three sick none or all are missed: so it is in every resample that has any of them."""
+    true, group = (np.arange(300) < 3).astype(int), np.zeros(300, np.int64)
+    probability = np.where(true == 1, given, GENERATOR.random(300))
+    scores = score_classes(true, y_prob=probability, classes=[0, 1])
+    rate = drawn_from(scores, group=group, groups=1).metrics(0).metrics["false_negative_rate"]
+    found = (rate.overall.value, rate.overall.low, rate.overall.high)
+    assert found == pytest.approx((missed,) * 3)
+
+
 def test_the_seed_decides_the_intervals_and_other_groups_do_not() -> None:
     scores, _ = TASKS["regression"]
     first, again, other = (drawn_from(scores, seed=seed).metrics(0) for seed in (4, 4, 5))

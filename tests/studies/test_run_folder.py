@@ -45,3 +45,11 @@ def test_a_run_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         assert (first, second) == (True, False)
     with claim_run(tmp_path) as again:
         assert again
+
+
+def test_long_differences_are_cut_in_the_complaint(tmp_path: Path) -> None:
+    claim_folder(tmp_path, {"features": [f"column {number}" for number in range(90)], "seed": 0})
+    said = complaint_of(lambda: claim_folder(tmp_path, {"features": ["a"], "seed": 1}))
+    assert "features is ['column 0', " in said
+    assert "... there and ['a'] here; seed is 0 there and 1 here" in said
+    assert len(said) < 400

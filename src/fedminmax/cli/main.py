@@ -1,6 +1,7 @@
 """The `fedminmax` command: parse words, call one function, turn mistakes into one line."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         options.run(options)
+        sys.stdout.flush()
     except InputError as error:
         return _complain(str(error), USER_MISTAKE)
     except DivergedError as error:
@@ -104,6 +106,10 @@ def _run(options: argparse.Namespace) -> int:
         if missing is None:
             raise
         return _complain(f"{error.name} is needed: pip install '{missing}'", USER_MISTAKE)
+    except BrokenPipeError:
+        # Whoever reads our output, such as `head`, has had enough: what is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         return _complain(f"{error.filename or ''}: {error.strerror or error}", 1)
     except KeyboardInterrupt:

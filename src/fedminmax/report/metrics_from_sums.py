@@ -21,8 +21,6 @@ Table = NDArray[np.float64]
 
 # Where two scores are the same, or one never varies, rounding leaves so much of a variance.
 ROUNDING = 1e-12
-
-EXACT = 1e-12
 # No rows have a metric beyond these, but a normal distribution has.
 RANGES = {
     "accuracy": (0.0, 1.0),

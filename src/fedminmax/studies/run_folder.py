@@ -12,6 +12,8 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.report.files import write_first_json
 
+MOST_CHARACTERS = 60
+
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
     """Make the folder this configuration's, or refuse it."""
@@ -70,7 +72,7 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
         raise InputError(f"{path} is damaged; choose a new folder with --out")
     there, here = _flat(found), _flat(wanted)
     differing = [
-        f"{name} is {there.get(name)} there and {here.get(name)} here"
+        f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here"
         for name in sorted(here.keys() | there.keys())
         if there.get(name) != here.get(name)
     ]
@@ -79,6 +81,12 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
             f"{folder} belongs to a different configuration ({'; '.join(differing)}); "
             "choose another folder with --out"
         )
+
+
+def _short(value: object) -> str:
+    """Show the start of a long list; where it differs is seen in the files."""
+    text = str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:

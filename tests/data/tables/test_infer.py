@@ -49,6 +49,13 @@ def test_columns_that_are_no_features(values: list[str | None], remark: str) -> 
     assert guess.remark == remark
 
 
+@pytest.mark.parametrize("odd", ["old", "inf"])
+def test_a_slip_among_many_numbers_leaves_them_numbers(odd: str) -> None:
+    guess = guess_feature(column([*SPREAD, odd]))
+    assert guess.feature == Feature("x", Kind.NUMERIC)
+    assert f"no numbers, such as '{odd}': correct them" in guess.remark
+
+
 @pytest.mark.parametrize(("name", "values"), [("x", SPREAD), ("patient_ID", ["7", "7", "8"])])
 def test_what_may_be_an_identifier_gets_a_remark(name: str, values: list[str | None]) -> None:
     assert "identify" in guess_feature(column(values, name)).remark

@@ -81,3 +81,12 @@ def test_a_column_with_two_roles(tmp_path: Path) -> None:
     assert refused(tmp_path, groups=("sex", "ill")) == (
         "column 'ill' is named twice; target, groups and holder are different columns"
     )
+
+
+def test_a_target_of_texts_that_hardly_repeat(tmp_path: Path) -> None:
+    rows = "".join(f"{number},Female,patient {number}\n" for number in range(60))
+    write_files(tmp_path, north="age,sex,name\n" + rows, south="age,sex,name\n" + rows)
+    assert refused(tmp_path, target="name") == (
+        "target 'name' has 60 different values that are not all numbers, such as 'patient 0'; "
+        "choose another target"
+    )

@@ -89,7 +89,7 @@ def _feature(column: str, guess: Guess, *, protected: bool) -> Iterator[str]:
         yield f"# {header} is left out: it {_one_line(guess.remark)}."
         return
     if guess.remark:
-        yield f"# {guess.remark}"
+        yield f"# {_one_line(guess.remark)}"
     yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
     yield f'kind = "{guess.feature.kind.value}"'
     if guess.feature.categories:

@@ -11,6 +11,8 @@ from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
 MOST_CATEGORIES = 50
+# Numbers among which at most such a share of the different values are texts are numbers.
+MOST_ODD_TEXTS = 0.1
 # Whole numbers with at most so many values are classes or group codes rather than quantities.
 MOST_CODES = 10
 AGE_EDGES = (30.0, 45.0, 60.0)
@@ -41,6 +43,13 @@ def guess_feature(text: pl.Series) -> Guess:
             remark = "Remove this section if the numbers only identify rows." if doubt else ""
             return Guess(Feature(column, kind), remark)
     if different > MOST_CATEGORIES:
+        odd = values.filter(~numbers_in(values, Kind.NUMERIC).is_finite().fill_null(value=False))
+        if len(odd) <= MOST_ODD_TEXTS * different:
+            return Guess(
+                Feature(column, Kind.NUMERIC),
+                f"Training will refuse values that are no numbers, such as '{odd[0]}': correct "
+                "them, or add them to missing_values in [data].",
+            )
         return Guess(None, f"has {different:,} different texts, such as '{values[0]}'")
     return Guess(Feature(column, Kind.CATEGORY, tuple(sorted(values.to_list()))))
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.infer import Guess, guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.infer import (
+    MOST_CATEGORIES,
+    Guess,
+    guess_feature,
+    guess_protected,
+    guess_target,
+)
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import Table, read_table
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Protected, Target
@@ -99,6 +105,11 @@ def _check_same_columns(tables: Sequence[Table]) -> None:
 
 
 def _check_classes(target: Target, tables: Sequence[Table]) -> None:
+    if len(target.classes) > MOST_CATEGORIES:
+        raise InputError(
+            f"target '{target.column}' has {len(target.classes):,} different values that are not "
+            f"all numbers, such as '{target.classes[0]}'; choose another target"
+        )
     if target.is_quantity or len(target.classes) > 1:
         return
     rows = sum(len(table.frame) for table in tables)
