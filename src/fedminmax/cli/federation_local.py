@@ -65,8 +65,7 @@ def _run(
     memory = folder / PLACE / MEMORY
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
         say(f"starting a server and {len(settings)} sites ({', '.join(settings)}): half a minute")
-        kits = Path(temporary, "kits")
-        with local_federation(kits, settings, memory=memory) as federation:
+        with local_federation(Path(temporary), settings, memory=memory) as federation:
             follow(federation.run(plan, say), plan)
             collect_network_run(federation.fetched(plan), plan, config, folder)
     # It was for going on, and the run is done.

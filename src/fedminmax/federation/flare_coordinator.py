@@ -42,6 +42,7 @@ REFUSED = "FINISHED:FAILED_TO_RUN"
 STOPPED = "FINISHED:ABORTED"
 SECONDS_BETWEEN_LOOKS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
+SECONDS_BETWEEN_CALLS = 5.0
 # So long may a job that is listed as running say nothing: before its first word, and after one.
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
@@ -71,7 +72,7 @@ class Coordinator:
                 with connected(self.kit, self.seconds, self.participants.check) as session:
                     if job is None or not _runs_or_ended(session, job):
                         job = self._submit(session, plan, place, say)
-                    ours = yield from self._follow(session, job, seen, say)
+                    ours = yield from self._follow(session, job, plan, seen, say)
                     outcome = None if ours else _outcome(session, job, place)
                     if outcome is not None:
                         yield from _unseen(plan, place, seen, outcome.group_names)
@@ -128,11 +129,13 @@ class Coordinator:
         return job
 
     def _follow(
-        self, session: Session, job: str, seen: list[int], say: Say
+        self, session: Session, job: str, plan: NetworkPlan, seen: list[int], say: Say
     ) -> Generator[LiveRound, None, bool]:
         """Yield rounds until the job has ended; return whether we ended it to submit it again."""
-        notice, absent = None, []
-        looked = time.monotonic()
+        notice = None
+        # Before the first round, sites may be without the job because it has yet to reach them.
+        began = False
+        looked = called = time.monotonic()
         silent_until = looked + SECONDS_TO_BEGIN
         while True:
             news = news_of(session, job, seen)
@@ -140,11 +143,12 @@ class Coordinator:
                 silent_until = time.monotonic() + SECONDS_OF_SILENCE
                 for number, entry in news.rounds:
                     seen[number] = entry.round
-                    absent = list(entry.refused)
+                    began = True
                     yield LiveRound(number, entry, news.groups)
                 if news.notice and news.notice != notice:
                     say(news.notice)
                 notice = news.notice
+                began = began or notice is not None
             if self.participants.lost():
                 stop(session, job)
                 return True
@@ -152,8 +156,12 @@ class Coordinator:
                 looked = time.monotonic()
                 if status_of(session, job).startswith(ENDED):
                     return False
-                back = bool(absent) and came_back_without_the_job(session, absent)
-                if back or looked > silent_until:
+                if looked > silent_until:
+                    stop(session, job)
+                    return True
+            if news is not None and began and time.monotonic() - called > SECONDS_BETWEEN_CALLS:
+                called = time.monotonic()
+                if came_back_without_the_job(session, plan.sites):
                     stop(session, job)
                     return True
             time.sleep(SECONDS_BETWEEN_LOOKS)
