@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 
 from fedminmax.cli.progress import Display, display
+from fedminmax.cli.risk_words import highest_risks
 from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.methods.catalogue import CARDS
-
-# How many groups' risks fit beside a bar.
-MOST_RISKS = 4
 
 
 def follow(rounds: Iterator[LiveRound], plan: NetworkPlan) -> None:
@@ -43,16 +41,11 @@ def _show(
 ) -> None:
     method = plan.runs[number].method
     over_groups = CARDS[method].over == "groups" and len(entry.weights) == len(groups)
-    weights = entry.weights if over_groups else (None,) * len(groups)
-    known = [
-        (risk, name, weight)
-        for risk, name, weight in zip(entry.risks, groups, weights, strict=True)
-        if risk is not None
-    ]
-    worst = sorted(known, key=lambda own: own[0], reverse=True)[:MOST_RISKS]
+    weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
+    highest = highest_risks(zip(groups, entry.risks, strict=True))
     words = ", ".join(
-        f"{name} {risk:.3g}" + ("" if weight is None else f" (weight {weight:.2g})")
-        for risk, name, weight in worst
+        f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
+        for name, risk in highest
     )
     answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
     bars.rename_run(escape(f"{method}, {answered}: {words}"))

@@ -52,12 +52,12 @@ def run_federation(request: RunRequest) -> None:
         request.rounds,
         request.patience,
     )
-    _finish(request.folder, open_federation_run(request.folder, record), request.wait)
+    _open_and_finish(request.folder, record, request.wait)
 
 
 def resume_run(folder: Path, wait: float) -> None:
     """Go on with a run, wherever it is."""
-    _finish(folder, open_federation_run(folder, read_federation_record(folder)), wait)
+    _open_and_finish(folder, read_federation_record(folder), wait)
 
 
 def stop_run(folder: Path, wait: float) -> None:
@@ -66,11 +66,15 @@ def stop_run(folder: Path, wait: float) -> None:
     say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' goes on")
 
 
-def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
-    config = record.read_config()
-    for source in config.test:
+def _open_and_finish(folder: Path, record: FederationRecord, wait: float) -> None:
+    for source in record.read_config().test:
         if not source.path.is_file():
             raise InputError(f"test file {source.path} does not exist; give it, or remove it")
+    _finish(folder, open_federation_run(folder, record), wait)
+
+
+def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
+    config = record.read_config()
     place = folder / PLACE
     if read_results(folder) is None:
         coordinator = _coordinator(folder, record, wait)

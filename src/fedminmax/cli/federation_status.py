@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.federation.federation_file import read_sites_of
 from fedminmax.federation.flare_status import FederationStatus, RunStatus, look_at_federation
@@ -32,8 +33,7 @@ def _heard(seconds: float | None) -> str:
 
 
 def _risks(run: RunStatus) -> str:
-    known = sorted(((risk, name) for name, risk in run.risks.items()), reverse=True)
-    return ", ".join(f"{name} {risk:.3g}" for risk, name in known[:4])
+    return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
 
 
 def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from fedminmax.cli.progress import Display, display
+from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.trained_table import print_trained
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
@@ -21,9 +22,6 @@ from fedminmax.studies.change_of_run import add_change
 from fedminmax.studies.table_federation import federate
 from fedminmax.studies.table_runs import TableRun, plan_table_runs
 from fedminmax.studies.train_table import TableJob, is_finished, open_runs, train_table
-
-# How many groups' risks fit beside a bar.
-MOST_RISKS = 4
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,6 @@ def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -
 
 def _show_risks(bars: Display, run: TableRun, record: RoundRecord, groups: Sequence[str]) -> None:
     """Name the groups with the highest training risks beside the bar."""
-    known = [(risk, name) for risk, name in zip(record.risks, groups, strict=True) if risk]
-    worst = sorted(known, reverse=True)[:MOST_RISKS]
-    words = ", ".join(f"{name} {risk:.3g}" for risk, name in worst)
+    highest = highest_risks(zip(groups, record.risks, strict=True))
+    words = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
     bars.rename_run(escape(f"{run.method.name}: {words}"))

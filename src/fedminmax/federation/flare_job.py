@@ -8,6 +8,8 @@ from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes
 
 THREADS_AT_THE_SERVER = 100
 THREADS_AT_A_SITE = 2
+# Many sites that start on one busy machine take their time.
+SECONDS_TO_MEET = 600
 
 
 def write_job(folder: Path, plan: NetworkPlan) -> Path:
@@ -38,6 +40,7 @@ def _server(plan: NetworkPlan) -> dict[str, object]:
             "server_obj_id": "_server",
             "collab_obj_ids": [],
             "max_call_threads": THREADS_AT_THE_SERVER,
+            "sync_task_timeout": SECONDS_TO_MEET,
         },
     }
     server = {
