@@ -8,6 +8,7 @@ import pytest
 
 from fedminmax.cli.main import main
 from tests.cli.kits import DESCRIBED, check, create
+from tests.federation.network_problem import write_tables
 
 
 def test_everyone_gets_a_folder_and_nobody_anothers_key(tmp_path: Path) -> None:
@@ -77,3 +78,37 @@ def test_a_folder_that_is_no_kit_is_refused(
     assert "is no site's kit" in capsys.readouterr().err
     assert main(["federation", "start", "--kit", str(tmp_path)]) == 2
     assert "is no server's kit" in capsys.readouterr().err
+
+
+def test_the_agreed_configuration_is_in_every_sites_kit(tmp_path: Path) -> None:
+    config = write_tables(tmp_path)
+    (tmp_path / "federation.toml").write_text(DESCRIBED)
+    kits = tmp_path / "kits"
+    words = [str(tmp_path / "federation.toml"), "--config", str(config), "--out", str(kits)]
+    assert main(["federation", "create", *words]) == 0
+    for site in ("north", "south"):
+        assert (kits / "sites" / site / "fedminmax.toml").read_text() == config.read_text()
+    words = ["--kit", str(kits / "sites/north"), "--data", str(tmp_path / "north.csv")]
+    assert main(["site", "check", *words]) == 0
+
+
+def test_a_kit_without_the_configuration_asks_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(tmp_path)
+    words = ["--kit", str(tmp_path / "kits/sites/north"), "--data", "north.csv"]
+    assert main(["site", "check", *words]) == 2
+    error = capsys.readouterr().err
+    assert "ask the coordinator for the agreed configuration" in error
+    assert error.count("\n") == 1
+
+
+def test_a_bad_configuration_makes_no_kits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "federation.toml").write_text(DESCRIBED)
+    (tmp_path / "fedminmax.toml").write_text("[data]\n")
+    words = [str(tmp_path / "federation.toml"), "--config", str(tmp_path / "fedminmax.toml")]
+    assert main(["federation", "create", *words, "--out", str(tmp_path / "kits")]) == 2
+    assert "fedminmax.toml" in capsys.readouterr().err
+    assert not (tmp_path / "kits").exists()

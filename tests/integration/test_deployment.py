@@ -74,11 +74,12 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         '"ann@lab.org" = "coordinator"\n'
     )
     kits = folder / "kits"
-    assert main(["federation", "create", str(folder / "federation.toml"), "--out", str(kits)]) == 0
+    words = [str(folder / "federation.toml"), "--config", str(config), "--out", str(kits)]
+    assert main(["federation", "create", *words]) == 0
     participants = [start("federation", "start", "--kit", kits / "server", cwd=folder)]
     for site in SITES:
         words = ["--kit", str(kits / "sites" / site), "--data", str(folder / f"{site}.csv")]
-        assert main(["site", "check", *words, "--config", str(config)]) == 0
+        assert main(["site", "check", *words]) == 0
         participants.append(start("site", "start", "--kit", kits / "sites" / site, cwd=folder))
     try:
         yield Deployment(folder, participants)

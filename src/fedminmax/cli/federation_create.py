@@ -1,17 +1,23 @@
 """`fedminmax federation create`: a folder to hand over to everyone."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import read_config
 from fedminmax.federation.federation_file import read_federation_file, write_sites_of
 from fedminmax.federation.flare_kits import provision
 from fedminmax.federation.site_readme import site_readme
 
+AGREED_FILE = "fedminmax.toml"
 
-def create_federation(file: Path, folder: Path) -> None:
-    """Make the kits beside and move them into place."""
+
+def create_federation(file: Path, folder: Path, config: Path | None) -> None:
+    """Make the kits beside and move them into place; each site gets the agreed configuration."""
     described = read_federation_file(file)
+    if config is not None:
+        read_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +41,8 @@ def create_federation(file: Path, folder: Path) -> None:
         for site in described.sites:
             text = site_readme(site, described.host, described.port)
             (beside / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+            if config is not None:
+                shutil.copyfile(config, beside / "sites" / site / AGREED_FILE)
         beside.rename(folder)
     print(
         f"{folder}: kits for the server, {len(described.sites)} sites and "

@@ -34,11 +34,12 @@ def _add_create(actions: "argparse._SubParsersAction[Any]") -> None:
         help="make start-up kits for the server, every site and every person",
         description="Read federation.toml ([server] host and port, sites, [people] with roles) "
         "and make a folder to hand over to each of them, with certificates for mutual TLS.",
-        epilog="example: fedminmax federation create federation.toml --out kits",
+        epilog="example: fedminmax federation create federation.toml --config fedminmax.toml",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a federation.toml")
     add("--out", type=Path, default=Path("kits"), metavar="FOLDER", help="(kits)")
+    add("--config", type=Path, metavar="FILE", help="the agreed fedminmax.toml, for every site")
     parser.set_defaults(run=_run_create)
 
 
@@ -155,7 +156,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
 def _run_create(options: argparse.Namespace) -> None:
     from fedminmax.cli.federation_create import create_federation
 
-    create_federation(options.file, options.out)
+    create_federation(options.file, options.out, options.config)
 
 
 def _run_start(options: argparse.Namespace) -> None:

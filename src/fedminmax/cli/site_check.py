@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import settle_site, site_name
 from fedminmax.federation.site_check import agree_to, check_site
@@ -14,6 +15,11 @@ def check(
 ) -> None:
     """Read the table, show what would leave, and note what the site agrees to in its kit."""
     site = site_name(kit)
+    if not config.is_file():
+        raise InputError(
+            f"{config} does not exist; ask the coordinator for the agreed configuration, and put "
+            "it there or name it with --config"
+        )
     agreed = read_config(config)
     settings = SiteSettings(data.absolute(), minimum_group=minimum_group, small_groups=small_groups)
     settings = agree_to(agreed, settings, site)

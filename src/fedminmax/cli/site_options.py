@@ -13,7 +13,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         "site",
         help="take part in a federation with a table of your own",
         description="For the administrator of a site: see what would leave it, and take part.",
-        epilog="example: fedminmax site check --kit . --data hospital.csv --config fedminmax.toml",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
     )
     parser.set_defaults(run=lambda _: parser.print_help())
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
@@ -27,12 +27,12 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         help="read your table, and show what would leave your site",
         description="Read the table as the configuration says, show what would leave the site, "
         "and note in the kit which table and which columns you agree to. Nothing is sent.",
-        epilog="example: fedminmax site check --kit . --data hospital.csv --config fedminmax.toml",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
     )
     add = parser.add_argument
     add("--kit", type=Path, required=True, metavar="FOLDER", help="from the coordinator")
     add("--data", type=Path, required=True, metavar="FILE", help="your table: CSV or Parquet")
-    add("--config", type=Path, required=True, metavar="FILE", help="the agreed fedminmax.toml")
+    add("--config", type=Path, metavar="FILE", help="the agreed one (fedminmax.toml in the kit)")
     add(
         "--minimum-group",
         type=positive_int,
@@ -61,11 +61,13 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run_check(options: argparse.Namespace) -> None:
+    from fedminmax.cli.federation_create import AGREED_FILE
     from fedminmax.cli.site_check import check
     from fedminmax.federation.site_settings import SmallGroups
 
     policy = SmallGroups(options.small_groups)
-    check(options.kit, options.config, options.data, options.minimum_group, policy)
+    config = options.config or options.kit / AGREED_FILE
+    check(options.kit, config, options.data, options.minimum_group, policy)
 
 
 def _run_start(options: argparse.Namespace) -> None:

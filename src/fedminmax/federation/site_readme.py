@@ -7,8 +7,9 @@ holds your table, readable for you only, and give it to nobody, not even to the 
 
 1. Install: `pip install 'fedminmax[cli,flare]'`
 2. Look at what would leave your site, before anything is sent:
-   `fedminmax site check --kit . --data YOUR_TABLE.csv --config fedminmax.toml --minimum-group 20`
-   (the coordinator sends you fedminmax.toml: it says which columns are read, and how)
+   `fedminmax site check --kit . --data YOUR_TABLE.csv --minimum-group 20`
+   (fedminmax.toml in this folder says which columns are read, and how; if it is not here, the
+   coordinator sends it to you)
 3. Take part: `fedminmax site start --kit .` - end it with Ctrl-C at any time.
 
 ## What leaves your site
