@@ -47,6 +47,7 @@ SECONDS_BETWEEN_CALLS = 5.0
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
 MOST_LOSSES = 5
+LOST = "the job was lost; it is submitted again and goes on after its last round"
 Say = Callable[[str], None]
 
 
@@ -68,9 +69,13 @@ class Coordinator:
         job = self._job_to_follow(place)
         while losses < MOST_LOSSES:
             before = list(seen)
+            lost = False
             try:
                 with connected(self.kit, self.seconds, self.participants.check) as session:
-                    if job is None or not _runs_or_ended(session, job):
+                    if job is not None and not _runs_or_ended(session, job):
+                        say(LOST)
+                        job = None
+                    if job is None:
                         job = self._submit(session, plan, place, say)
                     ours = yield from self._follow(session, job, plan, seen, say)
                     outcome = None if ours else _outcome(session, job, place)
@@ -78,13 +83,13 @@ class Coordinator:
                         yield from _unseen(plan, place, seen, outcome.group_names)
                         _tell(outcome, say)
                         return
-                    job = None
+                    job, lost = None, True
             except GONE:
-                # Whether the job has outlived it shows when the server is back.
-                pass
-            losses = losses + 1 if seen == before else 1
-            say("the job was lost; it is submitted again and goes on after its last round")
+                say("the connection to the server was lost; connecting again")
             self.participants.revive()
+            if lost:
+                losses = losses + 1 if seen == before else 1
+                say(LOST)
         raise InputError(
             f"the job was lost {MOST_LOSSES} times without a new round; look into the server's log"
         )
@@ -133,8 +138,6 @@ class Coordinator:
     ) -> Generator[LiveRound, None, bool]:
         """Yield rounds until the job has ended; return whether we ended it to submit it again."""
         notice = None
-        # Before the first round, sites may be without the job because it has yet to reach them.
-        began = False
         looked = called = time.monotonic()
         silent_until = looked + SECONDS_TO_BEGIN
         while True:
@@ -143,12 +146,10 @@ class Coordinator:
                 silent_until = time.monotonic() + SECONDS_OF_SILENCE
                 for number, entry in news.rounds:
                     seen[number] = entry.round
-                    began = True
                     yield LiveRound(number, entry, news.groups)
                 if news.notice and news.notice != notice:
                     say(news.notice)
                 notice = news.notice
-                began = began or notice is not None
             if self.participants.lost():
                 stop(session, job)
                 return True
@@ -159,7 +160,10 @@ class Coordinator:
                 if looked > silent_until:
                     stop(session, job)
                     return True
-            if news is not None and began and time.monotonic() - called > SECONDS_BETWEEN_CALLS:
+            # A job that has news has reached all its sites; after its last round they may go.
+            rounds_left = any(run.rounds > n for run, n in zip(plan.runs, seen, strict=True))
+            due = time.monotonic() - called > SECONDS_BETWEEN_CALLS
+            if news is not None and rounds_left and due:
                 called = time.monotonic()
                 if came_back_without_the_job(session, plan.sites):
                     stop(session, job)
