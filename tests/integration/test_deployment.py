@@ -20,13 +20,14 @@ import fedminmax
 from fedminmax.cli.main import main
 from fedminmax.federation.flare_processes import free_port
 from fedminmax.federation.flare_status import FederationStatus, look_at_federation
+from fedminmax.federation.process_family import end
 from tests.cli.command import ONE_THREAD, command
 from tests.cli.command import fedminmax as run_command
 from tests.federation.network_problem import SITES, write_tables
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-SECONDS = 120.0
+SECONDS = 240.0
 # Enough that a fast machine is still at it when the terminal closes.
 ROUNDS = 400
 ROUND_TO_LEAVE_AT = 20
@@ -34,10 +35,16 @@ ROUND_TO_LEAVE_AT = 20
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where everything is, and the processes of those who take part."""
+    """Where everything is, the processes of those who take part, and of coordinators."""
 
     folder: Path
     participants: list[psutil.Popen]
+    coordinators: list[psutil.Popen]
+
+    def coordinate(self, out: str) -> psutil.Popen:
+        words = ["federation", "run", "fedminmax.toml", "--kit", str(self.kit), "--out", out]
+        self.coordinators.append(start(*words, "--minimum-sites", "3", cwd=self.folder))
+        return self.coordinators[-1]
 
     @property
     def kit(self) -> Path:
@@ -81,9 +88,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         words = ["--kit", str(kits / "sites" / site), "--data", str(folder / f"{site}.csv")]
         assert main(["site", "check", *words]) == 0
         participants.append(start("site", "start", "--kit", kits / "sites" / site, cwd=folder))
+    coordinators: list[psutil.Popen] = []
     try:
-        yield Deployment(folder, participants)
+        yield Deployment(folder, participants, coordinators)
     finally:
+        end(coordinators)
         families = [child for one in participants for child in one.children(recursive=True)]
         for one in participants:
             one.send_signal(signal.SIGINT)
@@ -106,8 +115,7 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
 ) -> None:
     folder = deployment.folder
     deployment.wait_until(lambda status: set(status.heard) == set(SITES))
-    words = ["federation", "run", "fedminmax.toml", "--kit", str(deployment.kit), "--out", "run"]
-    coordinator = start(*words, "--minimum-sites", "3", cwd=folder)
+    coordinator = deployment.coordinate("run")
     deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
 
     # What a terminal sends to its commands when it is closed.
@@ -150,8 +158,7 @@ def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deploym
 def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None:
     """Its own command starts it again, and the job is submitted again with it."""
     folder = deployment.folder
-    words = ["federation", "run", "fedminmax.toml", "--kit", str(deployment.kit), "--out", "killed"]
-    coordinator = start(*words, "--minimum-sites", "3", cwd=folder)
+    coordinator = deployment.coordinate("killed")
     deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
     for member in deployment.participants[-1].children(recursive=True):
         member.kill()
