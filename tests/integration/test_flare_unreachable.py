@@ -98,11 +98,11 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
         federation,
         plan,
         saved + ROUND_OF_THE_FAULT,
-        lambda: hold(held, jobs_of(federation, "south", "west")),
+        # One alone: a second one might answer this round before it stands still.
+        lambda: hold(held, jobs_of(federation, "south")),
     )
-    assert "1 of 3 sites answered, at least 3 are needed" in reason
+    assert "2 of 3 sites answered, at least 3 are needed" in reason
     assert "south did not answer within 5 seconds" in reason
-    assert "west did not answer within 5 seconds" in reason
     assert "everything is saved" in reason
     assert f"round {saved_round(federation, plan, folder) + 1}: " in reason
     assert saved_round(federation, plan, folder) > saved
