@@ -14,6 +14,7 @@ from fedminmax import __version__
 from fedminmax.cli.run_study import Call, print_status, show_ticks
 from fedminmax.cli.tables import columns_that_fit, table_by_setting
 from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.comparison import (
@@ -26,7 +27,6 @@ from fedminmax.report.comparison import (
 )
 from fedminmax.report.comparison_figure import draw_comparison
 from fedminmax.report.failures import read_failures
-from fedminmax.report.files import write_json, write_text
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
 from fedminmax.studies.adult import AdultConfig

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedminmax.cli.federation_follow import follow, say
@@ -49,10 +49,7 @@ def run_local_federation(request: LocalRequest) -> None:
             f"--sites {request.sites}, but {request.config} has {len(settings)} holders, "
             "and each is a site; leave --sites out, or change the holders"
         )
-    record = FederationRecord(
-        "", blank.config, None, tuple(settings), request.rounds, request.patience
-    )
-    record = open_federation_run(request.folder, record)
+    record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
     if read_results(request.folder) is None:
         _run(request.folder, record, config, settings)
     print_finished(request.folder)

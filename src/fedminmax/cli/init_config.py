@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.propose import Proposal, propose
-from fedminmax.report.files import write_text
 
 
 def init_config(

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import written_beside
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.parse_rows import parse_features
-from fedminmax.report.files import written_beside
 from fedminmax.report.model_file import load_model
 
 

@@ -10,6 +10,7 @@ from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.cli.progress import display
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
 from fedminmax.cli.tables import table_by_setting
+from fedminmax.core.files import write_json, write_text
 from fedminmax.report.fashion_figure import draw_accuracies
 from fedminmax.report.fashion_results import FashionRow, summarise_fashion
 from fedminmax.report.fashion_table import (
@@ -21,7 +22,6 @@ from fedminmax.report.fashion_table import (
     markdown_tables,
     table_2_cells,
 )
-from fedminmax.report.files import write_json, write_text
 from fedminmax.report.rounds_figure import draw_risk_against_rounds
 from fedminmax.report.run_result import read_results
 from fedminmax.studies.curves import read_curves

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
 from fedminmax.cli.tables import table_by_setting
-from fedminmax.report.files import write_json, write_text
+from fedminmax.core.files import write_json, write_text
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
 from fedminmax.report.synthetic_results import TableRow, summarise

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_text
+from fedminmax.core.files import write_text
 from fedminmax.report.html_export import export_figures
 from fedminmax.report.html_read_run import read_runs
 from fedminmax.report.html_report import build_report, is_report, render_report

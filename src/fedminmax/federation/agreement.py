@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
@@ -162,12 +163,9 @@ def read_agreement(path: Path) -> Agreed | None:
 
 
 def _write(path: Path, agreed: Agreed) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "encoding": json.loads(encoding_as_json(agreed.encoding)),
         "counts": agreed.counts,
         "learning_rate": agreed.learning_rate,
     }
-    beside = path.with_suffix(".partial")
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    write_json(path, content)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fedminmax.core.files import written_beside
 from fedminmax.core.score_sums import ScoreSums
 from fedminmax.data.tables.score_rows import metric_names
 from fedminmax.federation.agreement import Agreement
@@ -68,12 +69,10 @@ def _told(
 
 def write_measured(folder: Path, measured: Measured) -> None:
     """Keep what was measured."""
-    path = folder / MEASURED_FILE
-    beside = path.with_suffix(".partial")
     sums = measured.sums
     vectors = {"counts": sums.counts, "totals": sums.totals, "products": sums.products}
-    save_file(vectors | {"rows": measured.rows}, beside)
-    beside.replace(path)
+    with written_beside(folder / MEASURED_FILE) as beside:
+        save_file(vectors | {"rows": measured.rows}, beside)
 
 
 def read_measured(folder: Path) -> Measured:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.train import Round
 from fedminmax.methods.method import StateT
@@ -48,10 +49,7 @@ class NetworkLog:
         self._path = path
         kept = [entry for entry in read_network_rounds(path) if entry.round <= restored_round]
         self._last = time.monotonic()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".partial")
-        beside.write_text("".join(_line(entry) for entry in kept), encoding="utf-8")
-        beside.replace(path)
+        write_text(path, "".join(_line(entry) for entry in kept))
 
     def add(self, done: Round[StateT], sites: tuple[str, ...], notes: RoundNotes) -> None:
         """Append a round; its seconds count from the end of the one before."""

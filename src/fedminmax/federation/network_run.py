@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import write_text, written_beside
 from fedminmax.federation.agreement import Agreement, agree
 from fedminmax.federation.checkpoint import save_checkpoint
 from fedminmax.federation.claim import claimed
@@ -117,13 +118,9 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
 
 
 def _write_members(path: Path, members: Tensor) -> None:
-    beside = path.with_suffix(".partial")
-    save_file({"members": members.cpu().contiguous()}, beside)
-    beside.replace(path)
+    with written_beside(path) as beside:
+        save_file({"members": members.cpu().contiguous()}, beside)
 
 
 def _write_outcome(path: Path, outcome: Outcome) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".partial")
-    beside.write_bytes(TypeAdapter(Outcome).dump_json(outcome, indent=2))
-    beside.replace(path)
+    write_text(path, TypeAdapter(Outcome).dump_json(outcome, indent=2).decode() + "\n")

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_json
+from fedminmax.core.files import write_json
 
 
 @dataclass(frozen=True)

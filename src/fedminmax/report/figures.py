@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedminmax.report.files import written_beside
+from fedminmax.core.files import written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_text
+from fedminmax.core.files import write_text
 from fedminmax.report.round_records import RoundRecord, scalars
 
 EXPERIMENT = "fedminmax"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedminmax.core.files import write_text
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.durations import in_words
-from fedminmax.report.files import write_text
 from fedminmax.report.markdown import markdown_cell, markdown_table
 from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
 from fedminmax.report.saved_model import SavedModel

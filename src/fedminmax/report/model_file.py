@@ -11,11 +11,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import written_beside
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
-from fedminmax.report.files import written_beside
 from fedminmax.report.saved_model import SavedModel
 
 FORMAT = "1"

@@ -15,8 +15,8 @@ from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_help
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import written_beside
 from fedminmax.core.mixture import Mixture
-from fedminmax.report.files import written_beside
 from fedminmax.report.saved_model import SavedModel
 
 # Old enough for runtimes of 2023, and all that these nodes need.

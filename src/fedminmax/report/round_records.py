@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_text
+from fedminmax.core.files import write_text
 
 
 @dataclass(frozen=True)

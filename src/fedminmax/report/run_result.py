@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.files import write_json
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_json
+from fedminmax.core.files import write_json
 from fedminmax.report.saved_model import SavedModel
 
 FORMAT = 1

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.federation.network_plan import NetworkPlan, Patience
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.report.files import write_text
 from fedminmax.studies.run_folder import claim_folder
 from fedminmax.studies.table_runs import BASELINE_FOLDER
 

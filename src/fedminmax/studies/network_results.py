@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
 from fedminmax.core.messages import Census
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.task import Task
@@ -25,7 +26,6 @@ from fedminmax.federation.planned_runs import with_rate
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
 from fedminmax.report.change_results import CHANGE, change_content
-from fedminmax.report.files import write_json
 from fedminmax.report.metrics_from_sums import DrawnSums
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
 from fedminmax.federation.train import train
 from fedminmax.methods.method import AnyMethod
-from fedminmax.report.files import write_json
 from fedminmax.studies.study import RunPlan, Study
 
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.files import write_first_json
+from fedminmax.core.files import write_first_json
 
 MOST_CHARACTERS = 60
 

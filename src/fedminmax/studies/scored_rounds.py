@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.files import write_text
 from fedminmax.report.run_result import GroupScores, scores_as_json, scores_from_json
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json, write_text
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.train import Round, start_of
-from fedminmax.report.files import write_json, write_text
 from fedminmax.report.round_records import RoundLog, RoundRecord, RoundSink
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.finish_table import finish_table
