@@ -215,9 +215,9 @@ def main() -> None:
             check_same_risks(own)
             show(own, missing, options.patience)
             outcomes += own
-    if options.json:
-        content = {"machine": machine(), "outcomes": [asdict(one) for one in outcomes]}
-        options.json.write_text(json.dumps(content, indent=2) + "\n")
+            if options.json:
+                content = {"machine": machine(), "outcomes": [asdict(one) for one in outcomes]}
+                options.json.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def show(outcomes: list[Outcome], missing: list[str], patience: float) -> None:

@@ -26,7 +26,8 @@ def naive_rounds(work: Workload) -> Iterator[Tensor]:
     weight = share.clone()
     parts = [work.rows_of(holder) for holder in range(work.holders)]
     while True:
-        average = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+        # In float32 a sum of 10,000 models drifts: risks differed by 2.5e-5 after seven rounds.
+        average = {name: torch.zeros_like(p).double() for name, p in model.state_dict().items()}
         losses, counts = torch.zeros(groups).double(), torch.zeros(groups).double()
         for part in parts:
             own = copy.deepcopy(model)
