@@ -12,7 +12,7 @@ from fedminmax.studies.federation_record import (
     open_federation_run,
     plan_of,
 )
-from fedminmax.studies.network_results import collect_network_run
+from fedminmax.studies.network_folder import collect_network_run
 from tests.cli.in_process import run_here
 from tests.federation.network_problem import AT_ONCE, SITES, DirectTransport
 

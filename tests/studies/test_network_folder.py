@@ -10,7 +10,7 @@ import pytest
 
 import fedminmax
 from fedminmax.report.table_results import read_results, write_results
-from fedminmax.studies import network_results
+from fedminmax.studies import network_folder
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -190,7 +190,7 @@ def test_a_folder_is_done_when_both_runs_are(
         write_results(folder, content)
 
     with monkeypatch.context() as ending:
-        ending.setattr(network_results, "write_results", end_at_the_last)
+        ending.setattr(network_folder, "write_results", end_at_the_last)
         with pytest.raises(KeyboardInterrupt):
             run.collect()
     assert read_results(run.folder) is None

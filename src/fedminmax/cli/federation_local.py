@@ -21,7 +21,7 @@ from fedminmax.studies.federation_record import (
     plain_name,
     plan_of,
 )
-from fedminmax.studies.network_results import collect_network_run
+from fedminmax.studies.network_folder import collect_network_run
 
 MEMORY = "memory"
 

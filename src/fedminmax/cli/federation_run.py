@@ -18,7 +18,7 @@ from fedminmax.studies.federation_record import (
     plan_of,
     read_federation_record,
 )
-from fedminmax.studies.network_results import collect_network_run
+from fedminmax.studies.network_folder import collect_network_run
 from fedminmax.studies.table_runs import BASELINE_FOLDER
 
 

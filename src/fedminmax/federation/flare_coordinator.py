@@ -5,23 +5,21 @@ on after the last round that the server saved. A site that was away cannot join 
 it is back, the job is stopped and submitted again, with it.
 """
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.flare_follow import Say, follow
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_session import (
     ENDED,
     GONE,
-    came_back_without_the_job,
     connected,
     fetch_results,
     is_known,
-    news_of,
     reason_of,
     server_began,
     status_of,
@@ -40,15 +38,8 @@ RESULTS = "results"
 JOB_FILE = "job.txt"
 REFUSED = "FINISHED:FAILED_TO_RUN"
 STOPPED = "FINISHED:ABORTED"
-SECONDS_BETWEEN_LOOKS = 0.3
-SECONDS_BETWEEN_STATUS = 2.0
-SECONDS_BETWEEN_CALLS = 5.0
-# So long may a job that is listed as running say nothing: before its first word, and after one.
-SECONDS_TO_BEGIN = 600.0
-SECONDS_OF_SILENCE = 120.0
 MOST_LOSSES = 5
 LOST = "the job was lost; it is submitted again and goes on after its last round"
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ class Coordinator:
                         job = None
                     if job is None:
                         job = self._submit(session, plan, place, say)
-                    ours = yield from self._follow(session, job, plan, seen, say)
+                    ours = yield from follow(session, job, plan, self.participants, seen, say)
                     outcome = None if ours else _outcome(session, job, place)
                     if outcome is not None:
                         yield from _unseen(plan, place, seen, outcome.group_names)
@@ -132,43 +123,6 @@ class Coordinator:
         job = submit(session, write_job(place / "job", plan))
         (place / JOB_FILE).write_text(job + "\n", encoding="utf-8")
         return job
-
-    def _follow(
-        self, session: Session, job: str, plan: NetworkPlan, seen: list[int], say: Say
-    ) -> Generator[LiveRound, None, bool]:
-        """Yield rounds until the job has ended; return whether we ended it to submit it again."""
-        notice = None
-        looked = called = time.monotonic()
-        silent_until = looked + SECONDS_TO_BEGIN
-        while True:
-            news = news_of(session, job, seen)
-            if news is not None:
-                silent_until = time.monotonic() + SECONDS_OF_SILENCE
-                for number, entry in news.rounds:
-                    seen[number] = entry.round
-                    yield LiveRound(number, entry, news.groups)
-                if news.notice and news.notice != notice:
-                    say(news.notice)
-                notice = news.notice
-            if self.participants.lost():
-                stop(session, job)
-                return True
-            if news is None or time.monotonic() - looked > SECONDS_BETWEEN_STATUS:
-                looked = time.monotonic()
-                if status_of(session, job).startswith(ENDED):
-                    return False
-                if looked > silent_until:
-                    stop(session, job)
-                    return True
-            # A job that has news has reached all its sites; after its last round they may go.
-            rounds_left = any(run.rounds > n for run, n in zip(plan.runs, seen, strict=True))
-            due = time.monotonic() - called > SECONDS_BETWEEN_CALLS
-            if news is not None and rounds_left and due:
-                called = time.monotonic()
-                if came_back_without_the_job(session, plan.sites):
-                    stop(session, job)
-                    return True
-            time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _runs_or_ended(session: Session, job: str) -> bool:

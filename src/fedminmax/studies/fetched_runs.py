@@ -1,0 +1,79 @@
+"""A plan's runs as the coordinator fetched them: rounds and models."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedminmax.core.messages import Census
+from fedminmax.core.mixture import Mixture
+from fedminmax.core.task import Task
+from fedminmax.core.workspace import model_with
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.federation.agreement import Agreed
+from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.federation.network_plan import NetworkPlan, task_of
+from fedminmax.federation.network_run import read_members, run_folder
+from fedminmax.federation.planned_runs import with_rate
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import SelectingState
+from fedminmax.report.saved_model import SavedModel
+from fedminmax.studies.finish_table import CHOSEN
+from fedminmax.studies.table_runs import BASELINE_FOLDER, TableRun
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """One of a plan's runs, as it was fetched: its rounds and its model."""
+
+    table_run: TableRun
+    fetched: Path
+    rounds: tuple[NetworkRound, ...]
+    saved: SavedModel
+
+
+def finished_runs(
+    fetched: Path, plan: NetworkPlan, agreed: Agreed, config: TableConfig, folder: Path
+) -> list[FinishedRun]:
+    """Read each of the plan's runs; ``folder`` is where its results will be."""
+    planned = plan.runs
+    if agreed.learning_rate is not None:
+        planned = with_rate(planned, agreed.learning_rate)
+    task = task_of(plan, agreed.encoding)
+    finished = []
+    for number, run in enumerate(planned):
+        own = run_folder(fetched, plan, number)
+        method = run.build()
+        table_run = TableRun(
+            folder / BASELINE_FOLDER if number else folder,
+            CARDS[run.method],
+            method,
+            run.rounds,
+            run.participation,
+            run.iterate or method.output,
+        )
+        rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
+        saved = _saved_model(own, table_run, task, agreed, config)
+        finished.append(FinishedRun(table_run, own, rounds, saved))
+    return finished
+
+
+def _saved_model(
+    fetched: Path, run: TableRun, task: Task, agreed: Agreed, config: TableConfig
+) -> SavedModel:
+    models = [model_with(task, parameters).float() for parameters in read_members(fetched)]
+    encoding = agreed.encoding
+    return SavedModel(
+        models[0] if len(models) == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
+        encoding,
+        config.model.kind,
+        config.model.hidden,
+        len(models),
+        config.model.loss,
+        CHOSEN if _chooses_itself(run, task, agreed) else run.iterate.value,
+        config.delimiter,
+    )
+
+
+def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
+    rows = agreed.rows(list(agreed.counts))
+    census = Census(rows, len(agreed.encoding.schema.target.classes))
+    return isinstance(run.method.init(task.initial_parameters, census), SelectingState)
