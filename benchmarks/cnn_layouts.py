@@ -20,7 +20,7 @@ from benchmarks.cnn_passes import Layout, plain_cnn_pass
 from benchmarks.timing import fastest, median_ratio, time_in_turns
 from benchmarks.workload import make_image_workload
 
-CHUNKS = (60, 125, 250, 1000)
+CHUNKS = (30, 60, 125, 250)
 
 
 def layouts(workers: int, *, compiled: bool) -> list[Layout]:
@@ -33,7 +33,7 @@ def layouts(workers: int, *, compiled: bool) -> list[Layout]:
     ]
     return plain + [
         Layout(rows, channels_last=True, workers=1, compiled=True)
-        for rows in CHUNKS[1:3]
+        for rows in CHUNKS[2:]
         if compiled
     ]
 

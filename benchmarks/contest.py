@@ -34,8 +34,8 @@ LOCAL = ("FedAvg", "q-FedAvg")
 IMAGE_LAYOUTS = {
     str(layout): layout
     for layout in (
-        Layout(125, channels_last=True, workers=2),
-        Layout(250, channels_last=True, workers=2),
+        Layout(125, channels_last=True, workers=torch.get_num_threads()),
+        Layout(250, channels_last=True, workers=torch.get_num_threads()),
     )
 }
 

@@ -76,7 +76,7 @@ def limit_rounds(work: Workload) -> Iterator[Tensor]:
         layout = next(iter(IMAGE_LAYOUTS.values()))
         contestant = plain_cnn_pass(work, layout)
     else:
-        contestant = plain_pass(work, 1000)
+        contestant = plain_pass(work, 4000)
     while True:
         result = contestant.run()
         assert isinstance(result, Tensor)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedminmax.core.models import cnn, linear, mlp
     from fedminmax.core.parity import Parity
     from fedminmax.core.simplex import project_on_simplex
+    from fedminmax.data.partition import Setting, partition, partition_by_dirichlet
     from fedminmax.estimators.classifier import FedMinMaxClassifier
     from fedminmax.estimators.regressor import FedMinMaxRegressor
     from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
@@ -79,6 +80,7 @@ _HOMES = {
     "Reveals": "core.messages",
     "Round": "federation.train",
     "SavedModel": "report.saved_model",
+    "Setting": "data.partition",
     "StochasticAFL": "methods.stochastic_afl",
     "TERM": "methods.term",
     "brier_loss": "core.losses",
@@ -89,6 +91,8 @@ _HOMES = {
     "load_checkpoint": "federation.checkpoint",
     "load_model": "report.model_file",
     "mlp": "core.models",
+    "partition": "data.partition",
+    "partition_by_dirichlet": "data.partition",
     "project_on_simplex": "core.simplex",
     "regression_group_metrics": "report.group_metrics",
     "save_checkpoint": "federation.checkpoint",
@@ -130,6 +134,7 @@ __all__ = [
     "Reveals",
     "Round",
     "SavedModel",
+    "Setting",
     "StochasticAFL",
     "brier_loss",
     "cnn",
@@ -139,6 +144,8 @@ __all__ = [
     "load_checkpoint",
     "load_model",
     "mlp",
+    "partition",
+    "partition_by_dirichlet",
     "project_on_simplex",
     "regression_group_metrics",
     "save_checkpoint",

@@ -1,5 +1,6 @@
 """FashionMNIST on a machine that has none: downloaded once, or a line that says what to do."""
 
+import hashlib
 import shutil
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,22 @@ from fedminmax.cli import fetch_fashion
 from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.data.fashion_mnist import (
     FILES,
+    PUBLISHED_MD5,
+    cache_folder,
     download_fashion_mnist,
     find_fashion_mnist,
     folders_to_search,
 )
+from tests.cli.publisher import Publisher, published
 from tests.complaints import complaint_of
+
+
+@pytest.fixture
+def source() -> Path:
+    """Where the real files are."""
+    found = find_fashion_mnist(folders_to_search(None), cache_folder())
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -36,9 +48,46 @@ def test_without_files_and_network_it_says_what_to_do(empty_machine: Path) -> No
     assert list(empty_machine.iterdir()) == []
 
 
-def test_what_is_there_is_used_without_asking_anyone(empty_machine: Path) -> None:
-    source = find_fashion_mnist(folders_to_search(None))
-    assert source is not None
+def test_what_is_there_is_used_without_asking_anyone(empty_machine: Path, source: Path) -> None:
     for file in FILES:
         shutil.copy(source / f"{file.name}.gz", empty_machine)
     assert torch.equal(fashion_mnist(empty_machine).test.y, fashion_mnist(None).test.y)
+
+
+def test_a_download_that_broke_off_in_a_chosen_folder_goes_on_there(
+    empty_machine: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real files over HTTP; Debian compresses them anew, so their checksums are others."""
+    for file in FILES:
+        content = (source / f"{file.name}.gz").read_bytes()
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        monkeypatch.setitem(PUBLISHED_MD5, file.name, digest)
+    second = f"{FILES[1].name}.gz"
+    publisher = Publisher(source, second, breaks_after=1000)
+    with published(publisher) as address:
+        from_publisher = partial(download_fashion_mnist, publisher=address)
+        monkeypatch.setattr(fetch_fashion, "download_fashion_mnist", from_publisher)
+        complaint = complaint_of(lambda: fashion_mnist(empty_machine))
+        assert complaint.startswith(f"{empty_machine} lacks {FILES[1].name}, ")
+        assert "broke off after 1000 of" in complaint
+        assert (empty_machine / f"{second}.partial").stat().st_size == 1000
+        publisher.broken_name = None
+        assert len(fashion_mnist(empty_machine).train) == 60_000
+    assert {path.name for path in empty_machine.iterdir()} == {f"{f.name}.gz" for f in FILES}
+
+
+def test_a_chosen_folder_without_the_files_is_said_to_have_none(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fashion_mnist(tmp_path / "typo")
+    assert capsys.readouterr().err == (
+        f"fedminmax: {tmp_path / 'typo'} has no FashionMNIST; using {source}\n"
+    )
+    fashion_mnist(source)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_is_not_a_folder_of_data(tmp_path: Path) -> None:
+    (tmp_path / "images.gz").write_bytes(b"")
+    complaint = complaint_of(lambda: fashion_mnist(tmp_path / "images.gz"))
+    assert "images.gz is a file; give the folder" in complaint

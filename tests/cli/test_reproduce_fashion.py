@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,13 @@ import pytest
 from tests.cli.command import ONE_THREAD, command, fedminmax
 
 WORDS = ["reproduce", "fashion-mnist", "--quick", "--out", "here"]
+# So that a process that is killed within seconds has left a checkpoint of its own.
+CHECKPOINT_EVERY_ROUND = """
+from fedminmax.federation import resumable
+from fedminmax.cli.main import main
+resumable.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+main()
+"""
 TINY = ["--channels", "2,3", "--epochs", "1", "--local-rounds", "2", "--rounds", "6"]
 
 
@@ -99,8 +107,27 @@ def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
     assert "checked over 3 rounds" in done.stdout
 
 
+def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
+    """Rows that were checked to follow, their figures, and other runs' curves stay."""
+    both = ["--methods", "afl,fedminmax", "--settings", "ESG,SSG"]
+    assert fedminmax(*WORDS, *TINY, "--follow", *both, cwd=tmp_path).returncode == 0
+    before, here = content_of(tmp_path), tmp_path / "here"
+    curves = (here / "risk_against_rounds.svg").read_bytes()
+    narrow = fedminmax(
+        *(*WORDS, *TINY, "--follow", "--methods", "fedminmax", "--settings", "ESG"), cwd=tmp_path
+    )
+    assert narrow.returncode == 0
+    assert narrow.stderr == ""
+    assert content_of(tmp_path) == before
+    assert (here / "risk_against_rounds.svg").read_bytes() == curves
+    more = ["--follow", "--methods", "fedminmax", "--settings", "PSG,SSG"]
+    assert fedminmax(*WORDS, *TINY, *more, cwd=tmp_path).returncode == 0
+    comparison = content_of(tmp_path)["one_trajectory"]
+    assert (comparison["source"], comparison["followers"]) == ("ESG", ["SSG", "PSG"])
+
+
 def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
-    words = [*WORDS, *TINY, "--rounds", "60", "--methods", "fedminmax", "--settings", "PSG"]
+    words = [*WORDS, *TINY, "--rounds", "300", "--methods", "fedminmax", "--settings", "PSG"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
@@ -111,13 +138,23 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     assert content["rows"] == []
     assert "1 run(s) of this call are not finished yet: call it again." in content["notes"]
     status = json.loads(fedminmax(*words, "--status", "--json", cwd=cut).stdout)
-    assert 0 < status["runs"][0]["round"] < 60
+    assert 0 < status["runs"][0]["round"] < 300
     assert status["runs"][0]["seconds_left"] > 0
     # The same number of threads as in the other calls: rounding depends on how rows are shared.
-    process = subprocess.Popen(command(*words), cwd=cut, env=ONE_THREAD, stdout=subprocess.DEVNULL)
-    time.sleep(3)
+    checkpoint = cut / "here" / "runs" / "psg-fedminmax-fold-0" / "checkpoint.bin"
+    before = checkpoint.read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHECKPOINT_EVERY_ROUND, *words],
+        cwd=cut,
+        env=ONE_THREAD,
+        stdout=subprocess.DEVNULL,
+    )
+    while checkpoint.read_bytes() == before and process.poll() is None:
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
+    assert checkpoint.read_bytes() != before
+    assert not (checkpoint.parent / "result.json").exists()
     assert fedminmax(*words, cwd=cut).returncode == 0
     assert rows_of(cut) == rows_of(whole)
 
@@ -154,7 +191,16 @@ def test_mistakes_are_one_line_and_leave_nothing(
 def test_a_folder_with_part_of_the_data_is_told_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"")
-    done = fedminmax(*WORDS, "--data-dir", "data", cwd=tmp_path)
+    nowhere = ONE_THREAD | {"http_proxy": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        command(*WORDS, "--data-dir", "data"),
+        cwd=tmp_path,
+        env=nowhere,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "data lacks train-images-idx3-ubyte" in done.stderr
+    assert "cannot download" in done.stderr
     assert not (tmp_path / "here").exists()

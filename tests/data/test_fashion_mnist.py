@@ -32,7 +32,7 @@ from tests.complaints import complaint_of
 @pytest.fixture(scope="module")
 def folder() -> Path:
     fashion_mnist(None)  # downloads if the machine has no copy
-    found = find_fashion_mnist(folders_to_search(None))
+    found = find_fashion_mnist(folders_to_search(None), cache_folder())
     assert found
     return found
 
@@ -170,13 +170,20 @@ def test_the_users_word_comes_first_then_the_variable_then_debian_then_the_cache
 
 
 def test_the_first_folder_with_all_files_is_taken(copy: Path, tmp_path: Path) -> None:
-    assert find_fashion_mnist([tmp_path / "nothing", copy, DEBIAN_FOLDER]) == copy
-    assert find_fashion_mnist([tmp_path / "nothing"]) is None
+    nothing = tmp_path / "nothing"
+    assert find_fashion_mnist([nothing, copy, DEBIAN_FOLDER], nothing) == copy
+    assert find_fashion_mnist([nothing], nothing) is None
 
 
 def test_a_folder_with_some_of_the_files_is_told_what_it_lacks(copy: Path) -> None:
     (copy / f"{TEST_LABELS.name}.gz").unlink()
-    assert f"lacks {TEST_LABELS.name}" in complaint_of(lambda: find_fashion_mnist([copy]))
+    complaint = complaint_of(lambda: find_fashion_mnist([copy, DEBIAN_FOLDER], cache_folder()))
+    assert f"lacks {TEST_LABELS.name}" in complaint
+
+
+def test_the_target_of_a_download_is_completed_before_another_folder_is_taken(copy: Path) -> None:
+    (copy / f"{TEST_LABELS.name}.gz").unlink()
+    assert find_fashion_mnist([copy, DEBIAN_FOLDER], copy) is None
 
 
 def test_an_unfinished_download_in_the_cache_is_not_a_fault(
@@ -185,4 +192,4 @@ def test_an_unfinished_download_in_the_cache_is_not_a_fault(
     monkeypatch.setenv("XDG_CACHE_HOME", str(copy / "cache"))
     cache_folder().mkdir(parents=True)
     shutil.copy(copy / f"{TEST_LABELS.name}.gz", cache_folder())
-    assert find_fashion_mnist([cache_folder()]) is None
+    assert find_fashion_mnist([cache_folder()], copy) is None

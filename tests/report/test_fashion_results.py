@@ -8,7 +8,12 @@ import pytest
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.fashion_figure import draw_accuracies
-from fedminmax.report.fashion_results import PAPER_APPENDIX, paper_risks, summarise_fashion
+from fedminmax.report.fashion_results import (
+    PAPER_APPENDIX,
+    FashionRow,
+    paper_risks,
+    summarise_fashion,
+)
 from fedminmax.report.fashion_table import (
     APPENDIX_HEADERS,
     TABLE_2_HEADERS,
@@ -27,19 +32,23 @@ def scores(shift: float) -> GroupScores:
     return GroupScores(risks, tuple(1 - risk for risk in risks))
 
 
-def run(setting: str, method: str, fold: int = 0, shift: float = 0.1) -> RunResult:
+def run(setting: str, method: str, fold: int = 0, shift: float = 0.1, rounds: int = 7) -> RunResult:
     return RunResult(
         setting=setting,
         method=method,
         fold=fold,
         groups=GROUP_NAMES,
-        rounds=7,
-        gradient_evaluations=70,
+        rounds=rounds,
+        gradient_evaluations=10 * rounds,
         seconds=1.0,
         shown=Iterate.AVERAGE if method != "FedAvg" else Iterate.LAST,
         scores={which: scores(shift) for which in Iterate},
         step_factor=None,
     )
+
+
+def notes_of(rows: list[FashionRow]) -> list[str]:
+    return fashion_notes(rows, [], missing=0)
 
 
 def test_the_paper_has_ten_rows_of_ten_groups_with_its_table_2_inside() -> None:
@@ -65,7 +74,7 @@ def test_the_paper_has_ten_rows_of_ten_groups_with_its_table_2_inside() -> None:
 
 def test_folds_are_averaged_and_worst_is_taken_within_each() -> None:
     low, high = run("ESG", "FedAvg", 0, 0.1), run("ESG", "FedAvg", 1, 0.3)
-    (row,) = summarise_fashion([high, low], None, ())
+    (row,) = summarise_fashion([high, low], ())
     assert row.folds == 2
     assert row.ours.risks[0].mean == pytest.approx(0.2)
     assert row.ours.risks[0].deviation == pytest.approx(0.2 / 2**0.5)
@@ -75,7 +84,7 @@ def test_folds_are_averaged_and_worst_is_taken_within_each() -> None:
 
 def test_a_row_that_follows_is_never_called_a_run() -> None:
     results = [run("ESG", "FedMinMax"), run("PSG", "FedMinMax", shift=0.2)]
-    rows = summarise_fashion(results, "ESG", ("SSG", "PSG", "centralized"))
+    rows = summarise_fashion(results, ("ESG", "SSG", "PSG", "centralized"))
     assert [(row.setting, row.follows) for row in rows] == [
         ("ESG", None),
         ("SSG", "ESG"),
@@ -83,20 +92,47 @@ def test_a_row_that_follows_is_never_called_a_run() -> None:
         ("centralized", "ESG"),
     ]
     assert rows[2].ours.risks[0].mean == pytest.approx(0.2)
-    assert [cells[-1] for cells in table_2_cells(rows)] == ["run", "= ESG", "run", "= ESG"]
+    origins = [cells[-1] for cells in table_2_cells(rows)]
+    assert origins == ["run", "", "= ESG", "", "run", "", "= ESG", ""]
     assert [entry["run"] for entry in fashion_rows_as_json(rows)] == [True, False, True, False]
-    assert any("were not run" in note for note in fashion_notes(rows, [], missing=0))
+    assert any("were not run" in note for note in notes_of(rows))
+
+
+def test_what_follows_takes_the_first_of_the_trajectory_that_was_run() -> None:
+    rows = summarise_fashion([run("PSG", "FedMinMax")], ("ESG", "SSG", "PSG"))
+    assert [(row.setting, row.follows) for row in rows] == [
+        ("ESG", "PSG"),
+        ("SSG", "PSG"),
+        ("PSG", None),
+    ]
+
+
+def test_folds_that_got_differently_far_are_said_to_have() -> None:
+    results = [run("ESG", "AFL", 0, rounds=120), run("ESG", "AFL", 1, rounds=40)]
+    rows = summarise_fashion(results, ())
+    assert any("iterate after 40 to 120 rounds for AFL" in note for note in notes_of(rows))
+    (entry,) = fashion_rows_as_json(rows)
+    assert entry["rounds_by_fold"] == (120, 40)
+    assert entry["gradient_evaluations_by_fold"] == (1200, 400)
+
+
+def test_both_tables_show_the_papers_deviations_and_ours_over_folds() -> None:
+    rows = summarise_fashion([run("ESG", "AFL", 0, 0.1), run("ESG", "AFL", 1, 0.3)], ())
+    ours, paper = table_2_cells(rows)
+    assert ours == ("ESG", "AFL", "ours", "0.200±0.141", "0.220±0.141", "0.260±0.141", "run")
+    assert paper == ("", "", "paper", "0.239±0.003", "0.262±0.001", "0.494±0.004", "")
+    assert appendix_cells(rows)[1][3:5] == ("0.239±0.003", "0.046±0.000")
 
 
 def test_nothing_follows_without_a_comparison_or_without_its_run() -> None:
-    assert len(summarise_fashion([run("ESG", "FedMinMax")], None, ())) == 1
-    assert summarise_fashion([], "ESG", ("SSG",)) == []
-    (row,) = summarise_fashion([run("ESG", "AFL")], "ESG", ("SSG",))
+    assert len(summarise_fashion([run("ESG", "FedMinMax")], ())) == 1
+    assert summarise_fashion([], ("ESG", "SSG")) == []
+    (row,) = summarise_fashion([run("ESG", "AFL")], ("ESG", "SSG"))
     assert row.method == "AFL"
 
 
 def test_tables_have_a_cell_for_each_header() -> None:
-    rows = summarise_fashion([run("ESG", "AFL"), run("ESG", "FedMinMax")], "ESG", ("SSG",))
+    rows = summarise_fashion([run("ESG", "AFL"), run("ESG", "FedMinMax")], ("ESG", "SSG"))
     assert {len(cells) for cells in table_2_cells(rows)} == {len(TABLE_2_HEADERS)}
     assert {len(cells) for cells in appendix_cells(rows)} == {len(APPENDIX_HEADERS)}
     assert len(appendix_cells(rows)) == 2 * len(rows)
@@ -108,7 +144,7 @@ def test_tables_have_a_cell_for_each_header() -> None:
 
 def test_the_figures_are_drawn_whole_and_the_same_each_time(tmp_path: Path) -> None:
     results = [run(s, m) for s in ("ESG", "SSG") for m in ("AFL", "FedAvg", "FedMinMax")]
-    rows = summarise_fashion(results, "ESG", ("PSG", "centralized"))
+    rows = summarise_fashion(results, ("ESG", "PSG", "centralized"))
     curve = Curve("ESG", "AFL", (1, 10), (scores(0.5), scores(0.3)))
 
     def draw() -> list[bytes]:

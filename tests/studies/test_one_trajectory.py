@@ -9,9 +9,12 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.one_trajectory import (
     OneTrajectory,
     compare_first_rounds,
+    plans_to_compare,
     read_one_trajectory,
+    together,
     write_one_trajectory,
 )
+from fedminmax.studies.study import RunPlan
 from tests.complaints import complaint_of
 from tests.studies.small_study import PLANS, STUDY
 
@@ -35,6 +38,25 @@ def test_another_trajectory_is_not_taken_for_rounding() -> None:
     assert "more than rounding explains" in complaint
 
 
+def settings_of(plans: list[RunPlan]) -> list[str]:
+    return [plan.setting for plan in plans]
+
+
+def test_only_what_is_new_is_compared_and_nothing_known_is_lost() -> None:
+    assert plans_to_compare(FEDMINMAX, None) == FEDMINMAX
+    assert plans_to_compare(FEDMINMAX[:1], None) == []
+    found = OneTrajectory("ESG", ("SSG",), 3, 100, {"float64": 1e-16, "float32": 1e-7})
+    assert plans_to_compare(FEDMINMAX[:2], found) == []
+    assert plans_to_compare(FEDMINMAX[1:2], found) == []
+    # Also where the earlier call's source is not asked for again.
+    assert settings_of(plans_to_compare(FEDMINMAX[1:], found)) == ["ESG", "centralized"]
+    new = OneTrajectory("ESG", ("centralized",), 3, 80, {"float64": 1e-15, "float32": 1e-8})
+    assert together(found, new) == OneTrajectory(
+        "ESG", ("SSG", "centralized"), 3, 80, {"float64": 1e-15, "float32": 1e-7}
+    )
+    assert together(None, new) == new
+
+
 def test_the_comparison_is_kept_beside_the_results(tmp_path: Path) -> None:
     assert read_one_trajectory(tmp_path) is None
     found = OneTrajectory("ESG", ("SSG",), 3, 100, {"float64": 1e-16})
@@ -44,6 +66,6 @@ def test_the_comparison_is_kept_beside_the_results(tmp_path: Path) -> None:
     assert "one_trajectory.json is damaged" in complaint_of(lambda: read_one_trajectory(tmp_path))
 
 
-@pytest.mark.parametrize("word", ["Lemma 2", "SSG", "3 rounds", "1.0e-16 in float64"])
+@pytest.mark.parametrize("word", ["Lemma 2", "SSG", "3 rounds", "100 rows", "1.0e-16 in float64"])
 def test_it_says_what_was_checked(word: str) -> None:
     assert word in str(OneTrajectory("ESG", ("SSG",), 3, 100, {"float64": 1e-16}))

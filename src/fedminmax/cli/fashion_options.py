@@ -13,7 +13,7 @@ FULL: dict[str, Any] = {
     "rows": 60_000,
     "holders": 40,
     "rounds": 1500,
-    "local_rounds": 40,
+    "local_rounds": 50,
     "channels": (16, 32),
     "learning_rate": 0.1,
     "folds": 3,
@@ -75,7 +75,7 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         "--local-rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of FedAvg, each of several local epochs (40; quick: 5)",
+        help="rounds of FedAvg, each of several local epochs (50; quick: 5)",
     )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
     add_training_options(parser, "40; quick: 20")

@@ -1,5 +1,6 @@
 """FashionMNIST for a command: found, or downloaded with a bar."""
 
+import sys
 from pathlib import Path
 
 from fedminmax.cli.progress import display
@@ -12,16 +13,22 @@ from fedminmax.data.fashion_mnist import (
     find_fashion_mnist,
     folders_to_search,
     load_fashion_mnist,
+    missing_files,
     where_to_get_it,
 )
 
 
 def fashion_mnist(data_dir: Path | None) -> FashionMnist:
     """Load the images from where they are; if they are nowhere, download them first."""
-    found = find_fashion_mnist(folders_to_search(data_dir))
+    if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
+        raise InputError(f"{data_dir} is a file; give the folder of the four files as --data-dir")
+    target = data_dir or cache_folder()
+    found = find_fashion_mnist(folders_to_search(data_dir), target)
     if found is None:
-        found = data_dir or cache_folder()
-        _download(found, data_dir)
+        _download(target, data_dir)
+        found = target
+    elif data_dir is not None and data_dir not in (found, found.parent):
+        print(f"fedminmax: {data_dir} has no FashionMNIST; using {found}", file=sys.stderr)
     return load_fashion_mnist(found)
 
 
@@ -36,6 +43,8 @@ def _download(folder: Path, data_dir: Path | None) -> None:
                 bars.show_round(step.done)
                 bars.show_work(len(names) - 1 + step.done / (step.total or step.done))
     except InputError as error:
-        raise InputError(
-            f"FashionMNIST is nowhere on this machine and {error}, or {where_to_get_it(data_dir)}"
-        ) from error
+        missing = missing_files(folder)
+        lacks = "FashionMNIST is nowhere on this machine"
+        if len(missing) < len(FILES):
+            lacks = f"{folder} lacks {', '.join(missing)}"
+        raise InputError(f"{lacks} and {error}, or {where_to_get_it(data_dir)}") from error

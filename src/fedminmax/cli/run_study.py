@@ -40,7 +40,8 @@ def open_study(
 
 def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: Call) -> int:
     """Finish the runs, or as many as the budget allows; return how many are left."""
-    ticks = finish_runs(study, plans, call.folder, call.budget or math.inf)
+    seconds = math.inf if call.budget is None else call.budget
+    ticks = finish_runs(study, plans, call.folder, seconds)
     return show_ticks(title, ticks, plans, call)
 
 

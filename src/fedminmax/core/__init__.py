@@ -1,1 +1,1 @@
-"""Pure mathematics on tensors: no files, no network, no method of any paper."""
+"""What all rooms stand on: mathematics on tensors, errors, files; no network, no method."""

@@ -95,17 +95,29 @@ def cache_folder() -> Path:
     return Path(base) / "fedminmax" / "fashion-mnist"
 
 
-def find_fashion_mnist(folders: list[Path]) -> Path | None:
-    """Return the first folder that has all four files; refuse one that has only some."""
+def missing_files(folder: Path) -> list[str]:
+    """Name the files that the folder lacks."""
+    return [file.name for file in FILES if find_idx_file(folder, file) is None]
+
+
+def find_fashion_mnist(folders: list[Path], target: Path) -> Path | None:
+    """Return the first folder that has all four files; None if they must come to the target.
+
+    A target that has some of them is to be completed: a download may have broken off there. Any
+    other folder that has only some is refused.
+    """
     for folder in folders:
-        missing = [file.name for file in FILES if find_idx_file(folder, file) is None]
+        missing = missing_files(folder)
         if not missing:
             return folder
-        if len(missing) < len(FILES) and folder != cache_folder():
-            raise InputError(
-                f"{folder} lacks {', '.join(missing)} (.gz or plain); add what is missing, or "
-                "give another --data-dir"
-            )
+        if len(missing) == len(FILES) or folder == cache_folder():
+            continue
+        if folder == target:
+            return None
+        raise InputError(
+            f"{folder} lacks {', '.join(missing)} (.gz or plain); add what is missing, or give "
+            "another folder"
+        )
     return None
 
 

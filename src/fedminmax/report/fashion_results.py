@@ -4,7 +4,7 @@ The printed numbers are those of Papadaki et al. 2021, Table 2 and the appendix 
 on the test images by group, mean and deviation over three folds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -77,8 +77,8 @@ class FashionRow:
     method: str
     follows: str | None
     folds: int
-    rounds: int
-    gradient_evaluations: int
+    rounds_by_fold: tuple[int, ...]
+    evaluations_by_fold: tuple[int, ...]
     shown: Iterate
     by_iterate: dict[Iterate, GroupSpread]
     paper: tuple[Spread, ...]
@@ -89,29 +89,35 @@ class FashionRow:
         return self.by_iterate[self.shown]
 
     @property
+    def rounds(self) -> str:
+        """How many rounds, in words: folds may have got differently far."""
+        fewest, most = min(self.rounds_by_fold), max(self.rounds_by_fold)
+        return f"{fewest} rounds" if fewest == most else f"{fewest} to {most} rounds"
+
+    @property
     def label(self) -> str:
         """The method's name; FedMinMax with one holder goes by the paper's name for it."""
         return "Centralized MinMax" if self.setting == "centralized" else self.method
 
 
 def summarise_fashion(
-    results: Iterable[RunResult], source: str | None, followers: Iterable[str]
+    results: Iterable[RunResult], one_trajectory: Sequence[str]
 ) -> list[FashionRow]:
     """Put folds together in the paper's order.
 
-    A setting among ``followers`` in which FedMinMax was not run gets the row of ``source``, marked
-    as following from it.
+    A setting of ``one_trajectory`` in which FedMinMax was not run gets the row of the first one in
+    which it was, marked as following from it.
     """
     runs: dict[tuple[str, str], list[RunResult]] = {}
     for result in sorted(results, key=lambda result: result.fold):
         runs.setdefault((result.setting, result.method), []).append(result)
-    following = set(followers) if (source, "FedMinMax") in runs else set()
+    source = next((one for one in one_trajectory if (one, "FedMinMax") in runs), None)
     rows = []
     for setting, method in PAPER_APPENDIX:
         own = runs.get((setting, method))
         if own:
             rows.append(_row(setting, method, own, None))
-        elif method == "FedMinMax" and source and setting in following:
+        elif method == "FedMinMax" and source and setting in one_trajectory:
             rows.append(_row(setting, method, runs[source, method], source))
     return rows
 
@@ -128,8 +134,8 @@ def _row(setting: str, method: str, runs: list[RunResult], follows: str | None) 
         method=method,
         follows=follows,
         folds=len(runs),
-        rounds=min(run.rounds for run in runs),
-        gradient_evaluations=runs[0].gradient_evaluations,
+        rounds_by_fold=tuple(run.rounds for run in runs),
+        evaluations_by_fold=tuple(run.gradient_evaluations for run in runs),
         shown=runs[0].shown,
         by_iterate={which: _spread([run.scores[which] for run in runs]) for which in Iterate},
         paper=paper_risks(setting, method),

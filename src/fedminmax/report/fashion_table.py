@@ -9,47 +9,33 @@ from fedminmax.report.markdown import markdown_table
 from fedminmax.report.spread import Spread, shown_spread
 
 TABLE_2_GROUPS = ("T-shirt", "Pullover", "Shirt")
-TABLE_2_HEADERS = (
-    "Setting",
-    "Method",
-    *(word for group in TABLE_2_GROUPS for word in (group, "paper")),
-    "from",
-)
+TABLE_2_HEADERS = ("Setting", "Method", "", *TABLE_2_GROUPS, "from")
 APPENDIX_HEADERS = ("Setting", "Method", "", *GROUP_NAMES)
 
 
 def table_2_cells(rows: Sequence[FashionRow]) -> list[tuple[str, ...]]:
-    """Format Table 2: the three groups that the paper calls the worst, ours next to the paper's."""
-    chosen = [GROUP_NAMES.index(name) for name in TABLE_2_GROUPS]
+    """Format Table 2: the three groups that the paper calls the worst, and where ours is from."""
     return [
-        (
-            _setting(row),
-            row.label,
-            *(
-                word
-                for group in chosen
-                for word in (
-                    shown_spread(row.ours.risks[group], row.folds),
-                    f"{row.paper[group].mean:.3f}",
-                )
-            ),
-            _origin(row),
-        )
+        (*cells, origin)
         for row in rows
+        for cells, origin in zip(_two_lines(row, TABLE_2_GROUPS), (_origin(row), ""), strict=True)
     ]
 
 
-def appendix_cells(
-    rows: Sequence[FashionRow], *, deviations: bool = False
-) -> list[tuple[str, ...]]:
-    """Format the appendix table: two lines per row, ours and the paper's."""
-    cells = []
-    for row in rows:
-        ours = [_number(one, row.folds, deviations=deviations) for one in row.ours.risks]
-        paper = [_number(one, 3, deviations=deviations) for one in row.paper]
-        cells.append((_setting(row), row.label, "ours", *ours))
-        cells.append(("", "", "paper", *paper))
-    return cells
+def appendix_cells(rows: Sequence[FashionRow]) -> list[tuple[str, ...]]:
+    """Format the appendix table: all groups."""
+    return [cells for row in rows for cells in _two_lines(row, GROUP_NAMES)]
+
+
+def _two_lines(row: FashionRow, groups: Sequence[str]) -> list[tuple[str, ...]]:
+    """Format our risks, and the paper's below them."""
+    chosen = [GROUP_NAMES.index(name) for name in groups]
+    ours = [shown_spread(row.ours.risks[group], row.folds) for group in chosen]
+    setting = "-" if row.setting == "centralized" else row.setting
+    return [
+        (setting, row.label, "ours", *ours),
+        ("", "", "paper", *(str(row.paper[group]) for group in chosen)),
+    ]
 
 
 def markdown_tables(rows: Sequence[FashionRow], notes: Sequence[str]) -> str:
@@ -58,7 +44,7 @@ def markdown_tables(rows: Sequence[FashionRow], notes: Sequence[str]) -> str:
         "Test Brier risk, Table 2:",
         markdown_table(TABLE_2_HEADERS, table_2_cells(rows)),
         "All ten groups, appendix table:",
-        markdown_table(APPENDIX_HEADERS, appendix_cells(rows, deviations=True)),
+        markdown_table(APPENDIX_HEADERS, appendix_cells(rows)),
         *notes,
     ]
     return "\n\n".join(parts) + "\n"
@@ -75,7 +61,7 @@ def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: i
     ]
     shown: dict[str, list[str]] = {}
     for row in rows:
-        word = f"{row.shown.value.replace('_', ' ')} iterate after {row.rounds} rounds"
+        word = f"{row.shown.value.replace('_', ' ')} iterate after {row.rounds}"
         names = shown.setdefault(word, [])
         alike = {other.rounds for other in rows if other.label == row.label}
         name = row.label if len(alike) == 1 else f"{row.label} in {row.setting}"
@@ -100,8 +86,8 @@ def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
             "run": row.follows is None,
             "follows": row.follows,
             "folds": row.folds,
-            "rounds": row.rounds,
-            "gradient_evaluations": row.gradient_evaluations,
+            "rounds_by_fold": row.rounds_by_fold,
+            "gradient_evaluations_by_fold": row.evaluations_by_fold,
             "iterate": row.shown.value,
             "scores": {which.value: _scores(one) for which, one in row.by_iterate.items()},
             "paper_risks": _by_group(row.paper),
@@ -125,13 +111,5 @@ def _by_group(values: Sequence[Spread]) -> dict[str, dict[str, float]]:
     return {name: asdict(one) for name, one in zip(GROUP_NAMES, values, strict=True)}
 
 
-def _setting(row: FashionRow) -> str:
-    return "-" if row.setting == "centralized" else row.setting
-
-
 def _origin(row: FashionRow) -> str:
     return "run" if row.follows is None else f"= {row.follows}"
-
-
-def _number(value: Spread, folds: int, *, deviations: bool) -> str:
-    return shown_spread(value, folds) if deviations else f"{value.mean:.3f}"

@@ -33,4 +33,4 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
                 rounds = tuple(point.round for point in scored)
                 scores = tuple(point.scores[which] for point in scored)
                 curves.append(Curve(plan.setting, plan.method.name, rounds, scores))
-    return panels if panels["training, last iterate"] else {}
+    return {title: curves for title, curves in panels.items() if curves}

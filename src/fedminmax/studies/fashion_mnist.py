@@ -6,6 +6,7 @@ and the pixels' scale (standardised by the training images' mean and deviation).
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
+from fedminmax.data.partition import Setting
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
@@ -99,3 +101,12 @@ def plans_of(config: FashionConfig, selection: Selection) -> list[RunPlan]:
         epochs=config.epochs,
         rounds_between_tests=ROUNDS_BETWEEN_TESTS,
     )
+
+
+def plans_in(folder: Path, config: FashionConfig) -> list[RunPlan]:
+    """List the runs that a study's folder has begun, also those of earlier and other calls."""
+    begun = {path.name for path in (folder / "runs").glob("*-fold-*")}
+    folds = sorted({int(name.rsplit("-", 1)[-1]) for name in begun})
+    settings = [*(setting.value for setting in Setting), CENTRALIZED]
+    everything = Selection(settings, list(methods_of(config)), folds, rounds=1, local_rounds=1)
+    return [plan for plan in plans_of(config, everything) if plan.key in begun]

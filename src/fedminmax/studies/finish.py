@@ -18,7 +18,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, restore, train_resumably
 from fedminmax.federation.train import Progress, start_of
-from fedminmax.methods.method import SelectingState
+from fedminmax.methods.method import SelectingState, takes_one_step
 from fedminmax.methods.qfedavg import QFedAvgState
 from fedminmax.report.run_result import (
     GroupScores,
@@ -99,7 +99,8 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     ) as rounds:
         for done in rounds:
             progress = done.progress
-            if done.number <= 10 or done.number % 10 == 0:
+            # The time spent is known up to the last line, and a round of local epochs is long.
+            if done.number <= 10 or done.number % 10 == 0 or not takes_one_step(plan.method):
                 history.add(done)
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
                 scored.add(done.number, _scores(study, federation, progress))

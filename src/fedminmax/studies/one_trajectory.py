@@ -8,7 +8,7 @@ setting is said to stand for the others.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,17 @@ class OneTrajectory:
     rows: int
     differences: dict[str, float]
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """All settings that are one trajectory."""
+        return (self.source, *self.followers)
+
     def __str__(self) -> str:
         figures = ", ".join(f"{value:.1e} in {name}" for name, value in self.differences.items())
         return (
-            f"Lemma 2, checked over {self.rounds} rounds: FedMinMax in {', '.join(self.followers)} "
-            f"is the {self.source} trajectory up to a relative difference of {figures}"
+            f"Lemma 2, checked over {self.rounds} rounds on {self.rows:,} rows: FedMinMax in "
+            f"{', '.join(self.followers)} is the {self.source} trajectory up to a relative "
+            f"difference of {figures}"
         )
 
 
@@ -79,6 +85,30 @@ def compare_first_rounds(
     settings = [plan.setting for plan in plans]
     found = OneTrajectory(settings[0], tuple(settings[1:]), rounds, rows, differences)
     yield done, found
+
+
+def plans_to_compare(plans: Sequence[RunPlan], found: OneTrajectory | None) -> list[RunPlan]:
+    """Return the plans whose first rounds are not compared yet, after one to compare them with.
+
+    Empty if all of them are known to be one trajectory, or if there is nothing to compare with.
+    """
+    if found is None:
+        return list(plans) if len(plans) > 1 else []
+    new = [plan for plan in plans if plan.setting not in found.settings]
+    return [replace(plans[0], setting=found.source), *new] if new else []
+
+
+def together(found: OneTrajectory | None, new: OneTrajectory) -> OneTrajectory:
+    """Add a comparison with the same source to an earlier one."""
+    if found is None:
+        return new
+    return OneTrajectory(
+        found.source,
+        (*found.followers, *new.followers),
+        min(found.rounds, new.rounds),
+        min(found.rows, new.rows),
+        {name: max(found.differences[name], new.differences[name]) for name in new.differences},
+    )
 
 
 def write_one_trajectory(folder: Path, found: OneTrajectory) -> None:
