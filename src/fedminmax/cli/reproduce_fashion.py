@@ -138,7 +138,7 @@ def _print_tables(rows: list[FashionRow], notes: list[str], files: list[Path]) -
     console.print(table_by_setting(title, TABLE_2_HEADERS, table_2_cells(rows)))
     lines = appendix_cells(rows)
     # Ten groups are too wide for a terminal.
-    for block in (range(3, 7), range(7, 10), range(10, 13)):
+    for block in (range(3, 6), range(6, 9), range(9, 11), range(11, 13)):
         columns = [0, 1, 2, *block]
         headers = [APPENDIX_HEADERS[column] for column in columns]
         cells = [tuple(line[column] for column in columns) for line in lines]
