@@ -1,10 +1,14 @@
 """A user's mistake: exit code 2, one line that says what to do, and nothing written."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from fedminmax.cli import list_methods
 from tests.cli.command import SMALL, complaint, fedminmax
+from tests.cli.in_process import call
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,20 @@ def test_a_diverging_run_says_round_method_and_advice(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert "FedMinMax diverged in round 2" in done.stderr
     assert "learning rate" in done.stderr
+
+
+def test_a_fault_of_the_system_names_the_file_if_there_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file, expected in (
+        (None, "fedminmax: error: Input/output error\n"),
+        ("a.csv", "fedminmax: error: a.csv: Input/output error\n"),
+    ):
+        fault = OSError(errno.EIO, os.strerror(errno.EIO), file)
+
+        def fail(*_: object, fault: OSError = fault, **__: object) -> None:
+            raise fault
+
+        monkeypatch.setattr(list_methods, "list_methods", fail)
+        assert call("methods") == 1
+        assert capsys.readouterr().err == expected

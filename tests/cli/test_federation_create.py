@@ -80,6 +80,19 @@ def test_a_folder_that_is_no_kit_is_refused(
     assert "is no server's kit" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", ["", "{}", '{"client": 3}', "\xff"])
+def test_a_damaged_kit_is_a_mistake_in_one_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    startup = tmp_path / "kits/sites/north/startup"
+    startup.mkdir(parents=True)
+    (startup / "fed_client.json").write_text(content, encoding="latin-1")
+    assert check(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert "fed_client.json is damaged; copy the kit again" in error
+    assert error.count("\n") == 1
+
+
 def test_the_agreed_configuration_is_in_every_sites_kit(tmp_path: Path) -> None:
     config = write_tables(tmp_path)
     (tmp_path / "federation.toml").write_text(DESCRIBED)

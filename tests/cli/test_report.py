@@ -54,10 +54,31 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
         ([run], thesis, None, "thesis.html is there and is no report"),
         ([run], run, None, "run is a folder; give a file such as"),
         ([run], tmp_path / "new.html", thesis, "thesis.html is a file; give a folder"),
+        ([run], thesis / "new.html", None, "thesis.html is a file, no folder for new.html"),
+        ([run], tmp_path / "new.html", thesis / "a" / "b", "thesis.html is a file, no folder"),
     ):
         assert expected in complaint_of(partial(write_report, folders, out, figures))
     assert sorted(tmp_path.rglob("*")) == before
     assert thesis.read_text() == "years of work"
+
+
+def test_figures_replace_those_of_a_report_and_nothing_else(tmp_path: Path) -> None:
+    run, page, figures = write_run(tmp_path / "run"), tmp_path / "page.html", tmp_path / "figures"
+    write_report([run], page, figures)
+    before = {path: path.read_bytes() for path in figures.iterdir()}
+    write_report([run], page, figures)
+    assert {path: path.read_bytes() for path in figures.iterdir()} == before
+    for name in ("run-rounds.svg", "run-census.png"):
+        own = figures / name
+        own.write_text("<svg>drawn by hand for a fedminmax report</svg>")
+        page.unlink()
+        said = complaint_of(lambda: write_report([run], page, figures))
+        assert f"{own} is there and is no figure of a report" in said
+        changed = {path for path in figures.iterdir() if path.read_bytes() != before.get(path)}
+        assert changed == {own}
+        assert not page.exists()
+        own.unlink()
+        write_report([run], page, figures)
 
 
 def test_the_commands_of_its_page_in_the_documentation_exist() -> None:

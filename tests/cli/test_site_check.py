@@ -24,6 +24,7 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     assert "Leaves north in each of 3 rounds of fedminmax" in shown
     assert "Leaves north after training, for the model of fedminmax" in shown
     assert "Stays at north: every row" in shown
+    assert "Policy of north: no part if a group has fewer than 5 training rows." in shown
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert noted["columns"] == ["age", "ward", "sex", "ill"]
     assert noted["minimum_group"] == 5
@@ -62,6 +63,46 @@ def test_too_few_rows_in_all_are_refused_even_if_merged(tmp_path: Path, capsys: 
     assert check(tmp_path, "--minimum-group", "100", "--small-groups", "merge") == 2
     assert "fewer than 100 training rows in all" in capsys.readouterr().err
     assert not (tmp_path / SETTINGS).exists()
+
+
+def test_a_later_check_keeps_the_policy_that_it_is_not_told_to_change(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    create(tmp_path)
+    assert check(tmp_path, "--minimum-group", "5", "--small-groups", "merge") == 0
+    assert "groups with fewer than 5 training rows are merged" in capsys.readouterr().out
+    assert check(tmp_path) == 0
+    assert "groups with fewer than 5 training rows are merged" in capsys.readouterr().out
+    assert check(tmp_path, "--minimum-group", "6") == 0
+    assert "groups with fewer than 6 training rows are merged" in capsys.readouterr().out
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert (noted["minimum_group"], noted["small_groups"]) == (6, "merge")
+    assert check(tmp_path, "--minimum-group", "1", "--small-groups", "refuse") == 0
+    assert "groups of any size are told of" in capsys.readouterr().out
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert (noted["minimum_group"], noted["small_groups"]) == (1, "refuse")
+
+
+def test_a_later_check_keeps_what_was_written_by_hand(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    assert check(tmp_path) == 0
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    by_hand = {"owner": "a", "holder_column": "ward", "plan": "of another configuration"}
+    (tmp_path / SETTINGS).write_text(json.dumps(noted | by_hand))
+    capsys.readouterr()
+    assert check(tmp_path) == 0
+    assert "rows with 'a' in column 'ward'" in capsys.readouterr().out
+    kept = {"owner": "a", "holder_column": "ward"}
+    assert json.loads((tmp_path / SETTINGS).read_text()) == noted | kept
+
+
+def test_a_policy_that_cannot_be_read_is_not_written_over(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    written = '{"data": "north.csv", "minimum_gruop": 20}'
+    (tmp_path / SETTINGS).write_text(written)
+    assert check(tmp_path) == 2
+    assert "not valid (minimum_gruop)" in capsys.readouterr().err
+    assert (tmp_path / SETTINGS).read_text() == written
 
 
 def test_there_are_two_policies(tmp_path: Path, capsys: Capture) -> None:

@@ -196,9 +196,26 @@ def test_a_longer_run_goes_on_from_a_shorter_one(hospitals: Path) -> None:
     for folder in ("", "baseline"):
         assert results_of(Path("parts", folder)) == results_of(Path("whole", folder))
         assert rounds_of(Path("parts", folder)) == rounds_of(Path("whole", folder))
-    before = Path("parts/results.json").read_bytes()
-    run_here("train", config, "--out", "parts")
-    assert Path("parts/results.json").read_bytes() == before
+
+
+def test_a_finished_run_keeps_its_results_and_the_configuration_that_they_are_of(
+    hospitals: Path,
+) -> None:
+    config = write_config(hospitals, method="rounds = 6")
+    run_here("train", config, "--out", "run")
+    names = ("results.json", "config.toml", "census.json", "model.safetensors")
+    kept = [Path("run", folder, name) for folder in ("", "baseline") for name in names]
+    before = {path: path.read_bytes() for path in kept}
+    run_here("train", config, "--out", "run")
+    run_here("train", write_config(hospitals, method="rounds = 4"), "--out", "run")
+    assert {path: path.read_bytes() for path in kept} == before
+    longer = write_config(hospitals, method="rounds = 7")
+    run_here("train", longer, "--out", "run")
+    assert Path("run/config.toml").read_bytes() == longer.read_bytes()
+    # The report says of a file that is missing: repeat the run.
+    Path("run/config.toml").unlink()
+    run_here("train", longer, "--out", "run")
+    assert Path("run/config.toml").read_bytes() == longer.read_bytes()
 
 
 def test_no_baseline_and_no_test_rows(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fedminmax.studies.run_folder import claim_run
 from tests.cli.command import ONE_THREAD, command, fedminmax
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
-from tests.cli.in_process import complaint_here, run_here
+from tests.cli.in_process import call, complaint_here, run_here
 
 ROUNDS = 1000
 
@@ -108,11 +108,29 @@ def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path) -> None:
     check_same_as_never_stopped(run)
 
 
+def test_only_a_full_disk_asks_for_room(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here("train", "fedminmax.toml", "--out", "run", "--rounds", "2")
+    checkpoint = hospitals / "run" / "checkpoint.bin"
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    assert call("train", "fedminmax.toml", "--out", "run", "--rounds", "3") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fedminmax: error: run/checkpoint.bin: Is a directory; the last checkpoint is kept, and "
+        "the same command goes on"
+    )
+
+
 def test_a_run_belongs_to_one_process(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "fedminmax.toml", "--out", "run", "--rounds", "3"]
     run_here(*words)
+    before = Path("run/config.toml").read_bytes()
+    longer = write_config(hospitals, method="rounds = 9", name="longer")
     with claim_run(hospitals / "run") as ours:
         assert ours
-        assert complaint_here(capsys, *words) == (
-            "another process trains in run; wait, or choose --out"
-        )
+        for config in ("fedminmax.toml", longer):
+            assert complaint_here(capsys, "train", config, "--out", "run") == (
+                "another process trains in run; wait, or choose --out"
+            )
+    assert Path("run/config.toml").read_bytes() == before

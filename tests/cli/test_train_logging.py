@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.cli.hospitals import rounds_of, write_config, write_hospitals
 from tests.cli.in_process import run_here
 
+ERROR = "fedminmax: error: "
 # One process for all calls: importing MLflow takes seconds, and warns of itself.
 CALLS = """
 from fedminmax.cli.main import main
@@ -21,6 +22,28 @@ first = main([*words, "--rounds", "3"])
 second = main(words)
 wrong = main(["train", "fedminmax.toml", "--out", "other", "--mlflow", "nowhere://rounds"])
 print(first, second, wrong)
+"""
+# A tracking address that takes no end of a run, then one that takes no rounds either.
+FULL = """
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from fedminmax.cli.main import main
+
+take = MlflowClient.log_batch
+
+def refuse(self, run, metrics=(), params=()):
+    if metrics:
+        raise MlflowException("no room\\nfor rounds")
+    take(self, run, params=params)
+
+def refuse_the_end(self, run):
+    raise MlflowException("no room\\nfor the end")
+
+MlflowClient.set_terminated = refuse_the_end
+words = ["train", "fedminmax.toml", "--mlflow", "sqlite:///rounds.db", "--out"]
+first = main([*words, "run"])
+MlflowClient.log_batch = refuse
+print(first, main([*words, "other"]))
 """
 
 
@@ -60,3 +83,21 @@ def test_mlflow_has_each_rounds_risks_and_the_options(tmp_path: Path) -> None:
     assert found == [(line["round"], line["risks"][0]) for line in rounds_of(tmp_path / "run")]
     assert options["adversary_rate"] == "0.1"
     assert runs == (1,)
+
+
+def test_where_mlflow_fails_the_first_reason_is_told(tmp_path: Path) -> None:
+    write_hospitals(tmp_path)
+    write_config(tmp_path, method='rounds = 4\nbaseline = "none"')
+    done = subprocess.run(
+        [sys.executable, "-c", FULL], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "2 2"
+    assert "Traceback" not in done.stderr
+    end, rounds = [line for line in done.stderr.splitlines() if line.startswith(ERROR)]
+    assert end == (
+        f"{ERROR}MLflow did not take the end of the run (no room for the end); its rounds are "
+        "there, and the run folder has everything"
+    )
+    assert (tmp_path / "run" / "results.json").exists()
+    assert rounds.startswith(f"{ERROR}MLflow did not take round 1 (no room for rounds)")

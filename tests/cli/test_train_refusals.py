@@ -125,7 +125,9 @@ def test_models_that_cannot_be_used(hospitals: Path, capsys: Capture) -> None:
     assert not Path("predictions.csv").exists()
 
 
-def test_results_of_another_version_and_unfinished_runs(hospitals: Path, capsys: Capture) -> None:
+def test_results_of_another_version_damaged_ones_and_unfinished_runs(
+    hospitals: Path, capsys: Capture
+) -> None:
     assert "runs is no folder; give one that" in complaint_here(capsys, "evaluate", "runs")
     run_here("train", write_config(hospitals, method="rounds = 2"))
     path = Path("runs/fedminmax/results.json")
@@ -133,6 +135,13 @@ def test_results_of_another_version_and_unfinished_runs(hospitals: Path, capsys:
     assert "has format 2, this version reads format 1" in complaint_here(
         capsys, "evaluate", "runs/fedminmax"
     )
+    path.write_text('{"format": 1}')
+    advice = "remove it, and call 'fedminmax train' again"
+    for words in (["evaluate", "runs/fedminmax"], ["train", "fedminmax.toml"]):
+        assert complaint_here(capsys, *words) == (
+            f"{path} is damaged (method Field required); {advice}"
+        )
+    assert path.read_text() == '{"format": 1}'
     path.unlink()
     assert "has no finished run; call 'fedminmax train' again" in complaint_here(
         capsys, "evaluate", "runs/fedminmax"
@@ -148,6 +157,10 @@ def test_nothing_is_overwritten(hospitals: Path, capsys: Capture) -> None:
         Path(name).write_text("mine")
         assert f"{name} is already there; remove it" in complaint_here(capsys, *words)
         assert Path(name).read_text() == "mine"
+    words = ["predict", "runs/fedminmax", "later.csv", "--out", "north.csv/deep/x.csv"]
+    assert complaint_here(capsys, *words) == (
+        "north.csv is a file, no folder for x.csv; give another --out"
+    )
 
 
 def test_a_feature_is_missing_in_the_rows_to_predict(hospitals: Path, capsys: Capture) -> None:

@@ -92,6 +92,11 @@ def test_a_mistake_in_a_sites_settings_is_named(
         read_site_settings(path)
 
 
+def test_a_site_without_settings_is_told_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist; run 'fedminmax site check' first"):
+        read_site_settings(tmp_path / "fedminmax.json")
+
+
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     refused = pytest.raises(InputError, match="another job writes to")
     with claimed(tmp_path), refused, claimed(tmp_path, 0.0):

@@ -125,9 +125,9 @@ def fill_the_disk(federation: LocalFederation, checkpoint: Path) -> None:
 
     The server holds still meanwhile: between two checkpoints nothing stands beside them.
     """
-    beside = checkpoint.with_suffix(".partial")
     # The job of the run before may not have ended yet.
     job = max(jobs_of(federation, SERVER), key=psutil.Process.create_time)
+    beside = checkpoint.with_name(f"{checkpoint.name}.{job.pid}.partial")
     while True:
         job.suspend()
         while job.status() != psutil.STATUS_STOPPED:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.federation.network_plan import RUN_NAME, Patience
+from fedminmax.report.table_results import write_results
 from fedminmax.studies.federation_record import (
     PLACE,
     RECORD_FILE,
@@ -14,8 +15,10 @@ from fedminmax.studies.federation_record import (
     plan_of,
     read_federation_record,
 )
+from fedminmax.studies.run_folder import claim_run
 from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES, write_tables
+from tests.report.run_folders import GROUPS, results
 
 
 @pytest.fixture
@@ -71,6 +74,27 @@ def test_another_configuration_is_refused(record: FederationRecord, folder: Path
         record.config.write_text(text.replace(old, new))
         refused(record, difference)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_keeps_the_configuration_that_its_results_are_of(
+    record: FederationRecord, folder: Path
+) -> None:
+    open_federation_run(folder, record)
+    write_results(folder, results("FedMinMax", (0.3, 0.2), (0.1, 0.1), (20, 30), GROUPS))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    record.config.write_text(record.config.read_text() + "# other words\n")
+    open_federation_run(folder, replace(record, patience=Patience(minimum_sites=3)))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_is_opened_by_one_process_at_a_time(
+    record: FederationRecord, folder: Path
+) -> None:
+    open_federation_run(folder, record)
+    record.config.write_text(record.config.read_text() + "# other words\n")
+    with claim_run(folder):
+        assert "another process" in complaint_of(lambda: open_federation_run(folder, record))
+    assert "other words" not in (folder / "config.toml").read_text()
 
 
 def test_patience_may_change(record: FederationRecord, folder: Path) -> None:

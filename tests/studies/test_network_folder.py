@@ -199,6 +199,18 @@ def test_a_folder_is_done_when_both_runs_are(
     assert read_results(run.folder) is not None
 
 
+@pytest.mark.parametrize(
+    "name", ["outcome.json", "measured.safetensors", "0-fedminmax/members.safetensors"]
+)
+def test_a_damaged_file_of_the_server_is_named(name: str, config: Path, tmp_path: Path) -> None:
+    run = run_between_sites(config, tmp_path / "run")
+    (run.fetched / name).write_bytes(b"{")
+    message = complaint_of(run.collect)
+    assert message.startswith(str(run.fetched / name))
+    assert "damaged; resume the run" in message
+    assert read_results(run.folder) is None
+
+
 def test_nothing_to_collect_is_a_mistake_in_one_line(config: Path, tmp_path: Path) -> None:
     run = run_between_sites(config, tmp_path / "run")
     (run.fetched / "agreement.json").unlink()

@@ -3,16 +3,13 @@
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from fedminmax import __version__
 from fedminmax.cli.run_study import Call, print_status, show_ticks
-from fedminmax.cli.tables import columns_that_fit, table_by_setting
+from fedminmax.cli.tables import columns_that_fit, table_by_setting, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
@@ -45,8 +42,6 @@ from fedminmax.studies.synthetic import SyntheticConfig
 
 # The word for one of every method.
 ALL = "all"
-# Where no terminal sets the width.
-WIDE = 200
 # The options of a run that every method with such a setting shares.
 COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
 # Of a study's configuration: here each method has its own.
@@ -128,7 +123,7 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
     if call.as_json:
         print(json.dumps({"rows": comparison_as_json(rows), "notes": notes}))
         return
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+    console = wide_console()
     cells = comparison_cells(rows)
     columns = slice(columns_that_fit(HEADERS, cells, console.width))
     lines = [line[columns] for line in cells]

@@ -21,12 +21,11 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from fedminmax.core.errors import InputError
+    from fedminmax.cli.output_files import check_new_file
     from fedminmax.report.model_file import load_model
     from fedminmax.report.onnx_file import write_onnx
 
-    if options.onnx.exists():
-        raise InputError(f"{options.onnx} is already there; remove it, or give another --onnx")
+    check_new_file(options.onnx, "--onnx")
     saved = load_model(options.folder)
     write_onnx(options.onnx, saved)
     print(f"{options.onnx}: {len(saved.encoding.names)} encoded features")

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from fedminmax.cli.output_files import check_parents
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.federation_file import read_federation_file, write_sites_of
@@ -20,6 +21,7 @@ def create_federation(file: Path, folder: Path, config: Path | None) -> None:
         read_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
+    check_parents(folder, "--out")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
         beside = Path(temporary) / "kits"

@@ -1,12 +1,12 @@
 """The rounds of a run over a network as they come: risks, weights, who answered, who did not."""
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from rich.markup import escape
 
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
+from fedminmax.cli.say import say
 from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
@@ -29,11 +29,6 @@ def follow(rounds: Iterator[LiveRound], plan: NetworkPlan) -> None:
                 if words not in warned:
                     warned.add(words)
                     say(f"round {entry.round}: {words}")
-
-
-def say(words: str) -> None:
-    """Tell the user something beside the results."""
-    print(f"fedminmax: {words}", file=sys.stderr, flush=True)
 
 
 def _show(

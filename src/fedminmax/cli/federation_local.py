@@ -5,8 +5,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedminmax.cli.federation_follow import follow, say
+from fedminmax.cli.federation_follow import follow
 from fedminmax.cli.federation_run import print_finished
+from fedminmax.cli.say import say
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.sources import read_source

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedminmax.cli.federation_follow import follow, say
+from fedminmax.cli.federation_follow import follow
+from fedminmax.cli.say import say
 from fedminmax.cli.trained_table import print_trained
 from fedminmax.core.errors import InputError
 from fedminmax.federation.federation_file import read_sites_of

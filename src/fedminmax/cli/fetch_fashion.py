@@ -1,9 +1,9 @@
 """FashionMNIST for a command: found, or downloaded with a bar."""
 
-import sys
 from pathlib import Path
 
 from fedminmax.cli.progress import display
+from fedminmax.cli.say import say
 from fedminmax.core.errors import InputError
 from fedminmax.data.fashion_mnist import (
     FILES,
@@ -28,7 +28,7 @@ def fashion_mnist(data_dir: Path | None) -> FashionMnist:
         _download(target, data_dir)
         found = target
     elif data_dir is not None and data_dir not in (found, found.parent):
-        print(f"fedminmax: {data_dir} has no FashionMNIST; using {found}", file=sys.stderr)
+        say(f"{data_dir} has no FashionMNIST; using {found}")
     return load_fashion_mnist(found)
 
 

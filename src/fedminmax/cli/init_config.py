@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedminmax.core.errors import InputError
+from fedminmax.cli.output_files import check_new_file
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.propose import Proposal, propose
@@ -13,8 +13,7 @@ def init_config(
     files: Sequence[Path], target: str, groups: Sequence[str], holder: str | None, out: Path
 ) -> None:
     """Write the configuration unless there is one, and say what was found."""
-    if out.exists():
-        raise InputError(f"{out} is already there; remove it, or give another --out")
+    check_new_file(out, "--out")
     proposal = propose(files, target, groups, holder)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")

@@ -1,21 +1,17 @@
 """`fedminmax methods`: what each method is, wants, reveals and can be told."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedminmax.cli.tables import wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS
-
-# Where no terminal sets the width.
-WIDE = 200
 
 
 def list_methods(names: Sequence[str], *, as_json: bool) -> None:
@@ -27,7 +23,7 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([_plain(card) for card in cards]))
         return
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+    console = wide_console()
     for card in cards:
         console.print(f"[bold]{card.key}[/bold]  {escape(card.paper)}", highlight=False)
         for what, words in _facts(card).items():

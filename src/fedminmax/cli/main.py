@@ -8,21 +8,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-# What to install where an optional package is missing.
-EXTRAS = {
-    "fairlearn": "fedminmax[sklearn]",
-    "jinja2": "fedminmax[cli]",
-    "matplotlib": "fedminmax[cli]",
-    "nvflare": "fedminmax[flare]",
-    "pandas": "fedminmax[sklearn]",
-    "polars": "fedminmax[tables]",
-    "psutil": "fedminmax[flare]",
-    "pydantic": "fedminmax[tables]",
-    "rich": "fedminmax[cli]",
-    "safetensors": "fedminmax[tables]",
-    "scipy": "fedminmax[solvers]",
-    "sklearn": "fedminmax[sklearn]",
-}
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
@@ -93,6 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fedminmax.core.errors import DivergedError, InputError
+    from fedminmax.core.optional_packages import EXTRAS, install_command
 
     try:
         options.run(options)
@@ -102,16 +88,17 @@ def _run(options: argparse.Namespace) -> int:
     except DivergedError as error:
         return _complain(str(error), 1)
     except ModuleNotFoundError as error:
-        missing = EXTRAS.get((error.name or "").split(".")[0])
-        if missing is None:
+        package = (error.name or "").split(".")[0]
+        if package not in EXTRAS:
             raise
-        return _complain(f"{error.name} is needed: pip install '{missing}'", USER_MISTAKE)
+        return _complain(f"{package} is needed: {install_command(package)}", USER_MISTAKE)
     except BrokenPipeError:
         # Whoever reads our output, such as `head`, has had enough: what is left goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return _complain(f"{error.filename or ''}: {error.strerror or error}", 1)
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
         return _complain("interrupted; call the same command again to go on", INTERRUPTED)
     return 0

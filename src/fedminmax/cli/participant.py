@@ -1,12 +1,12 @@
 """Run a server or a site of a kit until the user ends it; start it again if it dies."""
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
+from fedminmax.cli.say import say
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare_kits import site_name
 from fedminmax.federation.flare_processes import OUTPUT_FILE, start_server, start_site
@@ -33,7 +33,7 @@ def run_server(kit: Path) -> None:
 
 def _run(kit: Path, start: Callable[[Path], psutil.Popen], words: str) -> None:
     kit = kit.absolute()
-    _say(f"{words}; end it with Ctrl-C")
+    say(f"{words}; end it with Ctrl-C")
     while True:
         born = time.monotonic()
         process = start(kit)
@@ -44,8 +44,4 @@ def _run(kit: Path, start: Callable[[Path], psutil.Popen], words: str) -> None:
             end([process])
         if time.monotonic() - born < SECONDS_OF_A_LIFE:
             raise InputError(f"it ended at once; the reason is in {kit / OUTPUT_FILE}")
-        _say("it died and is started again")
-
-
-def _say(words: str) -> None:
-    print(f"fedminmax: {words}", file=sys.stderr, flush=True)
+        say("it died and is started again")

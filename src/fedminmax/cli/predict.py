@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedminmax.core.errors import InputError
+from fedminmax.cli.output_files import check_new_file
 from fedminmax.core.files import written_beside
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.parse_rows import parse_features
@@ -14,8 +14,7 @@ from fedminmax.report.model_file import load_model
 
 def predict(folder: Path, file: Path, out: Path) -> None:
     """Write row numbers (from 1, without the header), predictions and probabilities."""
-    if out.exists():
-        raise InputError(f"{out} is already there; remove it, or give another --out")
+    check_new_file(out, "--out")
     saved = load_model(folder)
     table = saved.table(file)
     rows = parse_features(table, saved.encoding.schema)

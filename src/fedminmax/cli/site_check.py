@@ -1,5 +1,6 @@
 """`fedminmax site check`: what would leave this site, in plain words."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.cli.tables import plain_table, wide_console
@@ -7,13 +8,25 @@ from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import settle_site, site_name
 from fedminmax.federation.site_check import agree_to, check_site
-from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from fedminmax.federation.site_settings import (
+    SETTINGS_FILE,
+    SiteSettings,
+    SmallGroups,
+    read_site_settings,
+)
 
 
 def check(
-    kit: Path, config: Path, data: Path, minimum_group: int, small_groups: SmallGroups
+    kit: Path,
+    config: Path,
+    data: Path,
+    minimum_group: int | None,
+    small_groups: SmallGroups | None,
 ) -> None:
-    """Read the table, show what would leave, and note what the site agrees to in its kit."""
+    """Read the table, show what would leave, and note what the site agrees to in its kit.
+
+    None leaves the policy as the kit has it.
+    """
     site = site_name(kit)
     if not config.is_file():
         raise InputError(
@@ -21,7 +34,11 @@ def check(
             "it there or name it with --config"
         )
     agreed = read_config(config)
-    settings = SiteSettings(data.absolute(), minimum_group=minimum_group, small_groups=small_groups)
+    settings = replace(_noted(kit, data), data=data.absolute())
+    if minimum_group is not None:
+        settings = replace(settings, minimum_group=minimum_group)
+    if small_groups is not None:
+        settings = replace(settings, small_groups=small_groups)
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
     settle_site(kit, settings)
@@ -35,8 +52,28 @@ def check(
         console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
     console.print(
         f"Stays at {site}: every row, the file's name and path, all logs.",
+        f"Policy of {site}: {_policy(settings, site)}.",
         f"Noted in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
         sep="\n",
         markup=False,
         highlight=False,
     )
+
+
+def _noted(kit: Path, data: Path) -> SiteSettings:
+    """Return what the kit has noted, by an earlier check or by hand; else the default policy."""
+    path = kit / "local" / SETTINGS_FILE
+    return read_site_settings(path) if path.exists() else SiteSettings(data)
+
+
+def _policy(settings: SiteSettings, site: str) -> str:
+    """Say what stands, so that an administrator can compare it with what was meant."""
+    if settings.minimum_group == 1:
+        words = "groups of any size are told of"
+    elif settings.small_groups is SmallGroups.MERGE:
+        words = f"groups with fewer than {settings.minimum_group:,} training rows are merged"
+    else:
+        words = f"no part if a group has fewer than {settings.minimum_group:,} training rows"
+    if settings.holder_column is not None:
+        words += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
+    return words

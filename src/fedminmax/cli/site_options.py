@@ -26,7 +26,8 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         "check",
         help="read your table, and show what would leave your site",
         description="Read the table as the configuration says, show what would leave the site, "
-        "and note in the kit which table and which columns you agree to. Nothing is sent.",
+        "and note in the kit which table and which columns you agree to. What was noted before "
+        "stays as it is unless an option says otherwise. Nothing is sent.",
         epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
     )
     add = parser.add_argument
@@ -36,15 +37,14 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
     add(
         "--minimum-group",
         type=positive_int,
-        default=1,
         metavar="N",
-        help="do not tell of groups with fewer training rows (1)",
+        help="do not tell of groups with fewer training rows (as noted in the kit, else 1)",
     )
     add(
         "--small-groups",
         choices=["refuse", "merge"],
-        default="refuse",
-        help="with smaller groups: do not take part, or merge them into one (refuse)",
+        help="with smaller groups: do not take part, or merge them into one (as noted in the kit, "
+        "else refuse)",
     )
     parser.set_defaults(run=_run_check)
 
@@ -65,7 +65,7 @@ def _run_check(options: argparse.Namespace) -> None:
     from fedminmax.cli.site_check import check
     from fedminmax.federation.site_settings import SmallGroups
 
-    policy = SmallGroups(options.small_groups)
+    policy = None if options.small_groups is None else SmallGroups(options.small_groups)
     config = options.config or options.kit / AGREED_FILE
     check(options.kit, config, options.data, options.minimum_group, policy)
 

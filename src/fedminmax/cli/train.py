@@ -1,5 +1,6 @@
 """`fedminmax train`: from a configuration to a run folder, resumable at any moment."""
 
+import errno
 import json
 import math
 import sys
@@ -22,6 +23,8 @@ from fedminmax.studies.change_of_run import add_change
 from fedminmax.studies.table_federation import federate
 from fedminmax.studies.table_runs import TableRun, plan_table_runs
 from fedminmax.studies.train_table import TableJob, is_finished, open_runs, train_table
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,11 @@ def train(request: Request) -> None:
         if len(finished) == len(runs):
             add_change(job, runs)
     except OSError as error:
-        advice = "make room there; the last checkpoint is kept, and the same command goes on"
-        raise OSError(error.errno, f"{error.strerror}; {advice}", str(request.folder)) from error
+        kept = "the last checkpoint is kept, and the same command goes on"
+        reason, where = error.strerror or str(error), error.filename or request.folder
+        if error.errno in NO_ROOM:
+            reason, where = f"{reason}; make room there", request.folder
+        raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     if request.as_json:
         results = [read_results(run.folder) for run in finished]
         content = {

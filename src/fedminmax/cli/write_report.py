@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax import __version__
+from fedminmax.cli.output_files import check_parents
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.report.html_export import export_figures
+from fedminmax.report.html_export import check_figures, export_figures
 from fedminmax.report.html_read_run import read_runs
 from fedminmax.report.html_report import build_report, is_report, render_report
 
@@ -14,9 +15,11 @@ from fedminmax.report.html_report import build_report, is_report, render_report
 def write_report(folders: Sequence[Path], out: Path, figures: Path | None) -> None:
     """Write the page, the figures if they are asked for, and say where they are."""
     _check_out(out)
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise InputError(f"{figures} is a file; give a folder with --figures")
+    if figures is not None:
+        _check_folder(figures)
     report = build_report(read_runs(folders))
+    if figures is not None:
+        check_figures(report.figures, figures)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
         print(part.story)
@@ -30,7 +33,14 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None) -> No
 
 def _check_out(out: Path) -> None:
     """Leave alone what is no report of ours."""
+    check_parents(out, "--out")
     if out.is_dir():
         raise InputError(f"{out} is a folder; give a file such as {out / 'report.html'} with --out")
     if out.exists() and not is_report(out.read_text(encoding="utf-8", errors="replace")):
         raise InputError(f"{out} is there and is no report; give another file with --out")
+
+
+def _check_folder(figures: Path) -> None:
+    check_parents(figures, "--figures")
+    if figures.exists() and not figures.is_dir():
+        raise InputError(f"{figures} is a file; give a folder with --figures")

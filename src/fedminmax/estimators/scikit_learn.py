@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from fedminmax.core.optional_packages import install_command
+
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils import check_random_state
@@ -11,7 +13,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"{error.name} is needed: pip install 'fedminmax[sklearn]'", name=error.name
+        f"{error.name} is needed: {install_command('sklearn')}", name=error.name
     ) from None
 
 __all__ = [

@@ -6,7 +6,6 @@ name only when complete, and the one before it is kept until the next save.
 
 import hashlib
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import written_beside
 from fedminmax.federation.train import Progress
 from fedminmax.methods.method import StateT
 
@@ -34,25 +34,18 @@ class Restored(Generic[StateT]):
 
 def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
     """Write the progress beside, keep the last one as predecessor, and rename into place."""
-    folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     torch.save(pack(progress), buffer)
     payload = buffer.getvalue()
     current, previous = checkpoint_paths(folder)
-    beside = current.with_suffix(".partial")
-    try:
-        with beside.open("wb") as file:
-            file.write(hashlib.sha256(payload).digest())
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
     # A damaged file must not take the place of its readable predecessor.
-    if current.exists() and _intact_payload(current) is not None:
-        current.replace(previous)
-    beside.replace(current)
+    keeps = current.exists() and _intact_payload(current) is not None
+    with (
+        written_beside(current, kept_as=previous if keeps else None) as beside,
+        beside.open("wb") as file,
+    ):
+        file.write(hashlib.sha256(payload).digest())
+        file.write(payload)
 
 
 def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT] | None:

@@ -53,10 +53,12 @@ def read_federation_file(path: Path) -> FederationFile:
         raise InputError(f"{path} does not exist; write [server], sites and [people] there")
     try:
         sections = FederationSections.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: {toml_complaint(error)}") from error
     except ValidationError as error:
-        raise InputError(f"{path}: {validation_complaint(error)}") from error
+        raise InputError(f"{path}: {validation_complaint(error, FederationSections)}") from error
     _check(sections, path)
     people = {person: ROLES[role] for person, role in sections.people.items()}
     return FederationFile(sections.server.host, sections.server.port, tuple(sections.sites), people)

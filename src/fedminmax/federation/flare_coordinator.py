@@ -12,6 +12,7 @@ from pathlib import Path
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.federation.flare_follow import Say, follow
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_session import (
@@ -121,7 +122,7 @@ class Coordinator:
         if missing:
             say(f"begins without {', '.join(missing)}: not connected")
         job = submit(session, write_job(place / "job", plan))
-        (place / JOB_FILE).write_text(job + "\n", encoding="utf-8")
+        write_text(place / JOB_FILE, job + "\n")
         return job
 
 

@@ -17,6 +17,7 @@ from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json, write_text
 from fedminmax.federation.site_settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"
@@ -83,15 +84,15 @@ def provision(
         folder / PROJECT / "state",
     )
     for kit in (kits.server, *kits.sites.values()):
-        _write(kit / "local" / "authorization.json", _authorization())
+        write_json(kit / "local" / "authorization.json", _authorization())
     for kit in kits.sites.values():
-        _write(kit / "local" / "resources.json", _site_resources(kit))
+        write_json(kit / "local" / "resources.json", _site_resources(kit))
     return kits
 
 
 def settle_server(kit: Path) -> None:
     """Let the server of this kit keep its files in the kit, wherever that is now."""
-    _write(kit / "local" / "resources.json", _server_resources(kit.absolute()))
+    write_json(kit / "local" / "resources.json", _server_resources(kit.absolute()))
 
 
 def site_name(kit: Path) -> str:
@@ -99,12 +100,17 @@ def site_name(kit: Path) -> str:
     path = kit / "startup" / "fed_client.json"
     if not path.is_file():
         raise InputError(f"{kit} is no site's kit; give the folder that the coordinator sent you")
-    return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is damaged; copy the kit again, or ask the coordinator for it"
+        ) from error
 
 
 def settle_site(kit: Path, settings: SiteSettings) -> None:
     """Write a site's own settings into its kit."""
-    (kit / "local" / SETTINGS_FILE).write_text(site_settings_text(settings), encoding="utf-8")
+    write_text(kit / "local" / SETTINGS_FILE, site_settings_text(settings))
 
 
 def _authorization() -> dict[str, object]:
@@ -140,7 +146,3 @@ def _resources(kit: Path) -> dict[str, Any]:
     content = (kit / "local" / "resources.json.default").read_text(encoding="utf-8")
     resources: dict[str, Any] = json.loads(content)
     return resources | {"class_allow_list": list(ALLOWED_CLASSES)}
-
-
-def _write(path: Path, content: Mapping[str, object]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

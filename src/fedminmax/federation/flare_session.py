@@ -135,18 +135,23 @@ def stop(session: Session, job: str) -> None:
 
 
 def fetch_results(session: Session, job: str, folder: Path) -> bool:
-    """Bring what an ended job left to this folder; False if it left nothing."""
+    """Bring what an ended job left to this folder; False if it left nothing.
+
+    What the folder holds stays until something takes its place.
+    """
     beside = folder.with_suffix(".partial")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     with redirect_stdout(io.StringIO()):
         location = Path(session.download_job_result(job, str(beside.absolute())))
     left = location / "workspace" / RESULTS_FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    if left.is_dir():
+    found = left.is_dir()
+    if found and folder.exists():
+        folder.rename(beside / "earlier")
+    if found:
         left.rename(folder)
     shutil.rmtree(beside)
-    return folder.is_dir()
+    return found
 
 
 def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:

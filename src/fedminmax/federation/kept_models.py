@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from fedminmax.core.files import write_bytes
 from fedminmax.federation.wire import vector_from_bytes, vector_to_bytes
 
 # The server's checkpoint and its predecessor are at most two rounds back.
@@ -32,12 +33,9 @@ class KeptModels:
 
     def keep(self, number: int, vector: Tensor) -> None:
         """Keep this round's vector; drop later rounds, which never were, and old ones."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         for later in [kept for kept in self._rounds() if kept >= number]:
             self._path(later).unlink()
-        beside = self._folder / "partial"
-        beside.write_bytes(vector_to_bytes(vector))
-        beside.replace(self._path(number))
+        write_bytes(self._path(number), vector_to_bytes(vector))
         for old in sorted(self._rounds())[:-ROUNDS_KEPT]:
             self._path(old).unlink()
 

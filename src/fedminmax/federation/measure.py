@@ -7,14 +7,13 @@ from operator import add
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedminmax.core.files import written_beside
 from fedminmax.core.score_sums import ScoreSums
 from fedminmax.data.tables.score_rows import metric_names
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.measure_message import models_to_bytes, score_sums_from_bytes
+from fedminmax.federation.tensor_file import read_tensors, write_tensors
 from fedminmax.federation.transport import Transport
 from fedminmax.federation.wire_vectors import RefusedError
 
@@ -71,12 +70,10 @@ def write_measured(folder: Path, measured: Measured) -> None:
     """Keep what was measured."""
     sums = measured.sums
     vectors = {"counts": sums.counts, "totals": sums.totals, "products": sums.products}
-    with written_beside(folder / MEASURED_FILE) as beside:
-        save_file(vectors | {"rows": measured.rows}, beside)
+    write_tensors(folder / MEASURED_FILE, vectors | {"rows": measured.rows})
 
 
 def read_measured(folder: Path) -> Measured:
     """Read what was measured."""
-    found = load_file(folder / MEASURED_FILE)
-    sums = ScoreSums(found["counts"], found["totals"], found["products"])
-    return Measured(sums, found["rows"])
+    *sums, rows = read_tensors(folder / MEASURED_FILE, ("counts", "totals", "products", "rows"))
+    return Measured(ScoreSums(*sums), rows)

@@ -1,14 +1,11 @@
 """The rounds of a run over a network: JSON lines with who took part, and who did not and why."""
 
-import json
-import os
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_text
+from fedminmax.core.json_lines import append_entry, keep_rounds, read_records
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.train import Round
 from fedminmax.methods.method import StateT
@@ -47,9 +44,8 @@ class NetworkLog:
 
     def __init__(self, path: Path, restored_round: int) -> None:
         self._path = path
-        kept = [entry for entry in read_network_rounds(path) if entry.round <= restored_round]
+        keep_rounds(path, _parsed, restored_round)
         self._last = time.monotonic()
-        write_text(path, "".join(_line(entry) for entry in kept))
 
     def add(self, done: Round[StateT], sites: tuple[str, ...], notes: RoundNotes) -> None:
         """Append a round; its seconds count from the end of the one before."""
@@ -68,40 +64,19 @@ class NetworkLog:
             gradient_evaluations=done.progress.gradient_evaluations,
         )
         self._last = now
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(entry))
+        append_entry(self._path, asdict(entry))
 
 
 def read_network_rounds(path: Path) -> list[NetworkRound]:
     """Read a file of rounds; a last line that was cut off is not part of it."""
-    if not path.exists():
-        return []
-    return _parsed(path, path.read_text(encoding="utf-8").splitlines(keepends=True))
+    return read_records(path, _parsed)
 
 
 def read_last_rounds(path: Path) -> list[NetworkRound]:
     """Read the end of a file of rounds, for those who look at it again and again."""
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - BYTES_OF_LAST_ROUNDS)
-        file.seek(start)
-        lines = file.read().decode("utf-8", errors="replace").splitlines(keepends=True)
-    return _parsed(path, lines[1:] if start else lines)
+    return read_records(path, _parsed, BYTES_OF_LAST_ROUNDS)
 
 
-def _parsed(path: Path, lines: Sequence[str]) -> list[NetworkRound]:
-    try:
-        entries = [json.loads(line) for line in lines if line.endswith("\n")]
-        tuples = ("risks", "weights", "took_part")
-        return [
-            NetworkRound(**entry | {name: tuple(entry[name]) for name in tuples})
-            for entry in entries
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged; remove it, and the run goes on") from error
-
-
-def _line(entry: NetworkRound) -> str:
-    return json.dumps(asdict(entry)) + "\n"
+def _parsed(entry: Any) -> NetworkRound:
+    tuples = ("risks", "weights", "took_part")
+    return NetworkRound(**entry | {name: tuple(entry[name]) for name in tuples})

@@ -34,12 +34,19 @@ def collect_news(plan: NetworkPlan, folder: Path, seen: Sequence[int]) -> News:
         if number < len(seen) and entry.round > seen[number]
     ]
     agreed = read_agreement(folder / AGREEMENT_FILE)
-    notice = folder / NOTICE_FILE
     return News(
         tuple(rounds),
         () if agreed is None else agreed.encoding.group_names,
-        notice.read_text(encoding="utf-8") if notice.exists() else None,
+        _notice(folder / NOTICE_FILE),
     )
+
+
+def _notice(path: Path) -> str | None:
+    """Read what the run waits for; it removes the file as soon as it no longer waits."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
 
 
 def news_as_json(news: News) -> dict[str, object]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-from safetensors.torch import load_file, save_file
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedminmax.core.errors import DivergedError, InputError
-from fedminmax.core.files import write_text, written_beside
+from fedminmax.core.files import write_text
 from fedminmax.federation.agreement import Agreement, agree
 from fedminmax.federation.checkpoint import save_checkpoint
 from fedminmax.federation.claim import claimed
@@ -21,6 +20,7 @@ from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.resumable import restore
+from fedminmax.federation.tensor_file import read_tensors, write_tensors
 from fedminmax.federation.train import Progress, members_of, start_of, train
 from fedminmax.federation.transport import Transport
 
@@ -85,12 +85,16 @@ def read_outcome(folder: Path) -> Outcome | None:
     path = folder / OUTCOME_FILE
     if not path.exists():
         return None
-    return TypeAdapter(Outcome).validate_json(path.read_bytes())
+    try:
+        return TypeAdapter(Outcome).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
 
 
 def read_members(folder: Path) -> Tensor:
     """Read a finished run's models, one per line; several are a mixture."""
-    return load_file(folder / MEMBERS_FILE)["members"]
+    (members,) = read_tensors(folder / MEMBERS_FILE, ("members",))
+    return members
 
 
 def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
@@ -114,12 +118,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         log.add(done, plan.sites, federation.take_notes())
         save_checkpoint(folder, done.progress)
         progress = done.progress
-    _write_members(folder / MEMBERS_FILE, members_of(progress, planned.iterate or method.output))
-
-
-def _write_members(path: Path, members: Tensor) -> None:
-    with written_beside(path) as beside:
-        save_file({"members": members.cpu().contiguous()}, beside)
+    members = members_of(progress, planned.iterate or method.output).cpu().contiguous()
+    write_tensors(folder / MEMBERS_FILE, {"members": members})
 
 
 def _write_outcome(path: Path, outcome: Outcome) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.per_holder import add_up
@@ -132,7 +133,7 @@ class RemoteFederation:
                     f"{short}; stopped after {patience.give_up_after:g} seconds, everything is "
                     "saved: resume the run when they are back"
                 )
-            self._notice.write_text(f"{short}; waiting for them", encoding="utf-8")
+            write_text(self._notice, f"{short}; waiting for them")
             # Too few: those who were too late are asked again, too.
             invited = [site for site in wanted if site not in self._agreement.refused]
             self._pause(SECONDS_BETWEEN_TRIES)

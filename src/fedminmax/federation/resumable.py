@@ -4,14 +4,14 @@ A checkpoint is written every few seconds and when the loop is left for whatever
 interrupted run goes on after its last finished round, and a killed one at most seconds before.
 """
 
-import json
 import math
 import time
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from fedminmax.core.errors import InputError
+from fedminmax.core.json_lines import append_entry, keep_rounds, read_records
 from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.train import Progress, Round, start_of, train
@@ -86,12 +86,9 @@ class History:
 
     def __init__(self, path: Path, restored_round: int) -> None:
         self._path = path
-        kept = [point for point in read_history(path) if point.round <= restored_round]
+        kept = keep_rounds(path, _parsed, restored_round)
         self._before = kept[-1].seconds if kept else 0.0
         self._started = time.monotonic()
-        beside = path.with_suffix(".partial")
-        beside.write_text("".join(_line(point) for point in kept))
-        beside.replace(path)
 
     @property
     def seconds(self) -> float:
@@ -106,28 +103,14 @@ class History:
             tuple(done.risks.tolist()),
             tuple(done.weights.tolist()),
         )
-        with self._path.open("a") as file:
-            file.write(_line(point))
+        append_entry(self._path, asdict(point))
 
 
 def read_history(path: Path) -> list[HistoryPoint]:
     """Read a history file; a last line that was cut off by a crash is not part of it."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [_parsed(line, path) for line in lines if line.endswith("\n")]
+    return read_records(path, _parsed)
 
 
-def _parsed(line: str, path: Path) -> HistoryPoint:
-    try:
-        entry = json.loads(line)
-        risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
-        return HistoryPoint(entry["round"], entry["seconds"], risks, weights)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path} is damaged; remove it, and the run goes on from its checkpoint"
-        ) from error
-
-
-def _line(point: HistoryPoint) -> str:
-    return json.dumps(asdict(point)) + "\n"
+def _parsed(entry: Any) -> HistoryPoint:
+    risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
+    return HistoryPoint(entry["round"], entry["seconds"], risks, weights)

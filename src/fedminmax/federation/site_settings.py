@@ -45,7 +45,7 @@ class SiteSettings:
 def read_site_settings(path: Path) -> SiteSettings:
     """Read a site's settings; a relative data path is looked for beside them."""
     if not path.is_file():
-        raise InputError(f"{path} does not exist; write this site's settings there")
+        raise InputError(f"{path} does not exist; run 'fedminmax site check' first")
     try:
         settings = TypeAdapter(SiteSettings).validate_json(path.read_bytes())
     except ValidationError as error:

@@ -4,6 +4,7 @@ import math
 from importlib.util import find_spec
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.optional_packages import install_command
 
 
 def check_positive(method: str, **values: float) -> None:
@@ -47,4 +48,4 @@ def check_floor(method: str, epsilon: float, size: int, what: str) -> None:
 def check_solver(method: str) -> None:
     """Refuse a method whose solver is not installed, before its first round."""
     if find_spec("scipy") is None:
-        raise InputError(f"{method} needs scipy's solvers: pip install 'fedminmax[solvers]'")
+        raise InputError(f"{method} needs scipy's solvers: {install_command('scipy')}")

@@ -26,11 +26,20 @@ def new_figure(width: float, height: float) -> Iterator["Figure"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def save_figure(figure: "Figure", stem: Path) -> list[Path]:
-    """Write the figure as PNG and SVG."""
-    dates: dict[str, dict[str, str | None]] = {".png": {"Software": None}, ".svg": {"Date": None}}
-    paths = [stem.with_suffix(suffix) for suffix in dates]
+def figure_paths(stem: Path) -> list[Path]:
+    """Return the files of a figure: PNG and SVG."""
+    return [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+
+
+def save_figure(figure: "Figure", stem: Path, creator: str | None = None) -> list[Path]:
+    """Write the figure as PNG and SVG; ``creator`` is noted in both."""
+    notes: dict[str, dict[str, str | None]] = {
+        ".png": {"Software": creator},
+        # Without a date the same figure is the same file.
+        ".svg": {"Date": None} | ({"Creator": creator} if creator else {}),
+    }
+    paths = figure_paths(stem)
     for path in paths:
         with written_beside(path) as beside:
-            figure.savefig(beside, format=path.suffix[1:], dpi=150, metadata=dates[path.suffix])
+            figure.savefig(beside, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
     return paths

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.optional_packages import install_command
 from fedminmax.data.row_groups import RowGroups, group_rows
 from fedminmax.data.row_scores import RowScore, score_classes, score_quantities, stacked
 from fedminmax.methods.checks import check_whole
@@ -73,7 +74,7 @@ def regression_group_metrics(
 def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
     """Return Fairlearn's MetricFrame of these scores, one line per group."""
     if find_spec("fairlearn") is None:
-        raise InputError("results by group need Fairlearn: pip install 'fedminmax[sklearn]'")
+        raise InputError(f"results by group need Fairlearn: {install_command('fairlearn')}")
     from fairlearn.metrics import MetricFrame
 
     # MetricFrame copies every argument of every metric row by row: row numbers in place of labels

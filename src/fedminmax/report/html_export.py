@@ -5,9 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedminmax.report.figures import save_figure
+from fedminmax.core.errors import InputError
+from fedminmax.report.figures import figure_paths, save_figure
 from fedminmax.report.html_figure import ReportFigure
+from fedminmax.report.html_report import GENERATOR
 from fedminmax.report.html_style import styled_figure
+
+# Tell our own figures from a user's other files, as they stand in the files.
+MARKS = {
+    ".png": f"Software\0{GENERATOR}".encode(),
+    ".svg": f"<dc:title>{GENERATOR}</dc:title>".encode(),
+}
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,17 @@ class Exported:
     lacks_signs: bool
 
 
+def check_figures(figures: Sequence[ReportFigure], folder: Path) -> None:
+    """Leave alone what is no figure of ours."""
+    for one in figures:
+        for path in figure_paths(folder / one.name):
+            if path.is_dir() or (path.exists() and MARKS[path.suffix] not in path.read_bytes()):
+                raise InputError(
+                    f"{path} is there and is no figure of a report; move it, or give another "
+                    "folder with --figures"
+                )
+
+
 def export_figures(figures: Sequence[ReportFigure], folder: Path) -> Exported:
     """Write each figure under its name."""
     paths: list[Path] = []
@@ -26,7 +45,7 @@ def export_figures(figures: Sequence[ReportFigure], folder: Path) -> Exported:
         for one in figures:
             with styled_figure(one.width, one.height, as_text=False) as figure:
                 one.draw(figure)
-                paths += save_figure(figure, folder / one.name)
+                paths += save_figure(figure, folder / one.name, GENERATOR)
     missing = [warning for warning in caught if "missing from font" in str(warning.message)]
     for warning in caught:
         if warning not in missing:

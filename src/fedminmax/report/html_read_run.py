@@ -1,6 +1,5 @@
 """Read a run folder of `fedminmax train` for the report: complete, undamaged, of one piece."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.json_lines import read_lines
 from fedminmax.report.html_run_checks import check_baseline, check_census, check_trained
-from fedminmax.report.html_run_schema import CensusFile, Results
+from fedminmax.report.html_run_schema import CensusFile, Results, what_is_wrong
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.table_results import FILE_NAME, finished_results
+from fedminmax.report.table_results import finished_results
 
 REPEAT = "finish or repeat the run with 'fedminmax train'"
 KindT = TypeVar("KindT")
@@ -72,19 +72,22 @@ def read_run(folder: Path) -> Run:
 
 
 def _read_trained(folder: Path) -> Trained:
-    content = json.dumps(finished_results(folder))
-    results = _parse(folder / FILE_NAME, TypeAdapter(Results), content)
+    results = Results.model_validate(finished_results(folder))
     path = folder / "rounds.jsonl"
-    # A last line without an end was cut off by a crash, and is not part of the file.
-    lines = [line for line in _read(path).splitlines(keepends=True) if line.endswith("\n")]
+    _check_there(path)
     line_of = TypeAdapter(RoundRecord)
-    rounds = [_parse(path, line_of, line, number) for number, line in enumerate(lines, 1)]
+    lines = enumerate(read_lines(path, REPEAT), 1)
+    rounds = [_parse(path, line_of, line, number) for number, line in lines]
     return Trained(folder, results, tuple(rounds))
 
 
-def _read(path: Path) -> str:
+def _check_there(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path} is missing; {REPEAT}")
+
+
+def _read(path: Path) -> str:
+    _check_there(path)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -95,11 +98,8 @@ def _parse(path: Path, kind: TypeAdapter[KindT], text: str, line: int | None = N
     try:
         return kind.validate_json(text)
     except ValidationError as error:
-        details = error.errors()[0]
         where = "" if line is None else f" in line {line}"
-        key = ".".join(str(part) for part in details["loc"])
-        what = " ".join(f"{key} {details['msg']}".split())
-        raise InputError(f"{path} is damaged{where} ({what}); {REPEAT}") from error
+        raise InputError(f"{path} is damaged{where} ({what_is_wrong(error)}); {REPEAT}") from error
 
 
 def _with_labels(runs: list[Run]) -> list[Run]:

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from fedminmax.report.table_metrics import RISK
 
@@ -118,3 +118,10 @@ class CensusFile(BaseModel):
     train: tuple[tuple[Count, ...], ...]
     test: tuple[tuple[Count, ...], ...]
     other_tests: dict[str, tuple[Count, ...]] = {}
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Name the first key that does not fit, and why."""
+    details = error.errors()[0]
+    key = ".".join(str(part) for part in details["loc"])
+    return " ".join(f"{key} {details['msg']}".split())

@@ -61,8 +61,6 @@ class MetricByGroup:
     by_group: dict[str, Estimate]
     overall: Estimate
     worst_group: str | None
-    highest_group: str | None
-    lowest_group: str | None
     gap: Estimate
 
     @property
@@ -109,8 +107,6 @@ def estimate_by_group(
         },
         estimate(overall, ratios(numerators.sum(axis=1), denominators.sum(axis=1))),
         _worst_group(values, WORST.get(metric, Worst.HIGHEST)),
-        highest,
-        lowest,
         gap,
     )
 

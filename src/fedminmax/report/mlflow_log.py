@@ -1,6 +1,7 @@
 """Rounds for MLflow: one MLflow run per run folder, with the method's options as parameters."""
 
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,7 +51,16 @@ class MlflowLog:
 
     def close(self) -> None:
         """Say that this call is over."""
-        self._client.set_terminated(self._run)
+        # A server that refused a round refuses the end too: the first reason is what counts.
+        stopped = sys.exception() is not None
+        try:
+            self._client.set_terminated(self._run)
+        except MlflowException as error:
+            if not stopped:
+                raise InputError(
+                    f"MLflow did not take the end of the run ({_reason(error)}); its rounds are "
+                    "there, and the run folder has everything"
+                ) from error
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import written_beside
+from fedminmax.core.files import write_bytes
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.data.tables.encoding import Encoding
@@ -37,8 +37,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "encoding": encoding_as_json(saved.encoding),
     }
     content = save(_named_tensors(saved), metadata)
-    with written_beside(path) as beside:
-        beside.write_bytes(content)
+    write_bytes(path, content)
 
 
 def load_model(source: str | Path) -> SavedModel:

@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_help
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import written_beside
+from fedminmax.core.files import write_bytes
 from fedminmax.core.mixture import Mixture
 from fedminmax.report.saved_model import SavedModel
 
@@ -27,8 +27,7 @@ INPUT = "features"
 def write_onnx(path: Path, saved: SavedModel) -> None:
     """Write the file; it is there in full or not at all."""
     content = onnx_model(saved).SerializeToString()
-    with written_beside(path) as beside:
-        beside.write_bytes(content)
+    write_bytes(path, content)
 
 
 def onnx_model(saved: SavedModel) -> ModelProto:

@@ -1,14 +1,12 @@
 """The rounds of a run on tables: JSON lines, one per round, each with its risks and weights."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_text
+from fedminmax.core.json_lines import append_entry, keep_rounds, write_entries
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,9 @@ class RoundLog:
 
     def __init__(self, path: Path, restored_round: int) -> None:
         self._path = path
-        kept = [record for record in read_rounds(path) if record.round <= restored_round]
+        kept = keep_rounds(path, _parsed, restored_round)
         self._before = kept[-1].seconds if kept else 0.0
         self._started = time.monotonic()
-        write_rounds(path, kept)
 
     @property
     def seconds(self) -> float:
@@ -75,34 +72,14 @@ class RoundLog:
 
     def add(self, record: RoundRecord) -> None:
         """Append a round to the file."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(record))
+        append_entry(self._path, asdict(record))
 
 
 def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     """Write the file of a run's rounds at once."""
-    write_text(path, "".join(_line(record) for record in records))
+    write_entries(path, map(asdict, records))
 
 
-def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read the file; a last line that was cut off by a crash is not part of it."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    try:
-        entries = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [
-            RoundRecord(
-                **entry
-                | {name: tuple(entry[name]) for name in ("risks", "weights", "participants")}
-            )
-            for entry in entries
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path} is damaged; remove it, and the run goes on from its checkpoint"
-        ) from error
-
-
-def _line(record: RoundRecord) -> str:
-    return json.dumps(asdict(record)) + "\n"
+def _parsed(entry: Any) -> RoundRecord:
+    tuples = ("risks", "weights", "participants")
+    return RoundRecord(**entry | {name: tuple(entry[name]) for name in tuples})

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
+from fedminmax.report.html_run_schema import Results, what_is_wrong
 from fedminmax.report.saved_model import SavedModel
 
 FORMAT = 1
 FILE_NAME = "results.json"
 # The section with what holders' own models scored, for methods that let holders keep one.
 PERSONAL = "personal"
+ADVICE = "remove it, and call 'fedminmax train' again"
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,16 @@ def read_results(folder: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         found = content["format"]
     except (ValueError, KeyError, TypeError) as error:
-        advice = "remove it, and call 'fedminmax train' again"
-        raise InputError(f"{path} is damaged; {advice}") from error
+        raise InputError(f"{path} is damaged; {ADVICE}") from error
     if found != FORMAT:
         raise InputError(
             f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
             "fedminmax that wrote it, or train anew"
         )
+    try:
+        Results.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged ({what_is_wrong(error)}); {ADVICE}") from error
     result: dict[str, Any] = content
     return result
 

@@ -16,7 +16,8 @@ from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.federation.network_plan import NetworkPlan, Patience
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.studies.run_folder import claim_folder
+from fedminmax.report.table_results import read_results
+from fedminmax.studies.run_folder import claim_folder, claim_run
 from fedminmax.studies.table_runs import BASELINE_FOLDER
 
 PLACE = "federation"
@@ -57,11 +58,19 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
     identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
-    name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
-    named = replace(record, run=name)
-    write_text(path, TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n")
-    for own, _ in zip((folder, folder / BASELINE_FOLDER), plan.runs, strict=False):
-        write_text(own / "config.toml", record.config.read_text(encoding="utf-8"))
+    with claim_run(folder) as ours:
+        if not ours:
+            raise InputError(f"another process opens {folder} just now; call again")
+        name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
+        named = replace(record, run=name)
+        files = {path: TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n"}
+        for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
+            files[own / "config.toml"] = record.config.read_text(encoding="utf-8")
+        finished = read_results(folder) is not None
+        for file, text in files.items():
+            # A finished run keeps the configuration that its results are of.
+            if not finished or not file.exists():
+                write_text(file, text)
     return named
 
 

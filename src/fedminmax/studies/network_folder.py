@@ -4,12 +4,11 @@
 not and why, times and bytes.
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json
+from fedminmax.core.files import write_copy, write_json
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.federation.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.federation.checkpoint import checkpoint_paths
@@ -51,7 +50,7 @@ def _write(
     write_rounds(folder / "rounds.jsonl", _records(run, census, agreed))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
-        shutil.copy(path, folder / name)
+        write_copy(path, folder / name)
     write_json(folder / "census.json", census)
     save_model(folder / FILE_NAME, run.saved)
     write_card(folder, run.saved, results, census, run.table_run.card)

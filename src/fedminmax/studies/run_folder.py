@@ -3,14 +3,14 @@
 Several calls may work in one folder at once: each takes the runs that no other one holds.
 """
 
-import fcntl
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_first_json
+from fedminmax.core.lock_file import held
 
 MOST_CHARACTERS = 60
 
@@ -47,20 +47,9 @@ def check_folder(folder: Path, config: Mapping[str, object]) -> None:
         _check_same(folder, path, json.loads(json.dumps(config)))
 
 
-@contextmanager
-def claim_run(folder: Path) -> Iterator[bool]:
-    """Hold one run while the block runs; False if another process holds it.
-
-    The system releases the claim when its process ends, however it ends.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+def claim_run(folder: Path) -> AbstractContextManager[bool]:
+    """Hold one run while the block runs; False if another process holds it."""
+    return held(folder / ".lock")
 
 
 def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:

@@ -55,7 +55,7 @@ def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
 
 
 def _open_run(job: TableJob, run: TableRun) -> None:
-    """Make the folder this run's or refuse it, and write what is known before training."""
+    """Make the folder this run's or refuse it."""
     own = {
         "key": run.card.key,
         "options": run.options,
@@ -64,8 +64,6 @@ def _open_run(job: TableJob, run: TableRun) -> None:
     }
     configuration = identity(job.config, job.tables, job.device) | {"method": own}
     claim_folder(run.folder, {"version": __version__, "configuration": configuration})
-    write_text(run.folder / "config.toml", job.config_text)
-    write_json(run.folder / "census.json", census_of(job.tables))
 
 
 def is_finished(run: TableRun) -> bool:
@@ -79,7 +77,12 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
     with ExitStack() as open_things:
         if not open_things.enter_context(claim_run(run.folder)):
             raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
-        if is_finished(run):
+        finished = is_finished(run)
+        write_json(run.folder / "census.json", census_of(job.tables))
+        # A run that got as far keeps the configuration that its results are of.
+        if not finished or not (run.folder / "config.toml").exists():
+            write_text(run.folder / "config.toml", job.config_text)
+        if finished:
             return
         progress, complaint = restore(run.folder, job.federation, run.method)
         start = progress.round if progress else 0

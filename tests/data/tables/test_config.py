@@ -56,6 +56,11 @@ def test_any_name_survives_being_written(name: str) -> None:
         ),
         ("held_out = 0", "held_out = '0'", "[data] held_out is '0'; give a number"),
         ("held_out = 0", "sede = 0", "[data] 'sede' is unknown; did you mean 'seed'?"),
+        (
+            "[features.age]",
+            "[features.age]\nkidn = 1",
+            "[features.age] 'kidn' is unknown; did you mean 'kind'?",
+        ),
         (TARGET, "", "[data] target is missing; add it"),
         (TARGET, "target = 3\n", "[data] target is 3; give a text in quotes"),
         (TARGET, 'target = ""\n', "[data] target is ''; give a text that is not empty"),

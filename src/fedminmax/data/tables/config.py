@@ -92,7 +92,7 @@ def read_config(path: Path) -> TableConfig:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: {toml_complaint(error)}") from error
     except ValidationError as error:
-        raise InputError(f"{path}: {validation_complaint(error)}") from error
+        raise InputError(f"{path}: {validation_complaint(error, ConfigSections)}") from error
     try:
         check_sections(sections)
     except InputError as error:

@@ -1,31 +1,13 @@
 """What pydantic and the TOML reader complain of, as one line about the user's file."""
 
 import tomllib
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedminmax.data.tables.config_sections import (
-    ConfigSections,
-    DataSection,
-    FeatureSection,
-    GroupsSection,
-    LoggingSection,
-    MethodSection,
-    ModelSection,
-)
 from fedminmax.data.tables.words import did_you_mean, toml_key
 
-SECTIONS: Mapping[str, type[BaseModel]] = {
-    "data": DataSection,
-    "features": FeatureSection,
-    "groups": GroupsSection,
-    "model": ModelSection,
-    "method": MethodSection,
-    "logging": LoggingSection,
-}
 DESCRIPTIONS = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -48,18 +30,21 @@ def toml_complaint(error: tomllib.TOMLDecodeError) -> str:
     return f"is not valid TOML: {reason}; correct that line"
 
 
-def validation_complaint(error: ValidationError) -> str:
-    """Name the first key that does not fit, what came and what was expected."""
+def validation_complaint(error: ValidationError, file: type[BaseModel]) -> str:
+    """Name the first key that does not fit, what came and what was expected.
+
+    ``file`` describes the whole file.
+    """
     details = error.errors()[0]
     *section, key = details["loc"]
     if isinstance(key, int):
         *section, key = section
         return _wrong_value(section, f"an entry of {key}", details)
     if details["type"] == "extra_forbidden":
-        return _unknown_key(section, str(key))
+        return _unknown_key(section, str(key), file)
     if details["type"] == "missing":
-        return f"{_named(section)}{_key(section, key)} is missing; add it"
-    return _wrong_value(section, _key(section, key), details)
+        return f"{_named(section)}{_key(section, str(key), file)} is missing; add it"
+    return _wrong_value(section, _key(section, str(key), file), details)
 
 
 def _wrong_value(section: list[int | str], key: str, details: ErrorDetails) -> str:
@@ -67,10 +52,17 @@ def _wrong_value(section: list[int | str], key: str, details: ErrorDetails) -> s
     return f"{_named(section)}{key} is {_shown(details['input'])}; give {expected}"
 
 
-def _unknown_key(section: list[int | str], key: str) -> str:
-    model = SECTIONS[str(section[0])] if section else ConfigSections
+def _unknown_key(section: list[int | str], key: str, file: type[BaseModel]) -> str:
+    model = _section_model(file, str(section[0])) if section else file
     hint = did_you_mean(key, list(model.model_fields))
     return f"{_named(section)}'{key}' is unknown; {hint}"
+
+
+def _section_model(file: type[BaseModel], name: str) -> type[BaseModel]:
+    """Return what describes a section, or each section in it, such as [features.NAME]."""
+    kind: Any = file.model_fields[name].annotation
+    model: type[BaseModel] = get_args(kind)[-1] if get_origin(kind) is dict else kind
+    return model
 
 
 def _in_words(message: str) -> str:
@@ -82,8 +74,10 @@ def _named(section: list[int | str]) -> str:
     return f"[{'.'.join(toml_key(str(part)) for part in section)}] " if section else ""
 
 
-def _key(section: list[int | str], key: int | str) -> str:
-    return toml_key(str(key)) if section else f"section [{key}]"
+def _key(section: list[int | str], key: str, file: type[BaseModel]) -> str:
+    if section or get_origin(file.model_fields[key].annotation) is list:
+        return toml_key(key)
+    return f"section [{key}]"
 
 
 def _shown(value: Any) -> str:

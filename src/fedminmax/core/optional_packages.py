@@ -1,0 +1,29 @@
+"""Packages that only parts of fedminmax need, and how to get them."""
+
+# The extra of fedminmax that brings each package, by the name under which it is imported.
+EXTRAS = {
+    "fairlearn": "sklearn",
+    "jinja2": "cli",
+    "matplotlib": "cli",
+    "mlflow": "mlflow",
+    "nvflare": "flare",
+    "onnx": "onnx",
+    "pandas": "sklearn",
+    "polars": "tables",
+    "psutil": "flare",
+    "pydantic": "tables",
+    "rich": "cli",
+    "safetensors": "tables",
+    "scipy": "solvers",
+    "sklearn": "sklearn",
+    "tensorboard": "tensorboard",
+}
+
+
+def install_command(package: str) -> str:
+    """Return what a user types to get a package.
+
+    >>> install_command("scipy")
+    "pip install 'fedminmax[solvers]'"
+    """
+    return f"pip install 'fedminmax[{EXTRAS[package]}]'"

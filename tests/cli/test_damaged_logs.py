@@ -1,0 +1,49 @@
+"""A log that is no text any more: one line says which and what to do, and that works."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hospitals import write_config, write_hospitals
+from tests.cli.in_process import complaint_here, run_here
+
+NO_TEXT = b'{"round": 1, "\xff\xfe": 0}\n'
+ADVICE = "is damaged: it is not text; remove it, and the run goes on from its checkpoint"
+
+
+def test_train_names_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path, method="rounds = 1000")
+    words = ["train", "fedminmax.toml", "--out", "run"]
+    run_here(*words, "--budget", "0.05s")
+    rounds, checkpoint = Path("run/rounds.jsonl"), Path("run/checkpoint.bin")
+    assert not Path("run/results.json").exists()
+    rounds.write_bytes(rounds.read_bytes() + NO_TEXT)
+    before = rounds.read_bytes(), checkpoint.read_bytes()
+    assert complaint_here(capsys, *words) == f"run/rounds.jsonl {ADVICE}"
+    assert (rounds.read_bytes(), checkpoint.read_bytes()) == before
+    rounds.unlink()
+    run_here(*words)
+    assert Path("run/results.json").exists()
+
+
+def test_reproduce_and_its_status_name_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("here/runs/esg-fedminmax-fold-0")
+    words = [
+        *["reproduce", "synthetic", "--quick", "--rows", "200", "--rounds", "5000"],
+        *["--methods", "fedminmax", "--settings", "ESG", "--out", "here"],
+    ]
+    run_here(*words, "--budget", "0.05s")
+    history = run / "history.jsonl"
+    assert not (run / "result.json").exists()
+    history.write_bytes(history.read_bytes() + NO_TEXT)
+    before = history.read_bytes()
+    for further in ([], ["--status"]):
+        assert complaint_here(capsys, *words, *further) == f"{history} {ADVICE}"
+    assert history.read_bytes() == before
