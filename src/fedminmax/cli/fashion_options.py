@@ -1,6 +1,7 @@
 """The words of `fedminmax reproduce fashion-mnist`."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +10,39 @@ from fedminmax.cli.study_options import add_folder_options, add_training_options
 
 METHODS = ("afl", "fedavg", "fedminmax", "centralized")
 SETTINGS = ("ESG", "SSG", "PSG")
-FULL: dict[str, Any] = {
-    "rows": 60_000,
-    "holders": 40,
-    "rounds": 1500,
-    "local_rounds": 50,
-    "channels": (16, 32),
-    "learning_rate": 0.1,
-    "folds": 3,
-}
-QUICK: dict[str, Any] = {
-    "rows": 400,
-    "holders": 20,
-    "rounds": 150,
-    "local_rounds": 5,
-    "channels": (8, 16),
-    "learning_rate": 0.5,
-    "folds": 1,
-}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a call takes where the user gave no word."""
+
+    rows: int
+    holders: int
+    rounds: int
+    local_rounds: int
+    channels: tuple[int, int]
+    learning_rate: float
+    folds: int
+
+
+FULL = Defaults(
+    rows=60_000,
+    holders=40,
+    rounds=1500,
+    local_rounds=50,
+    channels=(16, 32),
+    learning_rate=0.1,
+    folds=3,
+)
+QUICK = Defaults(
+    rows=400,
+    holders=20,
+    rounds=150,
+    local_rounds=5,
+    channels=(8, 16),
+    learning_rate=0.5,
+    folds=1,
+)
 
 
 def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
@@ -90,10 +106,10 @@ def _run(options: argparse.Namespace) -> None:
 
     defaults = QUICK if options.quick else FULL
     config = FashionConfig(
-        rows=options.rows or defaults["rows"],
-        holders=options.holders or defaults["holders"],
-        channels=options.channels or defaults["channels"],
-        learning_rate=options.learning_rate or defaults["learning_rate"],
+        rows=options.rows or defaults.rows,
+        holders=options.holders or defaults.holders,
+        channels=options.channels or defaults.channels,
+        learning_rate=options.learning_rate or defaults.learning_rate,
         adversary_rate=options.adversary_rate,
         epsilon=options.epsilon,
         epochs=options.epochs,
@@ -105,7 +121,7 @@ def _run(options: argparse.Namespace) -> None:
     settings = options.settings or list(SETTINGS)
     if "centralized" in methods:
         settings = [*settings, "centralized"]
-    folds = list(range(options.folds or defaults["folds"]))
+    folds = list(range(options.folds or defaults.folds))
     name = "fashion-mnist-quick" if options.quick else "fashion-mnist"
     call = Call(
         options.out or Path("runs", name),
@@ -119,8 +135,8 @@ def _run(options: argparse.Namespace) -> None:
             settings,
             methods,
             folds,
-            options.rounds or defaults["rounds"],
-            options.local_rounds or defaults["local_rounds"],
+            options.rounds or defaults.rounds,
+            options.local_rounds or defaults.local_rounds,
         ),
         call,
         data_dir=options.data_dir,

@@ -1,6 +1,7 @@
 """The words of `fedminmax reproduce synthetic`."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,20 @@ from fedminmax.cli.study_options import add_folder_options, add_training_options
 
 METHODS = ("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax", "centralized")
 SETTINGS = ("ESG", "SSG")
-FULL = {"rows": 6000, "rounds": 1000, "local_rounds": 20, "hidden": (512, 512, 512, 512)}
-QUICK = {"rows": 2000, "rounds": 300, "local_rounds": 15, "hidden": (64, 64)}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a call takes where the user gave no word."""
+
+    rows: int
+    rounds: int
+    local_rounds: int
+    hidden: tuple[int, ...]
+
+
+FULL = Defaults(rows=6000, rounds=1000, local_rounds=20, hidden=(512, 512, 512, 512))
+QUICK = Defaults(rows=2000, rounds=300, local_rounds=15, hidden=(64, 64))
 
 
 def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
@@ -68,16 +81,16 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.studies.study import Selection
     from fedminmax.studies.synthetic import SyntheticConfig
 
-    defaults: dict[str, Any] = QUICK if options.quick else FULL
+    defaults = QUICK if options.quick else FULL
     cross_validation = options.folds_by == "cross-validation"
     folds = options.folds or (1 if options.quick and not cross_validation else 3)
     if cross_validation and folds < 2:
         raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
     config = SyntheticConfig(
-        rows=options.rows or defaults["rows"],
+        rows=options.rows or defaults.rows,
         holders=options.holders or 40,
         model=options.model,
-        hidden=defaults["hidden"] if options.model == "mlp" else (),
+        hidden=defaults.hidden if options.model == "mlp" else (),
         learning_rate=options.learning_rate,
         adversary_rate=options.adversary_rate,
         epsilon=options.epsilon,
@@ -99,7 +112,7 @@ def _run(options: argparse.Namespace) -> None:
         settings,
         methods,
         list(range(folds)),
-        options.rounds or defaults["rounds"],
-        options.local_rounds or defaults["local_rounds"],
+        options.rounds or defaults.rounds,
+        options.local_rounds or defaults.local_rounds,
     )
     reproduce_synthetic(config, selection, call)

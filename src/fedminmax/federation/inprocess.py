@@ -1,7 +1,6 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -9,8 +8,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.task import Task, check_fit, check_task, classes_of, draws_random_numbers
@@ -18,6 +15,7 @@ from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_
 from fedminmax.core.workers import one_thread
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import ask_fused, pool_rows
+from fedminmax.federation.given_holders import count_rows, examples_of
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.method import (
     Holder,
@@ -66,11 +64,9 @@ class InProcessFederation:
         self._task = Task(copy.deepcopy(model), loss)
         start = self._task.initial_parameters
         self._holders = [
-            # Cast first: what is finite for the user may not be in the model's precision.
-            check_examples(*_cast(rows, start, f"holder {number}"), f"holder {number}")
-            for number, rows in enumerate(holders)
+            examples_of(rows, start, f"holder {number}") for number, rows in enumerate(holders)
         ]
-        counts = _count(self._holders, group_names)
+        counts = count_rows(self._holders, group_names)
         self._group_names = tuple(group_names or map(str, range(counts.shape[1])))
         self._reveals = reveals
         largest = max(self._holders, key=len)
@@ -194,40 +190,3 @@ class InProcessFederation:
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task))
         return self._workspaces[:wanted]
-
-
-def _cast(rows: Sequence[object], like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Move a holder's tensors to the model's device, floating-point ones to its precision."""
-    tensors = [tensor for tensor in rows if isinstance(tensor, Tensor)]
-    if len(rows) != 3 or len(tensors) != 3:
-        kinds = ", ".join(type(entry).__name__ for entry in rows)
-        raise InputError(f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors")
-    x, y, group = (
-        tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
-        for tensor in tensors
-    )
-    return x, y, group
-
-
-def _count(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
-    """Count rows by holder and group; refuse a group that no holder has."""
-    if not any(len(rows) for rows in holders):
-        raise InputError("no holder has a row; give at least one holder with data")
-    highest = 1 + max(int(rows.group.max()) for rows in holders if len(rows))
-    groups = len(group_names) if group_names else highest
-    if highest > groups:
-        raise InputError(
-            f"group {highest - 1} occurs in the data, but only {groups} group names were given; "
-            "name every group"
-        )
-    counts = torch.stack([torch.bincount(rows.group.cpu(), minlength=groups) for rows in holders])
-    for number, rows in enumerate(holders):
-        if len(rows) == 0:
-            warnings.warn(f"holder {number} has no rows and is left out", stacklevel=3)
-    for group, count in enumerate(counts.sum(dim=0).tolist()):
-        if count == 0:
-            name = f"'{group_names[group]}' (number {group})" if group_names else str(group)
-            raise InputError(
-                f"group {name} has no rows at any holder; remove it or renumber the groups from 0"
-            )
-    return counts
