@@ -19,6 +19,7 @@ from fedminmax.cli.init_config import init_config
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.federation.flare_local import LocalFederation, local_federation
+from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.network_run import read_members, run_folder
 from fedminmax.federation.site_settings import SiteSettings
@@ -59,7 +60,8 @@ def measure(folder: Path, sites: int, name: str) -> None:
 
 def report(federation: LocalFederation, plan: NetworkPlan, name: str) -> None:
     """Run the plan and print the medians of its rounds."""
-    rounds = [entry for _, entry, _ in federation.run(plan)][1:]
+    events = list(federation.run(plan))
+    rounds = [event.round for event in events if isinstance(event, LiveRound)][1:]
     members = read_members(run_folder(federation.results(plan), plan, 0))
     size = members.shape[1] * BYTES_PER_PARAMETER
     overhead = [entry.seconds - entry.slowest_seconds for entry in rounds]

@@ -7,7 +7,7 @@ import pytest
 
 from fedminmax.cli.federation_follow import follow
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.live_round import LiveRound, Notice
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from tests.federation.made_up_rounds import made_up_round
@@ -59,3 +59,8 @@ def test_a_round_of_which_nobody_knows_a_risk_can_be_shown(
 ) -> None:
     follow(live(made_up_round(1, risks=(None, None))), plan)
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_news_is_told_as_it_comes(plan: NetworkPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    follow(iter([Notice("begins without south: not connected"), *live(made_up_round(1))]), plan)
+    assert capsys.readouterr().err == "fedminmax: begins without south: not connected\n"

@@ -10,6 +10,7 @@ import torch
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
 from fedminmax.federation.flare_local import LocalFederation
+from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import read_members, run_folder
@@ -36,8 +37,9 @@ def stopped_run(
     """Start a run, disturb it when this round is done, and return why it stopped."""
     disturbed = False
     try:
-        for _, entry, _ in federation.run(plan):
-            if entry.round >= number and not disturbed:
+        for event in federation.run(plan):
+            late = isinstance(event, LiveRound) and event.round.round >= number
+            if late and not disturbed:
                 disturbed = True
                 disturb()
     except InputError as error:

@@ -43,7 +43,10 @@ class Deployment:
 
     def coordinate(self, out: str) -> psutil.Popen:
         words = ["federation", "run", "fedminmax.toml", "--kit", str(self.kit), "--out", out]
+        # These tests may run under nohup, which commands inherit; a user's terminal is not so.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         self.coordinators.append(start(*words, "--minimum-sites", "3", cwd=self.folder))
+        signal.signal(signal.SIGHUP, before)
         return self.coordinators[-1]
 
     @property

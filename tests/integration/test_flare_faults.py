@@ -10,6 +10,7 @@ import pytest
 
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_local import SERVER, LocalFederation
+from fedminmax.federation.live_round import Notice
 from fedminmax.federation.network_plan import Patience, PlannedRun
 from tests.federation.network_problem import SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
@@ -51,19 +52,17 @@ def test_a_run_survives_the_death_of_a_job_a_site_and_the_server(
 ) -> None:
     config = read_config(folder / "fedminmax.toml")
     plan = plan_of(config, [PlannedRun("fedminmax", {}, ROUNDS)], EVERYONE)
-    losses: list[str] = []
-
-    def count_losses(words: str) -> None:
-        if "the job was lost" in words:
-            losses.append(words)
-
+    losses = 0
     ahead = dict(BLOWS)
     struck: list[int] = []
-    for _, entry, _ in federation.run(plan, count_losses):
+    for event in federation.run(plan):
+        if isinstance(event, Notice):
+            losses += "the job was lost" in event.words
+            continue
         # The next blow falls when the one before was noticed and the run goes on again.
-        if ahead and entry.round >= min(ahead) and len(losses) == len(struck):
+        if ahead and event.round.round >= min(ahead) and losses == len(struck):
             ahead.pop(min(ahead))(federation)
-            struck.append(entry.round)
-    assert len(struck) == len(losses) == len(BLOWS)
+            struck.append(event.round.round)
+    assert len(struck) == losses == len(BLOWS)
     rounds = finished_rounds(federation, plan, folder)
     assert all(entry.took_part == SITES for entry in rounds)

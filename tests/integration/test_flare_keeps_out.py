@@ -15,6 +15,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
 from fedminmax.federation.flare_session import ENDED, connected, reason_of, status_of, submit
+from fedminmax.federation.live_round import LiveRound, Notice
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.site_settings import SiteSettings
 from tests.federation.network_problem import SITES
@@ -117,14 +118,15 @@ def test_a_site_takes_no_part_if_asked_for_a_column_that_it_did_not_agree_to(
 ) -> None:
     kit, table = trained.federation.kits.sites["south"], trained.folder / "south.csv"
     plan = replace(trained.plan, run="columns", runs=(PlannedRun("fedminmax", {}, 2),))
-    said: list[str] = []
     settle_site(kit, SiteSettings(table, columns=("age", "sex", "ill")))
     try:
-        rounds = [entry for _, entry, _ in trained.federation.run(plan, said.append)]
+        events = list(trained.federation.run(plan))
     finally:
         settle_site(kit, SiteSettings(table))
+    said = [event.words for event in events if isinstance(event, Notice)]
     assert said == ["south: column 'ward' is not among those that this site agreed to"]
-    assert [entry.took_part for entry in rounds] == [("north", "west")] * 2
+    took_part = [event.round.took_part for event in events if isinstance(event, LiveRound)]
+    assert took_part == [("north", "west")] * 2
 
 
 def test_keys_are_for_their_owner_alone(trained: TrainedFederation) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.flare_local import SERVER, LocalFederation
+from fedminmax.federation.live_round import Notice
 from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
 from tests.federation.network_problem import SITES, plan_of, write_tables
 from tests.integration.disturbed_runs import (
@@ -58,7 +59,10 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     plan = plan_named("hangs", folder, patience)
     held: list[psutil.Process] = []
     hung = 0
-    for _, entry, _ in federation.run(plan):
+    for event in federation.run(plan):
+        if isinstance(event, Notice):
+            continue
+        entry = event.round
         if entry.round >= ROUND_OF_THE_FAULT and not held:
             hold(held, jobs_of(federation, "south"))
         if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):

@@ -50,7 +50,7 @@ def trained_federation(folder: Path) -> Iterator[TrainedFederation]:
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in SITES}
     people = ONE_PERSON | {MEMBER: "member"}
     with local_federation(folder / "kits", tables, people) as federation:
-        seen = list(federation.run(plan))
+        seen = [event for event in federation.run(plan) if isinstance(event, LiveRound)]
         yield TrainedFederation(folder, federation, plan, seen)
         families = [
             member

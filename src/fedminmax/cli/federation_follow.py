@@ -7,19 +7,23 @@ from rich.markup import escape
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.say import say
-from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.live_round import Event, Notice
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.methods.catalogue import CARDS
 
 
-def follow(rounds: Iterator[LiveRound], plan: NetworkPlan) -> None:
+def follow(events: Iterator[Event], plan: NetworkPlan) -> None:
     """Show each round on a terminal; say once who did not take part, and which group is unseen."""
     shown = -1
     warned: set[str] = set()
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
     with display("federation", sum(run.rounds for run in plan.runs)) as bars:
-        for number, entry, groups in rounds:
+        for event in events:
+            if isinstance(event, Notice):
+                say(event.words)
+                continue
+            number, entry, groups = event
             if number != shown:
                 shown = number
                 bars.start_run(plan.runs[number].method, plan.runs[number].rounds)

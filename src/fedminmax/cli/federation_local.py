@@ -64,7 +64,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
         say(f"starting a server and {len(settings)} sites ({', '.join(settings)}): half a minute")
         with local_federation(Path(temporary), settings, memory=memory) as federation:
-            follow(federation.run(plan, say), plan)
+            follow(federation.run(plan), plan)
             collect_network_run(federation.fetched(plan), plan, config, folder)
     # It was for going on, and the run is done.
     shutil.rmtree(memory)

@@ -81,7 +81,7 @@ def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
         coordinator = _coordinator(folder, record, wait)
         plan = plan_of(record, config)
         try:
-            follow(coordinator.run(plan, place, say), plan)
+            follow(coordinator.run(plan, place), plan)
         except KeyboardInterrupt:
             say(
                 f"the run goes on at the server; 'fedminmax federation resume {folder}' follows "

@@ -5,7 +5,7 @@ on after the last round that the server saved. A site that was away cannot join 
 it is back, the job is stopped and submitted again, with it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.federation.flare_follow import Say, follow
+from fedminmax.federation.flare_follow import follow
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_session import (
     ENDED,
@@ -29,7 +29,7 @@ from fedminmax.federation.flare_session import (
     submitted_at,
     wait_for_sites,
 )
-from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.live_round import Event, LiveRound, Notice
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import Outcome, read_outcome, run_folder
@@ -40,7 +40,7 @@ JOB_FILE = "job.txt"
 REFUSED = "FINISHED:FAILED_TO_RUN"
 STOPPED = "FINISHED:ABORTED"
 MOST_LOSSES = 5
-LOST = "the job was lost; it is submitted again and goes on after its last round"
+LOST = Notice("the job was lost; it is submitted again and goes on after its last round")
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Coordinator:
     participants: Participants
     seconds: float
 
-    def run(self, plan: NetworkPlan, place: Path, say: Say) -> Iterator[LiveRound]:
-        """Run the plan to its end, from wherever it is; yield each new round.
+    def run(self, plan: NetworkPlan, place: Path) -> Iterator[Event]:
+        """Run the plan to its end, from wherever it is; yield each new round, and other news.
 
         ``place`` is a folder that remembers the job; what the run leaves is in its results folder.
         """
@@ -65,23 +65,23 @@ class Coordinator:
             try:
                 with connected(self.kit, self.seconds, self.participants.check) as session:
                     if job is not None and not _runs_or_ended(session, job):
-                        say(LOST)
+                        yield LOST
                         job = None
                     if job is None:
-                        job = self._submit(session, plan, place, say)
-                    ours = yield from follow(session, job, plan, self.participants, seen, say)
+                        job = yield from self._submit(session, plan, place)
+                    ours = yield from follow(session, job, plan, self.participants, seen)
                     outcome = None if ours else _outcome(session, job, place)
                     if outcome is not None:
                         yield from _unseen(plan, place, seen, outcome.group_names)
-                        _tell(outcome, say)
+                        yield from _told(outcome)
                         return
                     job, lost = None, True
             except GONE:
-                say("the connection to the server was lost; connecting again")
+                yield Notice("the connection to the server was lost; connecting again")
             self.participants.revive()
             if lost:
                 losses = losses + 1 if seen == before else 1
-                say(LOST)
+                yield LOST
         raise InputError(
             f"the job was lost {MOST_LOSSES} times without a new round; look into the server's log"
         )
@@ -110,7 +110,9 @@ class Coordinator:
             outcome = _fetched_outcome(session, job, place)
         return job if outcome is not None and outcome.error is None else None
 
-    def _submit(self, session: Session, plan: NetworkPlan, place: Path, say: Say) -> str:
+    def _submit(
+        self, session: Session, plan: NetworkPlan, place: Path
+    ) -> Generator[Event, None, str]:
         least = max(plan.patience.minimum_sites, 1)
         missing = wait_for_sites(session, plan.sites, self.seconds, self.participants.check)
         if len(plan.sites) - len(missing) < least:
@@ -120,7 +122,7 @@ class Coordinator:
                 f"{self.seconds:g} seconds: start them, and resume the run"
             )
         if missing:
-            say(f"begins without {', '.join(missing)}: not connected")
+            yield Notice(f"begins without {', '.join(missing)}: not connected")
         job = submit(session, write_job(place / "job", plan))
         write_text(place / JOB_FILE, job + "\n")
         return job
@@ -165,9 +167,10 @@ def _unseen(
                 yield LiveRound(number, entry, groups)
 
 
-def _tell(outcome: Outcome, say: Say) -> None:
+def _told(outcome: Outcome) -> Iterator[Notice]:
+    """Yield what the run has to say of sites; a run that failed is an error."""
     for reason in (*outcome.refused.values(), *outcome.unmeasured.values()):
-        say(reason)
+        yield Notice(reason)
     if outcome.error is not None:
         raise InputError(outcome.error)
 

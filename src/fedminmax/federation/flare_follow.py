@@ -4,7 +4,7 @@ A process that was lost, silence, or a site that is back without the job: each e
 """
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from nvflare.fuel.flare_api.flare_api import Session
 
@@ -15,7 +15,7 @@ from fedminmax.federation.flare_session import (
     status_of,
     stop,
 )
-from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.live_round import Event, LiveRound, Notice
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.participants import Participants
 
@@ -25,7 +25,6 @@ SECONDS_BETWEEN_CALLS = 5.0
 # So long may a job that is listed as running say nothing: before its first word, and after one.
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
-Say = Callable[[str], None]
 
 
 def follow(
@@ -34,9 +33,8 @@ def follow(
     plan: NetworkPlan,
     participants: Participants,
     seen: list[int],
-    say: Say,
-) -> Generator[LiveRound, None, bool]:
-    """Yield rounds until the job has ended; return whether we ended it to submit it again."""
+) -> Generator[Event, None, bool]:
+    """Yield what happens until the job has ended; return whether we ended it to submit it again."""
     notice = None
     looked = called = time.monotonic()
     silent_until = looked + SECONDS_TO_BEGIN
@@ -48,7 +46,7 @@ def follow(
                 seen[number] = entry.round
                 yield LiveRound(number, entry, news.groups)
             if news.notice and news.notice != notice:
-                say(news.notice)
+                yield Notice(news.notice)
             notice = news.notice
         if participants.lost():
             stop(session, job)

@@ -1,6 +1,6 @@
 """A whole federation on this machine: server and sites as processes, and runs between them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fedminmax.federation.flare_processes import OUTPUT_FILE, free_port, start_s
 from fedminmax.federation.flare_server import RUNS_FOLDER
 from fedminmax.federation.flare_site import KEPT_FOLDER
 from fedminmax.federation.guardian import Guard, guarded
-from fedminmax.federation.live_round import LiveRound
+from fedminmax.federation.live_round import Event
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.process_family import end
 from fedminmax.federation.site_settings import SiteSettings
@@ -65,12 +65,10 @@ class LocalFederation:
         """The folder to which the coordinator fetched what a finished run left."""
         return self._place(plan) / RESULTS
 
-    def run(
-        self, plan: NetworkPlan, say: Callable[[str], None] = lambda _: None
-    ) -> Iterator[LiveRound]:
-        """Run the plan; yield each finished round."""
+    def run(self, plan: NetworkPlan) -> Iterator[Event]:
+        """Run the plan; yield each finished round, and other news."""
         coordinator = Coordinator(self.kits.people[COORDINATOR], self, SECONDS_TO_START)
-        return coordinator.run(plan, self._place(plan), say)
+        return coordinator.run(plan, self._place(plan))
 
     def _place(self, plan: NetworkPlan) -> Path:
         return self.folder / "coordinator" / plan.run

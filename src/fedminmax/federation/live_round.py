@@ -1,4 +1,4 @@
-"""A round of a run over a network, as its coordinator sees it."""
+"""What happens in a run over a network, as its coordinator sees it: rounds, and news in words."""
 
 from typing import NamedTuple
 
@@ -11,3 +11,12 @@ class LiveRound(NamedTuple):
     run: int
     round: NetworkRound
     groups: tuple[str, ...]
+
+
+class Notice(NamedTuple):
+    """Something that a user should know at once."""
+
+    words: str
+
+
+Event = LiveRound | Notice
