@@ -57,8 +57,8 @@ def _run_claimed(plan: NetworkPlan, transport: Transport, folder: Path) -> Outco
         outcome = Outcome(str(stopped))
     except OSError as full:
         outcome = Outcome(
-            f"the server cannot save ({full.strerror or full}); make room there and resume the "
-            "run: it goes on after its last saved round"
+            f"the server cannot save ({full.strerror or full}); make room or mend its folder "
+            "there and resume the run: it goes on after its last saved round"
         )
     _write_outcome(folder / OUTCOME_FILE, outcome)
     return outcome
