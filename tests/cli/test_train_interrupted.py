@@ -31,6 +31,8 @@ def check_same_as_never_stopped(run: Path) -> None:
     for folder in ("", "baseline"):
         assert results_of(run / folder) == results_of(Path("whole", folder))
         assert rounds_of(run / folder) == rounds_of(Path("whole", folder))
+        ours, theirs = (own / folder / "model.safetensors" for own in (run, Path("whole")))
+        assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_after_a_kill_it_goes_on(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:

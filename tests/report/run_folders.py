@@ -56,6 +56,8 @@ def results(
             "rounds": 100,
         },
         "task": "classification",
+        "target": "outcome",
+        "model": {"kind": "mlp", "hidden": [8], "members": 1},
         "loss": "brier",
         "iterate": "tail_average",
         "classes": ["no", "yes"],
@@ -65,6 +67,8 @@ def results(
         "gradient_evaluations": 12_345,
         "test": {
             "rows": sum(rows),
+            "confidence": 0.9,
+            "resamples": 500,
             "metrics": {
                 "risk": metric(risks, halves, rows, groups),
                 "accuracy": metric(accuracies, halves, rows, groups),

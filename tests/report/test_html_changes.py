@@ -12,8 +12,8 @@ import pytest
 from fedminmax.report.html_bars import risk_by_group_figure
 from fedminmax.report.html_changes import all_changes, change_between
 from fedminmax.report.html_read_run import read_run
-from fedminmax.report.html_run_schema import Interval
 from fedminmax.report.html_story import story
+from fedminmax.report.run_folder_records import Interval
 from tests.complaints import complaint_of
 from tests.report.run_folders import interval, write_run
 
@@ -84,7 +84,7 @@ def test_a_change_that_was_measured_row_by_row_is_told(tmp_path: Path) -> None:
     assert men.is_sure
     assert everyone is not None
     assert (everyone.name, everyone.rows, everyone.value) == ("all rows", 1050, -0.02)
-    assert "a gain of 0.100 (interval 0.095 to 0.105), more than noise" in story(run)
+    assert "a gain of 0.100 (90% interval 0.095 to 0.105), more than noise" in story(run)
     assert "differences row by row" in risk_by_group_figure(run, "bars").caption
 
 

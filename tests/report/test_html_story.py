@@ -18,45 +18,45 @@ START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 
         (
             (0.30, 0.24),
             (
-                "FedMinMax brought it down to 0.300, a gain of 0.100 (interval 0.058 to 0.142), "
-                "more than noise; “men” paid, its risk rose by 0.040 (0.026 to 0.054)."
+                "FedMinMax brought it down to 0.300, a gain of 0.100 (90% interval 0.058 "
+                "to 0.142), more than noise; “men” paid, its risk rose by 0.040 (0.026 to 0.054)."
             ),
         ),
         (
             (0.30, 0.201),
             (
-                "FedMinMax brought it down to 0.300, a gain of 0.100 (interval 0.058 to 0.142), "
-                "more than noise; no other group's risk rose by more than noise."
+                "FedMinMax brought it down to 0.300, a gain of 0.100 (90% interval 0.058 "
+                "to 0.142), more than noise; no other group's risk rose by more than noise."
             ),
         ),
         (
             (0.37, 0.19),
             (
-                "with FedMinMax it has 0.370, and that difference of -0.030 (interval -0.072 to "
-                "0.012) is within the noise of so many rows; no other group's risk rose."
+                "with FedMinMax it has 0.370, and that difference of -0.030 (90% interval "
+                "-0.072 to 0.012) is within the noise of so many rows; no other group's risk rose."
             ),
         ),
         (
             (0.50, 0.20),
             (
-                "FedMinMax brought it up to 0.500, a loss of 0.100 (interval 0.058 to 0.142), "
+                "FedMinMax brought it up to 0.500, a loss of 0.100 (90% interval 0.058 to 0.142), "
                 "more than noise; no other group's risk rose."
             ),
         ),
         (
             (0.20, 0.30),
             (
-                "FedMinMax brought it down to 0.200, a gain of 0.200 (interval 0.158 to 0.242), "
-                "more than noise; “men” paid, its risk rose by 0.100 (0.086 to 0.114); worst off "
-                "is now “men”, with 0.300."
+                "FedMinMax brought it down to 0.200, a gain of 0.200 (90% interval 0.158 "
+                "to 0.242), more than noise; “men” paid, its risk rose by 0.100 (0.086 to 0.114); "
+                "worst off is now “men”, with 0.300."
             ),
         ),
         (
             (0.20, 0.45),
             (
-                "FedMinMax brought it down to 0.200, a gain of 0.200 (interval 0.158 to 0.242), "
-                "more than noise; “men” paid, its risk rose by 0.250 (0.236 to 0.264); but now "
-                "“men” is worst off, with 0.450, more than “women” had before."
+                "FedMinMax brought it down to 0.200, a gain of 0.200 (90% interval 0.158 "
+                "to 0.242), more than noise; “men” paid, its risk rose by 0.250 (0.236 to 0.264); "
+                "but now “men” is worst off, with 0.450, more than “women” had before."
             ),
         ),
     ],
@@ -84,8 +84,9 @@ def test_several_who_paid(tmp_path: Path) -> None:
 def test_without_a_baseline(tmp_path: Path) -> None:
     told = story(read_run(write_run(tmp_path / "run", before=None)))
     assert told == (
-        "FedMinMax leaves “women” worst off, with a Brier risk of 0.300 (interval 0.270 to 0.330) "
-        "on 150 test rows; there is no baseline in this run to say who gained and who paid."
+        "FedMinMax leaves “women” worst off, with a Brier risk of 0.300 (90% interval 0.270 "
+        "to 0.330) on 150 test rows; there is no baseline in this run to say who gained and "
+        "who paid."
     )
 
 
@@ -113,7 +114,7 @@ def test_squared_errors_have_three_figures_of_their_own_size(tmp_path: Path) -> 
     )
     told = story(read_run(run))
     assert "with a squared error of 41,000 on" in told
-    assert "a gain of 11,000 (interval 9,700 to 12,300)" in told
+    assert "a gain of 11,000 (90% interval 9,700 to 12,300)" in told
 
 
 @pytest.mark.parametrize(("other", "sure"), [(0.31, "a difference within noise"), (0.5, "more")])

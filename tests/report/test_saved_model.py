@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 import fedminmax
@@ -87,6 +88,18 @@ def test_a_saved_model_predicts_as_before(name: str, tmp_path: Path) -> None:
         assert complaint_of(lambda: after.predict_proba(ROWS)) == (
             "the model predicts a quantity, not classes; use predict"
         )
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    """safetensors orders its header by chance: of eight files, two would hardly be equal."""
+    path = tmp_path / "model.safetensors"
+    contents = set()
+    for _ in range(8):
+        save_model(path, CASES["mixture"])
+        contents.add(path.read_bytes())
+    assert len(contents) == 1
+    with safe_open(path, framework="pt") as file:
+        assert file.metadata()["format"] == "1"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.federation.network_plan import RUN_NAME, Patience
+from fedminmax.report.run_folder_records import Results
 from fedminmax.report.table_results import write_results
 from fedminmax.studies.federation_record import (
     PLACE,
@@ -80,7 +81,8 @@ def test_a_finished_run_keeps_the_configuration_that_its_results_are_of(
     record: FederationRecord, folder: Path
 ) -> None:
     open_federation_run(folder, record)
-    write_results(folder, results("FedMinMax", (0.3, 0.2), (0.1, 0.1), (20, 30), GROUPS))
+    content = results("FedMinMax", (0.3, 0.2), (0.1, 0.1), (20, 30), GROUPS)
+    write_results(folder, Results.model_validate(content))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     record.config.write_text(record.config.read_text() + "# other words\n")
     open_federation_run(folder, replace(record, patience=Patience(minimum_sites=3)))

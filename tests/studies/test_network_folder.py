@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import fedminmax
+from fedminmax.report.run_folder_records import Results
 from fedminmax.report.table_results import read_results, write_results
 from fedminmax.studies import network_folder
 from tests.cli.hospitals import (
@@ -184,7 +185,7 @@ def test_a_folder_is_done_when_both_runs_are(
     """A coordinator that ends in between collects again, and nothing is missing for good."""
     run = run_between_sites(config, tmp_path / "run")
 
-    def end_at_the_last(folder: Path, content: dict[str, Any]) -> None:
+    def end_at_the_last(folder: Path, content: Results) -> None:
         if folder == run.folder:
             raise KeyboardInterrupt
         write_results(folder, content)

@@ -10,7 +10,8 @@ import pytest
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.wire_vectors import RefusedError
-from fedminmax.studies.network_remarks import remarks_on, sites_content
+from fedminmax.report.run_folder_records import SiteOfRun
+from fedminmax.studies.network_remarks import remarks_on, sites_of
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
 from tests.federation.made_up_rounds import made_up_round
@@ -41,26 +42,26 @@ def plan(config: Path) -> NetworkPlan:
 
 
 def test_rounds_and_reasons_are_counted_by_site(plan: NetworkPlan) -> None:
-    assert sites_content(ROUNDS, plan) == [
-        {"site": "north", "rounds": 5, "refused": {}},
-        {"site": "south", "rounds": 2, "refused": {AWAY["south"]: 2, LATE["south"]: 1}},
-        {"site": "west", "rounds": 5, "refused": {}},
-    ]
+    assert sites_of(ROUNDS, plan) == (
+        SiteOfRun(site="north", rounds=5, refused={}),
+        SiteOfRun(site="south", rounds=2, refused={AWAY["south"]: 2, LATE["south"]: 1}),
+        SiteOfRun(site="west", rounds=5, refused={}),
+    )
 
 
 def test_groups_that_nobody_told_of_are_warned_of(plan: NetworkPlan, tmp_path: Path) -> None:
-    women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS)["warnings"]
+    women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS).warnings
     assert "'Female' was not seen in 1 of 5 rounds, from round 3 on" in women
     assert "no longer" not in women
     assert "'Male' was not seen in 2 of 5 rounds, from round 4 on" in men
     assert men.endswith("at its end the run no longer saw it")
-    assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS)["warnings"] == []
+    assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS).warnings == ()
 
 
 def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path: Path) -> None:
-    assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS)["notes"]
+    assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS).notes
     drawn = replace(plan, runs=(replace(plan.runs[0], participation=0.5),))
-    assert len(remarks_on(ROUNDS, drawn, tmp_path, GROUPS)["notes"]) == 1
+    assert len(remarks_on(ROUNDS, drawn, tmp_path, GROUPS).notes) == 1
 
 
 class WestAlone(DirectTransport):

@@ -4,10 +4,10 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedminmax.cli.tables import columns_that_fit, plain_table, wide_console
 from fedminmax.core.errors import InputError
+from fedminmax.report.run_folder_records import Measured, Results, record_as_json
 from fedminmax.report.table_metrics import metric_cells
 from fedminmax.report.table_results import finished_results
 from fedminmax.studies.measure_files import measure_files
@@ -22,21 +22,21 @@ def evaluate(folder: Path, files: Sequence[Path], *, as_json: bool) -> None:
             print(f"fedminmax: warning: {warning}", file=sys.stderr)
         rows = ", ".join(map(str, files))
     else:
-        test, rows = results["test"], "held-out rows"
-    if not test["rows"]:
+        test, rows = results.test, "held-out rows"
+    if not test.rows:
         raise InputError(f"{folder} has no held-out rows; give files to measure on")
     if as_json:
-        content = {"run": str(folder), "groups": results["groups"], "test": test}
+        content = {"run": str(folder), "groups": results.groups, "test": record_as_json(test)}
         print(json.dumps(content))
         return
-    _print(results, test, f"{results['method']['name']} on {rows}")
+    _print(results, test, f"{results.method.name} on {rows}")
 
 
-def _print(results: dict[str, Any], test: dict[str, Any], title: str) -> None:
+def _print(results: Results, test: Measured, title: str) -> None:
     console = wide_console()
-    headers, lines = metric_cells(results["groups"], test)
+    headers, lines = metric_cells(results.groups, test)
     columns = slice(columns_that_fit(headers, lines, console.width))
     shown = [line[columns] for line in lines]
     console.print(plain_table(title, headers[columns], shown))
-    intervals = f"{100 * test['confidence']:g} % bootstrap intervals"
+    intervals = f"{100 * test.confidence:g} % bootstrap intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)

@@ -18,7 +18,8 @@ from fedminmax.cli.trained_table import print_trained
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.table_results import read_results
+from fedminmax.report.run_folder_records import record_as_json
+from fedminmax.report.table_results import finished_results
 from fedminmax.studies.change_of_run import add_change
 from fedminmax.studies.table_federation import federate
 from fedminmax.studies.table_runs import TableRun, plan_table_runs
@@ -57,20 +58,21 @@ def train(request: Request) -> None:
         if error.errno in NO_ROOM:
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
+    results = [finished_results(run.folder) for run in finished]
     if request.as_json:
-        results = [read_results(run.folder) for run in finished]
+        shown = [record_as_json(own) for own in results]
         content = {
             "run": str(request.folder),
             "finished": len(finished) == len(runs),
-            "results": next(iter(results), None),
-            "baseline": next(iter(results[1:]), None),
+            "results": next(iter(shown), None),
+            "baseline": next(iter(shown[1:]), None),
         }
         print(json.dumps(content))
         return
     if len(finished) < len(runs):
         print(f"Stopped with a checkpoint in {request.folder}; the same command goes on.")
         return
-    print_trained(request.folder, [read_results(run.folder) or {} for run in runs])
+    print_trained(request.folder, results)
 
 
 def _prepare(request: Request) -> tuple[TableJob, list[TableRun]]:

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.report.change_results import change_from
-from fedminmax.report.table_metrics import RISK, estimate_words, metric_cells
-from fedminmax.report.table_results import PERSONAL
+from fedminmax.report.run_folder_records import RISK, Results
+from fedminmax.report.table_metrics import interval_words, metric_cells
 
 
-def print_trained(folder: Path, results: Sequence[dict[str, Any]]) -> None:
+def print_trained(folder: Path, results: Sequence[Results]) -> None:
     """Print the table of a finished run and its baseline, and where everything is."""
     console = wide_console()
-    if results[0]["test"]["rows"]:
+    if results[0].test.rows:
         _print_risks(console, results)
         _print_personal(console, results[0])
     for what, name in (
@@ -27,39 +26,39 @@ def print_trained(folder: Path, results: Sequence[dict[str, Any]]) -> None:
     _say(console, f"Next: fedminmax evaluate {folder}")
 
 
-def _print_risks(console: Console, results: Sequence[dict[str, Any]]) -> None:
-    tests = [result["test"] for result in results]
-    metrics = [test["metrics"][RISK] for test in tests]
-    names = [result["method"]["name"] for result in results]
-    counts = [f"{own['rows']:,}" for own in metrics[0]["by_group"]]
+def _print_risks(console: Console, results: Sequence[Results]) -> None:
+    tests = [result.test for result in results]
+    metrics = [result.risk for result in results]
+    names = [result.method.name for result in results]
+    counts = [f"{own.rows:,}" for own in metrics[0].by_group]
     columns = {
-        "group": [*results[0]["groups"], "all"],
-        "rows": [*counts, f"{tests[0]['rows']:,}"],
+        "group": [*results[0].groups, "all"],
+        "rows": [*counts, f"{tests[0].rows:,}"],
     }
     for name, metric in zip(names, metrics, strict=True):
-        columns[name] = [estimate_words(own) for own in (*metric["by_group"], metric["overall"])]
+        columns[name] = [interval_words(own) for own in (*metric.by_group, metric.overall)]
     change = change_from(*results) if len(results) == 2 else None
     if change is not None:
         columns["change"] = [
-            estimate_words(own, like=metrics[0]["overall"])
-            for own in (*change["by_group"], change["overall"])
+            interval_words(own, like=metrics[0].overall)
+            for own in (*change.by_group, change.overall)
         ]
-    title = f"Test risk by group ({100 * tests[0]['confidence']:g} % intervals)"
+    title = f"Test risk by group ({100 * tests[0].confidence:g} % intervals)"
     lines = list(zip(*columns.values(), strict=True))
     console.print(plain_table(title, list(columns), lines))
     if change is not None:
         _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
     for name, metric in zip(names, metrics, strict=True):
-        _say(console, f"Worst off with {name}: {metric['worst_group']}")
+        _say(console, f"Worst off with {name}: {metric.worst_group}")
 
 
-def _print_personal(console: Console, results: dict[str, Any]) -> None:
+def _print_personal(console: Console, results: Results) -> None:
     """Print what holders' own models scored, if the method has them and they have test rows."""
-    own = results.get(PERSONAL)
-    if own is None or not own["rows"]:
+    own = results.personal
+    if own is None or not own.rows:
         return
     title = "Personal models, each on its own holder's test rows"
-    console.print(plain_table(title, *metric_cells(results["groups"], own, [RISK])))
+    console.print(plain_table(title, *metric_cells(results.groups, own, [RISK])))
 
 
 def _say(console: Console, words: str) -> None:

@@ -1,44 +1,44 @@
 """The section "change" of results.json: risks of the method minus its baseline's, row by row."""
 
-from typing import Any
-
 from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
 from fedminmax.report.paired_change import ROWS, RiskSums, paired_change
-from fedminmax.report.table_metrics import RISK, estimate_as_json
+from fedminmax.report.run_folder_records import (
+    RISK,
+    BaselineOfChange,
+    ChangeOfMetric,
+    ChangeOfRun,
+    Results,
+)
+from fedminmax.report.table_metrics import interval_of
 
-CHANGE = "change"
 
-
-def change_content(after: RiskSums, before: RiskSums, baseline: dict[str, Any]) -> dict[str, Any]:
-    """Write down the change from the baseline with these results."""
+def with_change(results: Results, after: RiskSums, before: RiskSums, baseline: Results) -> Results:
+    """Add the change from the baseline with these results."""
     change = paired_change(after, before, CONFIDENCE)
     rows = after.observed[:, ROWS].astype(int).tolist()
-    return {
-        "baseline": _named(baseline),
-        "confidence": CONFIDENCE,
-        "resamples": RESAMPLES,
-        "metrics": {
-            RISK: {
-                "overall": estimate_as_json(change.overall),
-                "by_group": [
-                    estimate_as_json(own) | {"rows": count}
-                    for own, count in zip(change.by_group, rows, strict=True)
-                ],
-                "worst": estimate_as_json(change.worst),
-            }
-        },
-    }
+    metric = ChangeOfMetric(
+        overall=interval_of(change.overall),
+        by_group=tuple(
+            interval_of(own, count) for own, count in zip(change.by_group, rows, strict=True)
+        ),
+        worst=interval_of(change.worst),
+    )
+    section = ChangeOfRun(
+        baseline=_named(baseline),
+        confidence=CONFIDENCE,
+        resamples=RESAMPLES,
+        metrics={RISK: metric},
+    )
+    return results.model_copy(update={"change": section})
 
 
-def change_from(results: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any] | None:
+def change_from(results: Results, baseline: Results) -> ChangeOfMetric | None:
     """Return a run's change in risk from this baseline; None if there is none, or of another."""
-    section = results.get(CHANGE)
-    if section is None or section["baseline"] != _named(baseline):
-        return None
-    change: dict[str, Any] = section["metrics"][RISK]
-    return change
+    change = results.change
+    return change.risk if change is not None and change.baseline == _named(baseline) else None
 
 
-def _named(baseline: dict[str, Any]) -> dict[str, Any]:
+def _named(baseline: Results) -> BaselineOfChange:
     """Tell a baseline from another, and from itself after more rounds."""
-    return {name: baseline["method"][name] for name in ("key", "name", "rounds")}
+    method = baseline.method
+    return BaselineOfChange(key=method.key, name=method.name, rounds=method.rounds)

@@ -8,7 +8,6 @@ from fedminmax.report.html_changes import ALL_ROWS, how_sure
 from fedminmax.report.html_figure import ReportFigure
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_risk_table import risk_table
-from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_story import worst_of
 from fedminmax.report.html_style import (
     BLUE,
@@ -27,6 +26,7 @@ from fedminmax.report.html_words import (
     risk_name,
     short,
 )
+from fedminmax.report.run_folder_records import Interval, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

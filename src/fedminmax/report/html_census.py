@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from fedminmax.report.html_figure import ReportFigure, Table
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_run_schema import CensusFile
 from fedminmax.report.html_style import INK, PAPER
 from fedminmax.report.html_words import counted, short
+from fedminmax.report.run_folder_records import CensusFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_run_schema import ChangeOfMetric, Interval
-from fedminmax.report.table_metrics import RISK
+from fedminmax.report.run_folder_records import RISK, ChangeOfMetric, Interval
 
 ALL_ROWS = "all rows"
 ROW_BY_ROW = " The interval of a change is that of the differences row by row."
@@ -45,7 +44,7 @@ class Change:
 def change_between(name: str, rows: int, before: Interval, after: Interval) -> Change | None:
     """Return the change; None where one of the ends has no value or no interval.
 
-    >>> from fedminmax.report.html_run_schema import Interval
+    >>> from fedminmax.report.run_folder_records import Interval
     >>> before, after = (Interval(value=v, low=v - r, high=v + r) for v, r in ((9, 3), (4, 4)))
     >>> change = change_between("a", 10, before, after)
     >>> change.value, change.low, change.high, change.is_sure

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.json_lines import read_lines
 from fedminmax.report.html_run_checks import check_baseline, check_census, check_trained
-from fedminmax.report.html_run_schema import CensusFile, Results, what_is_wrong
 from fedminmax.report.round_records import RoundRecord
+from fedminmax.report.run_folder_records import CensusFile, Results, what_is_wrong
 from fedminmax.report.table_results import finished_results
 
 REPEAT = "finish or repeat the run with 'fedminmax train'"
@@ -72,7 +72,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _read_trained(folder: Path) -> Trained:
-    results = Results.model_validate(finished_results(folder))
+    results = finished_results(folder)
     path = folder / "rounds.jsonl"
     _check_there(path)
     line_of = TypeAdapter(RoundRecord)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.report.html_run_schema import CensusFile, Results
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.table_metrics import RISK
+from fedminmax.report.run_folder_records import RISK, CensusFile, Results
 
 
 def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: str) -> None:

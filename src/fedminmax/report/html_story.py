@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from fedminmax.report.html_changes import Change, change_between, changes_by_group
 from fedminmax.report.html_read_run import Run, Trained
-from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_words import (
     counted,
     decimals_of,
@@ -15,6 +14,7 @@ from fedminmax.report.html_words import (
     risk_name,
     span,
 )
+from fedminmax.report.run_folder_records import Interval, Results
 
 
 @dataclass(frozen=True)

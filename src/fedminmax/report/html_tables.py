@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from fedminmax.report.durations import in_words
 from fedminmax.report.html_figure import Table
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_words import NOTHING, decimals_of, estimate, interval_name, risk_name
-from fedminmax.report.table_metrics import RISK
+from fedminmax.report.run_folder_records import RISK, Interval, Results
 
 
 def measures_tables(results: Results) -> list[Table]:
@@ -68,8 +67,8 @@ def settings_table(run: Run) -> Table:
 def _training(results: Results) -> dict[str, str]:
     return {
         "task": results.task,
-        "target": results.target or NOTHING,
-        **{f"model {name}": _plain(value) for name, value in results.model.items()},
+        "target": results.target,
+        **{f"model {name}": _plain(value) for name, value in results.model},
         "loss": results.loss,
         "method": results.method.key,
         "rounds": f"{results.method.rounds:,}",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fedminmax.report.html_figure import ReportFigure, Table
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_run_schema import Interval, Results
 from fedminmax.report.html_story import worst_of
 from fedminmax.report.html_style import INK, plain_axes, readable_numbers, series_style
 from fedminmax.report.html_words import (
@@ -18,6 +17,7 @@ from fedminmax.report.html_words import (
     risk_name,
     short,
 )
+from fedminmax.report.run_folder_records import Interval, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

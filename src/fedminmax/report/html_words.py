@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from textwrap import shorten
 
-from fedminmax.report.html_run_schema import Interval, Results
-from fedminmax.report.table_metrics import RISK
+from fedminmax.report.run_folder_records import RISK, Interval, Results
 
 MINUS = "\N{MINUS SIGN}"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -68,9 +67,8 @@ def counted(amount: int, noun: str) -> str:
 
 
 def interval_name(results: Results) -> str:
-    """Name the intervals in these results, with their confidence where the file says it."""
-    confidence = results.test.confidence
-    return "interval" if confidence is None else f"{confidence:.0%} interval"
+    """Name the intervals in these results."""
+    return f"{results.test.confidence:.0%} interval"
 
 
 def short(name: str, width: int) -> str:

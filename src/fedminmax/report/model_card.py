@@ -5,13 +5,13 @@ After Mitchell et al.: Model cards for model reporting, FAT* 2019.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedminmax.core.files import write_text
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.durations import in_words
 from fedminmax.report.markdown import markdown_cell, markdown_table
 from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
+from fedminmax.report.run_folder_records import CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 
 FILE_NAME = "model_card.md"
@@ -27,8 +27,8 @@ RISK_MEANINGS = {
 def write_card(
     folder: Path,
     saved: SavedModel,
-    results: dict[str, Any],
-    census: dict[str, Any],
+    results: Results,
+    census: CensusFile,
     card: MethodCard,
 ) -> None:
     """Write the card of a model that this method trained."""
@@ -45,8 +45,8 @@ def write_card(
     write_text(folder / FILE_NAME, "\n\n".join(part for part in sections if part) + "\n")
 
 
-def _headline(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> str:
-    target, task = saved.encoding.schema.target.column, results["task"]
+def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
+    target, task = saved.encoding.schema.target.column, results.task
     model = f"{saved.kind} model"
     if saved.hidden:
         model += f" with hidden layers {list(saved.hidden)}"
@@ -58,22 +58,22 @@ def _headline(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> s
     return (
         f"# Model of '{target}'\n\n"
         f"A {model} that predicts '{target}' from {len(saved.encoding.features)} columns, trained "
-        f"by {results['method']['name']}, which minimises: {card.optimises}, in {loss}. {goal}"
+        f"by {results.method.name}, which minimises: {card.optimises}, in {loss}. {goal}"
         f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
         "groups or other measures."
     )
 
 
-def _data(saved: SavedModel, census: dict[str, Any]) -> str:
+def _data(saved: SavedModel, census: CensusFile) -> str:
     protected = " x ".join(entry.column for entry in saved.encoding.schema.protected)
     seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
-    others = census["other_tests"].values()
+    others = census.other_tests.values()
     lines = [
         [
             markdown_cell(group),
-            f"{_column(census['train'], number):,}",
-            f"{_column([*census['test'], *others], number):,}",
-            f"{sum(line[number] > 0 for line in census['train'])} of {len(census['holders'])}",
+            f"{_column(census.train, number):,}",
+            f"{_column([*census.test, *others], number):,}",
+            f"{sum(line[number] > 0 for line in census.train)} of {len(census.holders)}",
         ]
         for number, group in enumerate(saved.groups)
     ]
@@ -84,25 +84,25 @@ def _data(saved: SavedModel, census: dict[str, Any]) -> str:
     )
 
 
-def _training(saved: SavedModel, results: dict[str, Any], card: MethodCard) -> str:
-    method = results["method"]
-    options = ", ".join(f"{name} = {value}" for name, value in method["options"].items())
+def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
+    method = results.method
+    options = ", ".join(f"{name} = {value}" for name, value in method.options.items())
     return (
         "## Training\n\n"
-        f"- method: {method['name']} ({method['key']}; {options or 'no options'})\n"
-        f"- {method['rounds']:,} rounds, share of holders in each {method['participation']:g}, "
-        f"{results['gradient_evaluations']:,} gradient evaluations, "
-        f"{in_words(results['seconds'])}\n"
+        f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
+        f"- {method.rounds:,} rounds, share of holders in each {method.participation:g}, "
+        f"{results.gradient_evaluations:,} gradient evaluations, "
+        f"{in_words(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
-        f"- seed: {results['seed']}\n"
+        f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )
 
 
-def _seen_by_the_server(results: dict[str, Any], card: MethodCard) -> str:
-    if "sites" in results:
+def _seen_by_the_server(results: Results, card: MethodCard) -> str:
+    if results.sites is not None:
         return (
-            f"the rows stayed at {len(results['sites'])} sites; the server saw each site's replies "
+            f"the rows stayed at {len(results.sites)} sites; the server saw each site's replies "
             "by themselves, and sums and counts for the encoding and the test results"
         )
     return (
@@ -111,11 +111,11 @@ def _seen_by_the_server(results: dict[str, Any], card: MethodCard) -> str:
     )
 
 
-def _limits(results: dict[str, Any]) -> str:
+def _limits(results: Results) -> str:
     return (
         "## What it is not meant for\n\n"
         "- Decisions about people without someone who answers for them. The training looked at "
-        f"{RISK_NAMES[results['task']]} by group and at nothing else: selection rates and error "
+        f"{RISK_NAMES[results.task]} by group and at nothing else: selection rates and error "
         "rates may still differ between groups.\n"
         "- Groups, places or times that the training rows do not stand for. A group that the "
         "columns above do not tell apart may be worse off than any that they do.\n"
@@ -125,8 +125,8 @@ def _limits(results: dict[str, Any]) -> str:
     )
 
 
-def _remarks(results: dict[str, Any]) -> str:
-    remarks = [*results["warnings"], *results["notes"]]
+def _remarks(results: Results) -> str:
+    remarks = [*results.warnings, *results.notes]
     lines = "\n".join(f"- {line}" for line in remarks)
     return f"## Remarks on the data\n\n{lines}" if remarks else ""
 

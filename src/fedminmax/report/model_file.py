@@ -20,6 +20,7 @@ from fedminmax.report.saved_model import SavedModel
 
 FORMAT = "1"
 FILE_NAME = "model.safetensors"
+LENGTH_BYTES = 8
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
@@ -36,8 +37,19 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "delimiter": saved.delimiter,
         "encoding": encoding_as_json(saved.encoding),
     }
-    content = save(_named_tensors(saved), metadata)
-    write_bytes(path, content)
+    write_bytes(path, _with_sorted_header(save(_named_tensors(saved), metadata)))
+
+
+def _with_sorted_header(content: bytes) -> bytes:
+    """Sort what safetensors leaves to chance, so that equal models are equal files.
+
+    The format is eight bytes with the length of a JSON header, the header, which spaces fill up
+    to a multiple of eight, and the numbers.
+    """
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    header = json.dumps(json.loads(content[LENGTH_BYTES:start]), sort_keys=True).encode()
+    header += b" " * (-len(header) % LENGTH_BYTES)
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header + content[start:]
 
 
 def load_model(source: str | Path) -> SavedModel:

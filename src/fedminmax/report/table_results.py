@@ -3,70 +3,73 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
-from fedminmax.report.html_run_schema import Results, what_is_wrong
+from fedminmax.report.run_folder_records import (
+    FORMAT,
+    Measured,
+    MethodOfRun,
+    ModelOfRun,
+    Results,
+    record_as_json,
+    what_is_wrong,
+)
 from fedminmax.report.saved_model import SavedModel
 
-FORMAT = 1
 FILE_NAME = "results.json"
-# The section with what holders' own models scored, for methods that let holders keep one.
-PERSONAL = "personal"
 ADVICE = "remove it, and call 'fedminmax train' again"
 
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """How a run was trained: method with its settings, length and cost."""
+    """How a run was trained: method with its settings, and its cost."""
 
-    key: str
-    name: str
-    options: dict[str, object]
-    rounds: int
-    participation: float
+    method: MethodOfRun
     seed: int
     seconds: float
     gradient_evaluations: int
 
 
-def results_content(
-    saved: SavedModel, facts: TrainingFacts, test: dict[str, Any], said: dict[str, list[str]]
-) -> dict[str, Any]:
-    """Put the results together; ``said`` are the notes and warnings of the tables."""
-    return {
-        "format": FORMAT,
-        "method": {
-            "key": facts.key,
-            "name": facts.name,
-            "options": facts.options,
-            "rounds": facts.rounds,
-            "participation": facts.participation,
-        },
-        "task": "classification" if saved.classes else "regression",
-        "target": saved.encoding.schema.target.column,
-        "model": {"kind": saved.kind, "hidden": list(saved.hidden), "members": saved.members},
-        "loss": saved.loss,
-        "iterate": saved.iterate,
-        "classes": list(saved.classes),
-        "groups": list(saved.groups),
-        "seed": facts.seed,
-        "seconds": facts.seconds,
-        "gradient_evaluations": facts.gradient_evaluations,
-        "test": test,
-        **said,
-    }
+@dataclass(frozen=True)
+class Remarks:
+    """What a user should know about the rows of a run."""
+
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def write_results(folder: Path, content: dict[str, Any]) -> None:
+def results_of(
+    saved: SavedModel, facts: TrainingFacts, test: Measured, remarks: Remarks
+) -> Results:
+    """Put the results together."""
+    return Results(
+        format=FORMAT,
+        method=facts.method,
+        task="classification" if saved.classes else "regression",
+        target=saved.encoding.schema.target.column,
+        model=ModelOfRun(kind=saved.kind, hidden=saved.hidden, members=saved.members),
+        loss=saved.loss,
+        iterate=saved.iterate,
+        classes=saved.classes,
+        groups=saved.groups,
+        seed=facts.seed,
+        seconds=facts.seconds,
+        gradient_evaluations=facts.gradient_evaluations,
+        test=test,
+        notes=remarks.notes,
+        warnings=remarks.warnings,
+    )
+
+
+def write_results(folder: Path, results: Results) -> None:
     """Write a finished run's results."""
-    write_json(folder / FILE_NAME, content)
+    write_json(folder / FILE_NAME, record_as_json(results))
 
 
-def read_results(folder: Path) -> dict[str, Any] | None:
+def read_results(folder: Path) -> Results | None:
     """Read a finished run's results; None if it is not finished."""
     path = folder / FILE_NAME
     if not path.exists():
@@ -82,18 +85,16 @@ def read_results(folder: Path) -> dict[str, Any] | None:
             "fedminmax that wrote it, or train anew"
         )
     try:
-        Results.model_validate(content)
+        return Results.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path} is damaged ({what_is_wrong(error)}); {ADVICE}") from error
-    result: dict[str, Any] = content
-    return result
 
 
-def finished_results(folder: Path) -> dict[str, Any]:
+def finished_results(folder: Path) -> Results:
     """Read the results of a run that must be finished."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; give one that 'fedminmax train' left")
-    content = read_results(folder)
-    if content is None:
+    results = read_results(folder)
+    if results is None:
         raise InputError(f"{folder} has no finished run; call 'fedminmax train' again to go on")
-    return content
+    return results

@@ -6,7 +6,7 @@ nothing behind, and the next one adds it.
 
 from collections.abc import Sequence
 
-from fedminmax.report.change_results import CHANGE, change_content, change_from
+from fedminmax.report.change_results import change_from, with_change
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import load_model
 from fedminmax.report.model_scores import risk_sums, score_rows
@@ -34,6 +34,6 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
             risk_sums(score_rows([(model, part) for part in parts]), groups, seed)
             for model in (saved, load_model(baseline.folder))
         )
-        results[CHANGE] = change_content(own, other, before)
+        results = with_change(results, own, other, before)
         write_card(chosen.folder, saved, results, census_of(job.tables), chosen.card)
         write_results(chosen.folder, results)

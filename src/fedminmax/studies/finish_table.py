@@ -10,14 +10,10 @@ from fedminmax.federation.train import Progress, members_of
 from fedminmax.methods.method import SelectingState
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
+from fedminmax.report.run_folder_records import Measured
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
-from fedminmax.report.table_results import (
-    PERSONAL,
-    TrainingFacts,
-    results_content,
-    write_results,
-)
+from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, write_results
 from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
 from fedminmax.studies.table_runs import TableRun
@@ -36,22 +32,17 @@ def finish_table(
     """Write the model, its card and, last of all, the results: they say that the run is done."""
     saved = _saved_model(run, config, tables, federation, progress)
     facts = TrainingFacts(
-        run.card.key,
-        run.method.name,
-        run.options,
-        progress.round,
-        run.participation,
-        config.seed,
-        seconds,
-        progress.gradient_evaluations,
+        run.trained_for(progress.round), config.seed, seconds, progress.gradient_evaluations
     )
     test = measure(saved, [part.examples for part in tables.test], config.seed)
-    said = {"notes": list(tables.notes), "warnings": list(tables.warnings)}
-    results = results_content(saved, facts, test, said)
+    personal: Measured | None = None
+    notes: list[str] = []
     if progress.kept.numel():
         personal, notes = measure_personal(saved, tables, federation, progress.kept, config.seed)
-        results[PERSONAL] = personal
-        results["notes"] += notes
+    remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
+    results = results_of(saved, facts, test, remarks)
+    if personal is not None:
+        results = results.model_copy(update={"personal": personal})
     save_model(run.folder / FILE_NAME, saved)
     write_card(run.folder, saved, results, census_of(tables), run.card)
     write_results(run.folder, results)

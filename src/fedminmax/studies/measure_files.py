@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.sources import read_source
 from fedminmax.report.model_file import load_model
+from fedminmax.report.run_folder_records import Measured
 from fedminmax.report.table_metrics import measure
 
 
-def measure_files(folder: Path, files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
+def measure_files(folder: Path, files: Sequence[Path]) -> tuple[Measured, list[str]]:
     """Return metrics by group over all rows of these files, and what to warn of."""
     saved = load_model(folder)
     config = read_config(folder / "config.toml")

@@ -5,7 +5,6 @@ not and why, times and bytes.
 """
 
 from pathlib import Path
-from typing import Any
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
@@ -17,9 +16,10 @@ from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.round_records import RoundRecord, write_rounds
+from fedminmax.report.run_folder_records import CensusFile, Results, record_as_json
 from fedminmax.report.table_results import write_results
 from fedminmax.studies.fetched_runs import FinishedRun, finished_runs
-from fedminmax.studies.network_results import census_content, results_contents
+from fedminmax.studies.network_results import census_of_sites, results_of_runs
 from fedminmax.studies.network_tests import measured_tests
 
 SITES_FILE = "sites.jsonl"
@@ -27,41 +27,39 @@ SITES_FILE = "sites.jsonl"
 
 def collect_network_run(
     fetched: Path, plan: NetworkPlan, config: TableConfig, folder: Path
-) -> list[dict[str, Any]]:
+) -> list[Results]:
     """Write the run folder from what the coordinator fetched; return each run's results."""
     agreed = read_agreement(fetched / AGREEMENT_FILE)
     if agreed is None:
         raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")
     runs = finished_runs(fetched, plan, agreed, config, folder)
     tests = measured_tests(fetched, plan, config, [run.saved for run in runs])
-    census = census_content(plan, agreed, tests)
-    results = results_contents(runs, plan, fetched, tests, census)
+    census = census_of_sites(plan, agreed, tests)
+    results = results_of_runs(runs, plan, fetched, tests, census)
     # The method's run last: its results say that the whole folder is done.
     for run, own in reversed(list(zip(runs, results, strict=True))):
         _write(run, own, census, agreed)
     return results
 
 
-def _write(
-    run: FinishedRun, results: dict[str, Any], census: dict[str, Any], agreed: Agreed
-) -> None:
+def _write(run: FinishedRun, results: Results, census: CensusFile, agreed: Agreed) -> None:
     """Write a run's files; the results last, because they say that it is done."""
     folder = run.table_run.folder
     write_rounds(folder / "rounds.jsonl", _records(run, census, agreed))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)
-    write_json(folder / "census.json", census)
+    write_json(folder / "census.json", record_as_json(census))
     save_model(folder / FILE_NAME, run.saved)
     write_card(folder, run.saved, results, census, run.table_run.card)
     write_results(folder, results)
 
 
-def _records(run: FinishedRun, census: dict[str, Any], agreed: Agreed) -> list[RoundRecord]:
+def _records(run: FinishedRun, census: CensusFile, agreed: Agreed) -> list[RoundRecord]:
     """Return the rounds as a run in one process writes them."""
     scale = agreed.encoding.target_scale
     unit = scale.deviation**2 if scale else 1.0
-    places = {site: place for place, site in enumerate(census["holders"])}
+    places = {site: place for place, site in enumerate(census.holders)}
     seconds = 0.0
     records = []
     for entry in run.rounds:

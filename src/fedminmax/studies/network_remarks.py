@@ -7,6 +7,8 @@ from pathlib import Path
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import read_outcome
+from fedminmax.report.run_folder_records import SiteOfRun
+from fedminmax.report.table_results import Remarks
 
 INTERVALS = (
     "the sites sent sums of their test scores, not rows: intervals are of the normal approximation"
@@ -15,7 +17,7 @@ INTERVALS = (
 
 def remarks_on(
     rounds: Sequence[NetworkRound], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
-) -> dict[str, list[str]]:
+) -> Remarks:
     """Return notes and warnings for the results."""
     outcome = read_outcome(fetched)
     silent: dict[str, str] = {}
@@ -26,26 +28,25 @@ def remarks_on(
         for site, count in _rounds_of(rounds, plan).items()
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
-    return {
-        "notes": [INTERVALS, *absent],
-        "warnings": [
+    return Remarks(
+        (INTERVALS, *absent),
+        (
             *_unseen(rounds, groups),
             *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),
-        ],
-    }
+        ),
+    )
 
 
-def sites_content(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> list[dict[str, object]]:
+def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:
     """Return for each site how many rounds it took part in, and how often it did not and why."""
     counts = _rounds_of(rounds, plan)
     reasons = {
         site: Counter(entry.refused[site] for entry in rounds if site in entry.refused)
         for site in plan.sites
     }
-    return [
-        {"site": site, "rounds": counts[site], "refused": dict(reasons[site])}
-        for site in plan.sites
-    ]
+    return tuple(
+        SiteOfRun(site=site, rounds=counts[site], refused=reasons[site]) for site in plan.sites
+    )
 
 
 def _rounds_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> dict[str, int]:

@@ -31,7 +31,7 @@ class MeasuredTests:
     metrics: tuple[str, ...]
     sums: ScoreSums
     by_site: Tensor
-    of_files: dict[str, list[int]]
+    of_files: dict[str, tuple[int, ...]]
 
 
 def measured_tests(
@@ -56,7 +56,7 @@ def measured_tests(
         reduce(add, by_owner.values(), measured.sums),
         by_site,
         {
-            owner: [int(count) for count in sums.counts]
+            owner: tuple(int(count) for count in sums.counts)
             for owner, sums in by_owner.items()
             if owner not in plan.sites
         },

@@ -1,7 +1,6 @@
 """How the holders' personal models do: each is measured on its own holder's test rows."""
 
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -9,8 +8,9 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.words import listed
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.report.model_scores import score_rows
+from fedminmax.report.run_folder_records import NOT_MEASURED, Measured
 from fedminmax.report.saved_model import SavedModel
-from fedminmax.report.table_metrics import NOT_MEASURED, measure_scored
+from fedminmax.report.table_metrics import measure_scored
 
 OWN_MODEL = "the holder's own model"
 
@@ -21,7 +21,7 @@ def measure_personal(
     federation: InProcessFederation,
     kept: Tensor,
     seed: int,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Measured, list[str]]:
     """Return metrics by group over all holders' test rows, and what to note about them.
 
     ``kept`` has a line of parameters for each holder; ``common`` is the model for all of them.

@@ -13,6 +13,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.report.run_folder_records import FORMAT, CensusFile
 
 
 def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
@@ -32,18 +33,18 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
         )
 
 
-def census_of(tables: FederatedTables) -> dict[str, object]:
+def census_of(tables: FederatedTables) -> CensusFile:
     """Count rows by holder and group; test files of others than the holders are named apart."""
     holders, groups = tables.holders, len(tables.group_names)
     others = [part for part in tables.test if part.owner not in holders]
-    return {
-        "format": 1,
-        "holders": list(holders),
-        "groups": list(tables.group_names),
-        "train": [_counts(tables.train, holder, groups) for holder in holders],
-        "test": [_counts(tables.test, holder, groups) for holder in holders],
-        "other_tests": {part.owner: _counts(others, part.owner, groups) for part in others},
-    }
+    return CensusFile(
+        format=FORMAT,
+        holders=holders,
+        groups=tables.group_names,
+        train=tuple(_counts(tables.train, holder, groups) for holder in holders),
+        test=tuple(_counts(tables.test, holder, groups) for holder in holders),
+        other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
+    )
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
@@ -69,12 +70,12 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
     }
 
 
-def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> list[int]:
+def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[int, ...]:
     counts = torch.zeros(groups, dtype=torch.int64)
     for part in parts:
         if part.owner == owner:
             counts += torch.bincount(part.examples.group, minlength=groups)
-    return [int(count) for count in counts]
+    return tuple(int(count) for count in counts)
 
 
 def _digest(tables: FederatedTables) -> str:

@@ -14,6 +14,7 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.run_folder_records import MethodOfRun
 from fedminmax.studies.study import StudyMethod
 
 BASELINE_FOLDER = "baseline"
@@ -34,6 +35,16 @@ class TableRun:
     def options(self) -> dict[str, object]:
         """The method's settings by name, as they are used."""
         return {name: _plain(getattr(self.method, name)) for name in self.card.option_types}
+
+    def trained_for(self, rounds: int) -> MethodOfRun:
+        """Say what trained, as the results have it."""
+        return MethodOfRun(
+            key=self.card.key,
+            name=self.method.name,
+            options=self.options,
+            rounds=rounds,
+            participation=self.participation,
+        )
 
 
 def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:

@@ -19,6 +19,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.train import Round, start_of
 from fedminmax.report.round_records import RoundLog, RoundRecord, RoundSink
+from fedminmax.report.run_folder_records import record_as_json
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.finish_table import finish_table
 from fedminmax.studies.run_folder import claim_folder, claim_run
@@ -69,7 +70,7 @@ def _open_run(job: TableJob, run: TableRun) -> None:
 def is_finished(run: TableRun) -> bool:
     """Tell whether the run got as far as asked, or further."""
     results = read_results(run.folder)
-    return results is not None and results["method"]["rounds"] >= run.rounds
+    return results is not None and results.method.rounds >= run.rounds
 
 
 def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
@@ -78,7 +79,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         if not open_things.enter_context(claim_run(run.folder)):
             raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
         finished = is_finished(run)
-        write_json(run.folder / "census.json", census_of(job.tables))
+        write_json(run.folder / "census.json", record_as_json(census_of(job.tables)))
         # A run that got as far keeps the configuration that its results are of.
         if not finished or not (run.folder / "config.toml").exists():
             write_text(run.folder / "config.toml", job.config_text)

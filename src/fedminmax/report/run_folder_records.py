@@ -1,11 +1,18 @@
-"""The files of a run folder, as pydantic checks them; unknown keys are left to newer versions."""
+"""The files of a run folder, as pydantic checks them; unknown keys are left to newer versions.
+
+What a record leaves out stays out of its file: a run without a baseline has no key "change".
+"""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fedminmax.report.table_metrics import RISK
+from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
+
+FORMAT: Final = 1
+# The metric that training is about: Brier risk, or squared error.
+RISK = "risk"
 
 
 def _finite(value: float | None) -> float | None:
@@ -39,12 +46,17 @@ class Metric(BaseModel):
 
 
 class Measured(BaseModel):
-    """All metrics on the test rows; the confidence of their intervals where the file says it."""
+    """All metrics on the test rows, and how their intervals were made."""
 
     model_config = FROZEN
     rows: Count
+    confidence: float = CONFIDENCE
+    resamples: Count = RESAMPLES
     metrics: dict[str, Metric]
-    confidence: float | None = None
+
+
+# In place of metrics where there are no test rows.
+NOT_MEASURED = Measured(rows=0, metrics={})
 
 
 class MethodOfRun(BaseModel):
@@ -53,25 +65,36 @@ class MethodOfRun(BaseModel):
     model_config = FROZEN
     key: str
     name: str
-    options: dict[str, JsonValue]
+    options: dict[str, object]
     rounds: Count
     participation: float = 1.0
 
 
+class ModelOfRun(BaseModel):
+    """The model that was trained; a mixture has several members."""
+
+    model_config = FROZEN
+    kind: str
+    hidden: tuple[int, ...]
+    members: Count
+
+
 class BaselineOfChange(BaseModel):
-    """Which baseline a change is from."""
+    """Which baseline a change is from; after more rounds it is another one."""
 
     model_config = FROZEN
     key: str
+    name: str
     rounds: Count
 
 
 class ChangeOfMetric(BaseModel):
-    """The method's value minus the baseline's on the same rows, by group and over all rows."""
+    """The method's value minus the baseline's on the same rows; the worst is of worst groups."""
 
     model_config = FROZEN
     overall: Interval
     by_group: tuple[Interval, ...]
+    worst: Interval
 
 
 class ChangeOfRun(BaseModel):
@@ -79,28 +102,47 @@ class ChangeOfRun(BaseModel):
 
     model_config = FROZEN
     baseline: BaselineOfChange
+    confidence: float = CONFIDENCE
+    resamples: Count = RESAMPLES
     metrics: dict[str, ChangeOfMetric]
+
+    @property
+    def risk(self) -> ChangeOfMetric:
+        """The change in what training is about."""
+        return self.metrics[RISK]
+
+
+class SiteOfRun(BaseModel):
+    """How often a site of a network took part, and why it did not."""
+
+    model_config = FROZEN
+    site: str
+    rounds: Count
+    refused: dict[str, Count]
 
 
 class Results(BaseModel):
     """results.json."""
 
     model_config = FROZEN
+    format: Literal[1]
     method: MethodOfRun
     task: Literal["classification", "regression"]
-    target: str = ""
-    model: dict[str, JsonValue] = {}
+    target: str
+    model: ModelOfRun
     loss: str
     iterate: str
+    classes: tuple[str, ...]
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     seed: int
     seconds: float
     gradient_evaluations: int
     test: Measured
-    change: ChangeOfRun | None = None
-    personal: Measured | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    personal: Measured | None = None
+    sites: tuple[SiteOfRun, ...] | None = None
+    change: ChangeOfRun | None = None
 
     @property
     def risk(self) -> Metric:
@@ -118,6 +160,11 @@ class CensusFile(BaseModel):
     train: tuple[tuple[Count, ...], ...]
     test: tuple[tuple[Count, ...], ...]
     other_tests: dict[str, tuple[Count, ...]] = {}
+
+
+def record_as_json(record: BaseModel) -> dict[str, object]:
+    """Return a record as its file has it."""
+    return record.model_dump(mode="json", exclude_unset=True)
 
 
 def what_is_wrong(error: ValidationError) -> str:
