@@ -14,7 +14,8 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
-from fedminmax.federation.flare_session import ENDED, connected, reason_of, status_of, submit
+from fedminmax.federation.flare_login import connected
+from fedminmax.federation.flare_session import ENDED, reason_of, status_of, submit
 from fedminmax.federation.live_round import LiveRound, Notice
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.site_settings import SiteSettings

@@ -15,10 +15,10 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.federation.flare_follow import follow
 from fedminmax.federation.flare_job import write_job
+from fedminmax.federation.flare_login import connected
 from fedminmax.federation.flare_session import (
     ENDED,
     GONE,
-    connected,
     fetch_results,
     is_known,
     reason_of,

@@ -1,16 +1,13 @@
-"""The coordinator's connection to a server of NVIDIA FLARE: submit, look, stop, fetch."""
+"""What a coordinator asks of a server of NVIDIA FLARE: submit, look, stop, fetch."""
 
 import io
-import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from nvflare.fuel.flare_api.api_spec import (
-    AuthenticationError,
-    AuthorizationError,
     InternalError,
     JobNotFound,
     JobNotRunning,
@@ -19,13 +16,11 @@ from nvflare.fuel.flare_api.api_spec import (
     NoReply,
     SessionClosed,
 )
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
-from fedminmax.core.errors import InputError
 from fedminmax.federation.flare_server import NEWS_TOPIC, RESULTS_FOLDER
 from fedminmax.federation.network_news import News, news_from_json
 
-SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOOKS = 0.5
 # What a server that went away ends a call with.
 GONE = (NoConnection, SessionClosed, ConnectionError)
@@ -33,20 +28,6 @@ GONE = (NoConnection, SessionClosed, ConnectionError)
 NOT_NOW = (JobNotRunning, NoReply, InternalError)
 WITHOUT_A_JOB = "no_jobs"
 ENDED = "FINISHED"
-
-
-@contextmanager
-def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
-    """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
-    session = _log_in(kit, seconds, alive)
-    try:
-        yield session
-    except AuthorizationError as error:
-        raise InputError(
-            f"{kit.name} may not do this in the federation; ask somebody with the role coordinator"
-        ) from error
-    finally:
-        session.close()
 
 
 def sites_present(session: Session) -> dict[str, float]:
@@ -152,24 +133,3 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
         left.rename(folder)
     shutil.rmtree(beside)
     return found
-
-
-def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
-    # A server that is away is our message to the user, not the engine's.
-    logging.getLogger("nvflare").setLevel(logging.CRITICAL)
-    deadline = time.monotonic() + seconds
-    while True:
-        alive()
-        try:
-            # The engine prints that it connects.
-            with redirect_stdout(io.StringIO()):
-                return new_secure_session(kit.name, str(kit), timeout=SECONDS_PER_LOGIN)
-        except AuthenticationError as error:
-            raise InputError(
-                f"the server does not accept {kit}; is it a person's kit of this federation?"
-            ) from error
-        except NoConnection as error:
-            if time.monotonic() > deadline:
-                raise InputError(
-                    f"the server does not answer within {seconds:g} seconds; is it running?"
-                ) from error

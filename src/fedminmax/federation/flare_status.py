@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nvflare.fuel.flare_api.flare_api import Session
 
-from fedminmax.federation.flare_session import connected, list_jobs, news_of, sites_present
+from fedminmax.federation.flare_login import connected
+from fedminmax.federation.flare_session import list_jobs, news_of, sites_present
 from fedminmax.federation.participants import Elsewhere
 
 RUNNING = "RUNNING"

@@ -1,0 +1,109 @@
+"""How a coordinator logs in at a server of NVIDIA FLARE, and leaves it, without ever hanging."""
+
+import io
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedminmax.core.errors import InputError
+
+SECONDS_PER_LOGIN = 5.0
+SECONDS_BETWEEN_LOGINS = 0.5
+SECONDS_BETWEEN_CLOSINGS = 1.0
+
+
+@contextmanager
+def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
+    """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
+    session = _log_in(kit, seconds, alive)
+    try:
+        yield session
+    except AuthorizationError as error:
+        raise InputError(
+            f"{kit.name} may not do this in the federation; ask somebody with the role coordinator"
+        ) from error
+    finally:
+        _close(session)
+
+
+def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
+    # A server that is away is our message to the user, not the engine's.
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)
+    deadline = time.monotonic() + seconds
+    while True:
+        alive()
+        try:
+            # The engine prints that it connects.
+            with redirect_stdout(io.StringIO()):
+                return _try_once(kit)
+        except AuthenticationError as error:
+            raise InputError(
+                f"the server does not accept {kit}; is it a person's kit of this federation?"
+            ) from error
+        except NoConnection as error:
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"the server does not answer within {seconds:g} seconds; is it running?"
+                ) from error
+        time.sleep(SECONDS_BETWEEN_LOGINS)
+
+
+def _try_once(kit: Path) -> Session:
+    session = Session(kit.name, str(kit))
+    _shake_hands(session)
+    try:
+        session.try_connect(SECONDS_PER_LOGIN)
+    except BaseException:
+        _close(session)
+        raise
+    return session
+
+
+def _shake_hands(session: Session) -> None:
+    """Try whether the server answers at all: the engine waits without end for a frozen one."""
+    api = session.api
+    # Names are the engine's concern: it compares identities after the handshake.
+    context = ssl.create_default_context(cafile=api.ca_cert)
+    context.check_hostname = False
+    context.load_cert_chain(api.client_cert, api.client_key)
+    address = (api.host, int(api.port))
+    try:
+        with (
+            socket.create_connection(address, SECONDS_PER_LOGIN) as plain,
+            context.wrap_socket(plain),
+        ):
+            return
+    except OSError as error:
+        raise NoConnection(f"no handshake with {api.host}:{api.port}") from error
+
+
+def _close(session: Session) -> None:
+    """End the session.
+
+    The engine closes its connections and waits for their ends. One that comes about in between it
+    overlooks, and would wait for ever: such connections are closed here as long as it waits.
+    """
+    closed = threading.Event()
+    threading.Thread(target=_close_latecomers, args=(session, closed), daemon=True).start()
+    try:
+        session.close()
+    finally:
+        closed.set()
+
+
+def _close_latecomers(session: Session, closed: threading.Event) -> None:
+    while not closed.wait(SECONDS_BETWEEN_CLOSINGS):
+        if session.api.cell is None:
+            continue
+        manager = session.api.cell.core_cell.communicator.conn_manager
+        for connector in list(manager.connectors.values()):
+            if connector.stopped.is_set():
+                connector.driver.shutdown()

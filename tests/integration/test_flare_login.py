@@ -1,0 +1,60 @@
+"""Real processes: a server that hangs while the coordinator logs in, and one that comes back."""
+
+import threading
+
+import pytest
+
+from fedminmax.federation.flare_kits import COORDINATOR
+from fedminmax.federation.flare_local import SERVER, LocalFederation
+from fedminmax.federation.flare_login import SECONDS_PER_LOGIN, connected
+from fedminmax.federation.flare_session import wait_for_sites
+from tests.complaints import complaint_of
+from tests.federation.network_problem import SITES
+
+# The engine leaves its sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+PATIENCE = 120.0
+
+
+def log_in(federation: LocalFederation, seconds: float = PATIENCE) -> list[str]:
+    """Wait for all sites as a coordinator does; return those that did not come."""
+    with connected(federation.kits.people[COORDINATOR], seconds, federation.check) as session:
+        return wait_for_sites(session, SITES, PATIENCE, federation.check)
+
+
+def test_a_server_that_hangs_is_told_of(federation: LocalFederation) -> None:
+    log_in(federation)
+    federation.processes[SERVER].suspend()
+    try:
+        complaint = complaint_of(lambda: log_in(federation, seconds=2.0))
+    finally:
+        federation.processes[SERVER].resume()
+    assert complaint == "the server does not answer within 2 seconds; is it running?"
+
+
+def test_a_connection_that_comes_while_others_are_closed_keeps_nobody_waiting(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine overlooks such a connection, and then waits for its end, which never comes."""
+    log_in(federation)
+    server = federation.processes[SERVER]
+    held = threading.Event()
+
+    def hold_once(session: object) -> None:  # noqa: ARG001
+        if not held.is_set():
+            server.suspend()
+            held.set()
+
+    # It answered, and hangs before the engine connects: its system takes the connection, and hands
+    # are shaken when it is let go.
+    monkeypatch.setattr("fedminmax.federation.flare_login._shake_hands", hold_once)
+    missing: list[list[str]] = []
+    attempt = threading.Thread(target=lambda: missing.append(log_in(federation)), daemon=True)
+    attempt.start()
+    assert held.wait(PATIENCE)
+    attempt.join(SECONDS_PER_LOGIN + 4.0)
+    assert attempt.is_alive()
+    server.resume()
+    attempt.join(PATIENCE)
+    assert not attempt.is_alive()
+    assert missing == [[]]
