@@ -1,6 +1,9 @@
 """Real processes: a server that hangs while the coordinator logs in, and one that comes back."""
 
+import shutil
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,23 @@ def log_in(federation: LocalFederation, seconds: float = PATIENCE) -> list[str]:
         return wait_for_sites(session, SITES, PATIENCE, federation.check)
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("no key")])
+def test_a_kit_without_its_key_is_told_of(
+    federation: LocalFederation, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    kit = tmp_path / "ann"
+    shutil.copytree(federation.kits.people[COORDINATOR], kit)
+    damage(kit / "startup" / "client.key")
+
+    def log_in_with_it() -> None:
+        with connected(kit, PATIENCE, federation.check):
+            pass
+
+    assert complaint_of(log_in_with_it) == (
+        f"{kit} has no certificate and key that fit together; ask for the kit again"
+    )
+
+
 def test_a_server_that_hangs_is_told_of(federation: LocalFederation) -> None:
     log_in(federation)
     federation.processes[SERVER].suspend()
@@ -40,7 +60,7 @@ def test_a_connection_that_comes_while_others_are_closed_keeps_nobody_waiting(
     server = federation.processes[SERVER]
     held = threading.Event()
 
-    def hold_once(session: object) -> None:  # noqa: ARG001
+    def hold_once(*_: object) -> None:
         if not held.is_set():
             server.suspend()
             held.set()

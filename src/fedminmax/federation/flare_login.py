@@ -58,7 +58,7 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
 
 def _try_once(kit: Path) -> Session:
     session = Session(kit.name, str(kit))
-    _shake_hands(session)
+    _shake_hands(session, _certified(session, kit))
     try:
         session.try_connect(SECONDS_PER_LOGIN)
     except BaseException:
@@ -67,14 +67,23 @@ def _try_once(kit: Path) -> Session:
     return session
 
 
-def _shake_hands(session: Session) -> None:
-    """Try whether the server answers at all: the engine waits without end for a frozen one."""
+def _certified(session: Session, kit: Path) -> ssl.SSLContext:
     api = session.api
+    try:
+        context = ssl.create_default_context(cafile=api.ca_cert)
+        context.load_cert_chain(api.client_cert, api.client_key)
+    except OSError as error:
+        raise InputError(
+            f"{kit} has no certificate and key that fit together; ask for the kit again"
+        ) from error
     # Names are the engine's concern: it compares identities after the handshake.
-    context = ssl.create_default_context(cafile=api.ca_cert)
     context.check_hostname = False
-    context.load_cert_chain(api.client_cert, api.client_key)
-    address = (api.host, int(api.port))
+    return context
+
+
+def _shake_hands(session: Session, context: ssl.SSLContext) -> None:
+    """Try whether the server answers at all: the engine waits without end for a frozen one."""
+    address = (session.api.host, int(session.api.port))
     try:
         with (
             socket.create_connection(address, SECONDS_PER_LOGIN) as plain,
@@ -82,7 +91,7 @@ def _shake_hands(session: Session) -> None:
         ):
             return
     except OSError as error:
-        raise NoConnection(f"no handshake with {api.host}:{api.port}") from error
+        raise NoConnection(f"no handshake with {address[0]}:{address[1]}") from error
 
 
 def _close(session: Session) -> None:
