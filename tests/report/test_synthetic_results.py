@@ -39,7 +39,7 @@ def test_spread_is_mean_and_sample_deviation() -> None:
     values = [0.45, 0.46, 0.48]
     assert spread(values).mean == pytest.approx(np.mean(values))
     assert spread(values).deviation == pytest.approx(np.std(values, ddof=1))
-    assert spread([0.3]).deviation == 0.0
+    assert spread([0.3]).deviation is None
 
 
 def test_worst_and_best_are_taken_within_each_fold() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from fedminmax.report.run_result import GroupScores, RunResult
-from fedminmax.report.spread import Spread, shown_spread, spread
+from fedminmax.report.spread import Spread, spread
 
 HEADERS = (
     "setting",
@@ -106,14 +106,11 @@ def comparison_cells(rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
         (
             row.setting,
             row.method,
-            *(shown_spread(one, row.seeds) for one in (row.worst, row.best, row.mean, row.gap)),
+            *map(str, (row.worst, row.best, row.mean, row.gap)),
             f"{row.rounds:,}",
             f"{row.gradient_evaluations:.2g}",
             row.worst_group,
-            *(
-                "" if one is None else shown_spread(one, row.seeds)
-                for one in (row.parity_gap, row.opportunity_gap)
-            ),
+            *("" if one is None else str(one) for one in (row.parity_gap, row.opportunity_gap)),
             row.model,
         )
         for row in rows

@@ -54,7 +54,7 @@ def _draw_line(axis: "Axes", place: int, row: ComparisonRow) -> None:
         axis.errorbar(
             [value.mean],
             [place],
-            xerr=[value.deviation],
+            xerr=value.deviation,
             color=colour,
             marker=shape,
             markersize=4,

@@ -35,7 +35,7 @@ def draw_accuracies(rows: Sequence[FashionRow], stem: Path) -> list[Path]:
                     settings.index(row.setting) + shift * 0.27,
                     value.mean,
                     0.25,
-                    yerr=value.deviation if row.folds > 1 else None,
+                    yerr=value.deviation,
                     color=METHOD_COLOURS[row.method],
                     hatch="//" if row.follows else None,
                     edgecolor="white",

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.spread import Spread, shown_spread
+from fedminmax.report.spread import Spread
 from fedminmax.report.synthetic_results import TableRow
 
 HEADERS = ("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt.")
@@ -14,10 +14,10 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
     return [
         (
             *_labels(row),
-            shown_spread(row.worst, row.folds),
+            str(row.worst),
             _number(row.paper_worst),
             _number(row.optimum.worst if row.optimum else None),
-            shown_spread(row.best, row.folds),
+            str(row.best),
             _number(row.paper_best),
             _number(row.optimum.best if row.optimum else None),
         )
@@ -100,7 +100,7 @@ def _shown(rows: list[TableRow]) -> dict[tuple[str, int], list[str]]:
     return shown
 
 
-def _by_name(spreads: dict[Iterate, Spread]) -> dict[str, dict[str, float]]:
+def _by_name(spreads: dict[Iterate, Spread]) -> dict[str, dict[str, float | None]]:
     return {which.value: asdict(spread) for which, spread in spreads.items()}
 
 

@@ -1,0 +1,1 @@
+"""Table 2 and the appendix of the paper on FashionMNIST."""

@@ -1,0 +1,70 @@
+"""Why does FedAvg not settle where holders have few labels? Other pixels, rates, local epochs.
+
+Prints, after each round, the test risk of the worst group, its name, and the mean over groups.
+
+    python -m experiments.fashion_mnist.fedavg_swings --pixels plain
+    python -m experiments.fashion_mnist.fedavg_swings --learning-rate 0.01
+
+Without options it is the run in PSG of the table on 6,000 rows.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from fedminmax import FedAvg, Iterate, train
+from fedminmax.core.examples import Examples
+from fedminmax.data.fashion_mnist import (
+    GROUP_NAMES,
+    PIXEL_DEVIATION,
+    PIXEL_MEAN,
+    FashionMnist,
+    load_fashion_mnist,
+)
+from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy
+from fedminmax.studies.study import RunPlan
+
+
+def with_plain_pixels(rows: Examples) -> Examples:
+    """Return images with pixels from 0 to 1, as they come."""
+    return replace(rows, x=rows.x * PIXEL_DEVIATION + PIXEL_MEAN)
+
+
+def main() -> None:
+    """Run FedAvg as asked and print each round."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", default="/usr/share/datasets/fashion-mnist", type=Path)
+    parser.add_argument("--pixels", choices=("standardised", "plain"), default="standardised")
+    parser.add_argument("--setting", choices=("ESG", "SSG", "PSG"), default="PSG")
+    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    data = load_fashion_mnist(options.data_dir)
+    if options.pixels == "plain":
+        data = FashionMnist(with_plain_pixels(data.train), with_plain_pixels(data.test))
+    config = FashionConfig(
+        rows=options.rows,
+        holders=40,
+        channels=(16, 32),
+        learning_rate=options.learning_rate,
+        adversary_rate=0.1,
+        epsilon=0.0,
+        epochs=options.epochs,
+        batch_size=100,
+        seed=0,
+        device="cpu",
+    )
+    study = FashionStudy(config, data)
+    method = FedAvg(config.learning_rate, config.epochs, config.batch_size)
+    federation = study.federation(RunPlan(options.setting, method, 0, options.rounds, 0))
+    for done in train(federation, method, rounds=options.rounds, seed=study.fold_seed(0)):
+        risks = study.scores(federation.model(done.parameters(Iterate.LAST))).risks
+        worst = max(range(len(risks)), key=lambda group: risks[group])
+        mean = sum(risks) / len(risks)
+        print(f"{done.number:4} {risks[worst]:.3f} {GROUP_NAMES[worst]:12} {mean:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
