@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.option_types import duration, positive_int
+from fedminmax.cli import federation_run_options
+from fedminmax.cli.federation_run_options import default_folder
+from fedminmax.cli.option_types import positive_int
 from fedminmax.cli.patience_options import add_patience, patience_of
 
 
@@ -21,10 +23,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     _add_create(actions)
     _add_start(actions)
-    _add_run(actions)
-    _add_status(actions)
-    _add_resume(actions)
-    _add_stop(actions)
+    federation_run_options.add_to(actions)
     _add_local(actions)
 
 
@@ -52,88 +51,6 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="the server's")
     parser.set_defaults(run=_run_start)
-
-
-def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = actions.add_parser(
-        "run",
-        help="run a configuration between the sites, and follow it",
-        description="Submit a configuration to the server, show its rounds, and leave the same run "
-        "folder as 'fedminmax train'. The run goes on at the server if this command ends; called "
-        "again, it goes on from there.",
-        epilog="example: fedminmax federation run fedminmax.toml --kit kits/people/ann@lab.org",
-    )
-    add = parser.add_argument
-    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; its data paths are not used")
-    _add_kit(parser)
-    add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
-    add("--sites", metavar="LIST", help="names of those who take part (all of the federation)")
-    add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    _add_wait(parser)
-    add_patience(parser)
-    parser.set_defaults(run=_run_run)
-
-
-def _add_status(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = actions.add_parser(
-        "status",
-        help="show who is connected, and how the runs are",
-        description="Show the sites that are connected and the server's runs.",
-        epilog="example: fedminmax federation status --kit kits/people/ann@lab.org",
-    )
-    _add_kit(parser)
-    _add_wait(parser)
-    parser.add_argument("--json", action="store_true", help="print machine-readable results alone")
-    parser.set_defaults(run=_run_status)
-
-
-def _add_resume(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = _add_for_a_run(
-        actions,
-        "resume",
-        "go on with a run: follow it, or submit it again from its last round",
-        "Go on with a run of 'fedminmax federation run', wherever it is.",
-    )
-    parser.set_defaults(run=_run_resume)
-
-
-def _add_stop(actions: "argparse._SubParsersAction[Any]") -> None:
-    parser = _add_for_a_run(
-        actions,
-        "stop",
-        "stop a run at the server; every finished round is saved",
-        "Stop a run of 'fedminmax federation run'. It can be resumed.",
-    )
-    parser.set_defaults(run=_run_stop)
-
-
-def _add_for_a_run(
-    actions: "argparse._SubParsersAction[Any]", name: str, short: str, description: str
-) -> argparse.ArgumentParser:
-    """Add an action on a run folder."""
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name,
-        help=short,
-        description=description,
-        epilog=f"example: fedminmax federation {name} runs/fedminmax-federation",
-    )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
-    _add_wait(parser)
-    return parser
-
-
-def _add_kit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your own")
-
-
-def _add_wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wait",
-        type=duration,
-        default=60.0,
-        metavar="TIME",
-        help="for a server that is away, and for sites that are missing (60s)",
-    )
 
 
 def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -168,48 +85,7 @@ def _run_start(options: argparse.Namespace) -> None:
 def _run_local(options: argparse.Namespace) -> None:
     from fedminmax.cli.federation_local import LocalRequest, run_local_federation
 
-    out = options.out or _default_folder(options.config)
+    out = options.out or default_folder(options.config)
     run_local_federation(
         LocalRequest(options.config, out, options.sites, options.rounds, patience_of(options))
     )
-
-
-def _run_run(options: argparse.Namespace) -> None:
-    from fedminmax.cli.federation_run import RunRequest, run_federation
-
-    sites = None
-    if options.sites:
-        sites = tuple(site.strip() for site in options.sites.split(","))
-    run_federation(
-        RunRequest(
-            options.config,
-            options.kit,
-            options.out or _default_folder(options.config),
-            sites,
-            options.rounds,
-            patience_of(options),
-            options.wait,
-        )
-    )
-
-
-def _run_status(options: argparse.Namespace) -> None:
-    from fedminmax.cli.federation_status import show_status
-
-    show_status(options.kit, options.wait, as_json=options.json)
-
-
-def _run_resume(options: argparse.Namespace) -> None:
-    from fedminmax.cli.federation_run import resume_run
-
-    resume_run(options.folder, options.wait)
-
-
-def _run_stop(options: argparse.Namespace) -> None:
-    from fedminmax.cli.federation_run import stop_run
-
-    stop_run(options.folder, options.wait)
-
-
-def _default_folder(config: Path) -> Path:
-    return Path("runs", f"{config.stem}-federation")

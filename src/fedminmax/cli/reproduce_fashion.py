@@ -120,7 +120,7 @@ def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: 
     details = [
         f"{config.rows} rows, {config.holders} holders, CNN with {first} and {second} channels.",
         f"eta_theta = {config.learning_rate:g}, eta_mu = eta_lambda = {config.adversary_rate:g}.",
-        f"FedAvg: {config.epochs} local epochs, batch {config.batch_size}.",
+        f"FedAvg: local epochs E = {config.epochs}, batch {config.batch_size}.",
     ]
     if quick:
         details.append(
