@@ -85,6 +85,24 @@ def test_a_call_for_fewer_rounds_leaves_longer_runs_as_they_are(finished: Path) 
     assert read_results(finished) == before
 
 
+def test_a_call_for_fewer_rounds_finishes_an_unfinished_longer_run_where_it_stands(
+    finished: Path, tmp_path: Path
+) -> None:
+    plan = PLANS[1]
+    for _ in range(5):
+        list(finish_runs(STUDY, [plan], tmp_path, seconds=0.0))
+    assert read_result(run_folder(tmp_path, plan)) is None
+    list(finish_runs(STUDY, [replace(plan, rounds=2)], tmp_path))
+    shorter = read_result(run_folder(tmp_path, plan))
+    assert shorter is not None
+    assert shorter.rounds == 5
+    list(finish_runs(STUDY, [plan], tmp_path))
+    whole, prolonged = (read_result(run_folder(folder, plan)) for folder in (finished, tmp_path))
+    assert whole is not None
+    assert prolonged is not None
+    assert prolonged.scores == whole.scores
+
+
 def test_a_run_held_by_another_process_is_left_to_it(tmp_path: Path) -> None:
     with claim_run(run_folder(tmp_path, PLANS[0])):
         finish(tmp_path)

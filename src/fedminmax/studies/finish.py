@@ -105,7 +105,8 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
                 scored.add(done.number, _scores(study, federation, progress))
             yield Tick(0, done.number)
-    if progress is not None and progress.round == plan.rounds:
+    # An earlier call that asked for more may have gone further.
+    if progress is not None and progress.round >= plan.rounds:
         write_result(folder, _result(study, plan, federation, progress, history.seconds))
 
 
