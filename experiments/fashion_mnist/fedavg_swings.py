@@ -10,16 +10,15 @@ Without options it is the run in PSG of the table on 6,000 rows.
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 from fedminmax import FedAvg, Iterate, train
+from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import (
     GROUP_NAMES,
     PIXEL_DEVIATION,
     PIXEL_MEAN,
     FashionMnist,
-    load_fashion_mnist,
 )
 from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy
 from fedminmax.studies.study import RunPlan
@@ -33,7 +32,6 @@ def with_plain_pixels(rows: Examples) -> Examples:
 def main() -> None:
     """Run FedAvg as asked and print each round."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", default="/usr/share/datasets/fashion-mnist", type=Path)
     parser.add_argument("--pixels", choices=("standardised", "plain"), default="standardised")
     parser.add_argument("--setting", choices=("ESG", "SSG", "PSG"), default="PSG")
     parser.add_argument("--learning-rate", type=float, default=0.1)
@@ -41,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
-    data = load_fashion_mnist(options.data_dir)
+    data = fashion_mnist(None)
     if options.pixels == "plain":
         data = FashionMnist(with_plain_pixels(data.train), with_plain_pixels(data.test))
     config = FashionConfig(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli import federation_run_options
-from fedminmax.cli.federation_run_options import default_folder
 from fedminmax.cli.option_types import positive_int
 from fedminmax.cli.patience_options import add_patience, patience_of
 
@@ -85,7 +84,7 @@ def _run_start(options: argparse.Namespace) -> None:
 def _run_local(options: argparse.Namespace) -> None:
     from fedminmax.cli.federation_local import LocalRequest, run_local_federation
 
-    out = options.out or default_folder(options.config)
+    out = options.out or federation_run_options.default_folder(options.config)
     run_local_federation(
         LocalRequest(options.config, out, options.sites, options.rounds, patience_of(options))
     )

@@ -1,4 +1,7 @@
-"""How a coordinator logs in at a server of NVIDIA FLARE, and leaves it, without ever hanging."""
+"""How a coordinator logs in at a server of NVIDIA FLARE, and leaves it.
+
+The engine has no end of waiting for a server that freezes; what can be done from outside is here.
+"""
 
 import io
 import logging
@@ -82,7 +85,10 @@ def _certified(session: Session, kit: Path) -> ssl.SSLContext:
 
 
 def _shake_hands(session: Session, context: ssl.SSLContext) -> None:
-    """Try whether the server answers at all: the engine waits without end for a frozen one."""
+    """Try whether the server answers: the engine would wait for a frozen one until it thaws.
+
+    One that freezes between this and the engine's own handshake is still waited for.
+    """
     address = (session.api.host, int(session.api.port))
     try:
         with (
