@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedminmax.core.iterates import Iterate
 from fedminmax.federation.checkpoint import pack
 from fedminmax.federation.train import start_of, train
 from tests.contract.cases import Case, every_method
@@ -47,6 +48,23 @@ def test_later_rounds_do_not_reach_back(case: Case) -> None:
                 assert torch.equal(value, copied[name]), name
             else:
                 assert value == copied[name]
+
+
+@every_method
+def test_what_a_round_hands_out_is_a_copy(case: Case) -> None:
+    """Whoever trains on from it, in place, does not move the run."""
+    untouched = list(train(PROBLEM.federation(), case.mini_batch, rounds=4))
+    for done, meant in zip(
+        train(PROBLEM.federation(), case.mini_batch, rounds=4), untouched, strict=True
+    ):
+        assert torch.equal(done.weights, meant.weights)
+        handed_out = [done.weights, done.members, *(done.parameters(which) for which in Iterate)]
+        for which, parameters in zip(Iterate, handed_out[2:], strict=True):
+            assert torch.equal(parameters, meant.parameters(which))
+        for tensor in (*handed_out, *pack(done.total).values()):
+            if isinstance(tensor, Tensor):
+                tensor.fill_(7)
+        assert torch.equal(done.members, meant.members)
 
 
 @every_method

@@ -23,6 +23,10 @@ class Examples:
         """Return the rows at these positions, in this order."""
         return Examples(self.x[index], self.y[index], self.group[index])
 
+    def copy(self) -> "Examples":
+        """Return the same rows in tensors of their own."""
+        return Examples(self.x.clone(), self.y.clone(), self.group.clone())
+
 
 def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
     """Return the rows with whole numbers as int64, or say in one line what is wrong with them.

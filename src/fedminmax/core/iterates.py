@@ -52,9 +52,9 @@ class Iterates:
         )
 
     def parameters(self, which: Iterate) -> Tensor:
-        """Return the chosen iterate in the model's own precision."""
+        """Return the chosen iterate in the model's own precision, as a tensor of its own."""
         if self.rounds == 0 or which is Iterate.LAST:
-            return self.last
+            return self.last.clone()
         tail = self.previous_block_sum + self.current_block_sum
         if which is Iterate.AVERAGE:
             return ((self.early_sum + tail) / self.rounds).to(self.last)

@@ -30,9 +30,18 @@ class PooledRows:
     holder: Tensor
     counts: Tensor
 
+    def by_holder(self) -> list[Examples]:
+        """Return each holder's rows, as views of the pooled ones."""
+        sizes = self.counts.sum(dim=1).tolist()
+        parts = (self.examples.x, self.examples.y, self.examples.group)
+        return [
+            Examples(*own)
+            for own in zip(*(torch.split(part, sizes) for part in parts), strict=True)
+        ]
+
 
 def pool_rows(holders: list[Examples], counts: Tensor) -> PooledRows:
-    """Put the holders' rows one after another; an empty holder adds none, of whatever type."""
+    """Copy the holders' rows one after another; an empty holder adds none, of whatever type."""
     examples = concatenate([rows for rows in holders if len(rows)])
     sizes = torch.tensor([len(rows) for rows in holders])
     holder = torch.repeat_interleave(torch.arange(len(holders)), sizes).to(examples.x.device)

@@ -41,13 +41,16 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
 
 
 def _cast(rows: Sequence[object], like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Move a holder's tensors to the model's device, floating-point ones to its precision."""
+    """Move a holder's tensors to the model's device, floating-point ones to its precision.
+
+    Without their history: training asks for gradients in the model alone.
+    """
     tensors = [tensor for tensor in rows if isinstance(tensor, Tensor)]
     if len(rows) != 3 or len(tensors) != 3:
         kinds = ", ".join(type(entry).__name__ for entry in rows)
         raise InputError(f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors")
     x, y, group = (
         tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
-        for tensor in tensors
+        for tensor in (given.detach() for given in tensors)
     )
     return x, y, group

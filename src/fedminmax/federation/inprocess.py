@@ -14,7 +14,7 @@ from fedminmax.core.task import Task, check_fit, check_task, classes_of, draws_r
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workers import one_thread
 from fedminmax.core.workspace import Workspace, model_with
-from fedminmax.federation.fused import ask_fused, pool_rows
+from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows
 from fedminmax.federation.given_holders import count_rows, examples_of
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.method import (
@@ -33,6 +33,9 @@ MULTIPLICATIONS_WORTH_A_THREAD = 5_000_000
 
 class InProcessFederation:
     """Holders as tensors in memory.
+
+    The federation keeps copies of the model and of the holders' rows (one copy of all rows): what
+    happens to them later moves no run, and nothing is written to them.
 
     Args:
         model: any torch module without batch normalisation; its parameters are the start.
@@ -79,13 +82,19 @@ class InProcessFederation:
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         self._random = draws_random_numbers(self._workspaces[0].model, largest)
-        fusable = fused and not self._random
-        self._pooled = pool_rows(self._holders, self._census.counts) if fusable else None
+        # Copies on both paths: what the user does to the tensors later must not move a run. Where
+        # rows are pooled they are copied once, and the plain path works on views of them.
+        if fused and not self._random:
+            self._pooled: PooledRows | None = pool_rows(self._holders, counts)
+            self._holders = self._pooled.by_holder()
+        else:
+            self._pooled = None
+            self._holders = [rows.copy() for rows in self._holders]
 
     @property
     def census(self) -> Census:
-        """Rows by holder and group."""
-        return self._census
+        """Rows by holder and group, in a record of its own."""
+        return Census(self._census.counts.clone(), self._census.classes)
 
     @property
     def group_names(self) -> tuple[str, ...]:

@@ -42,7 +42,11 @@ class Progress(Generic[StateT]):
 
 @dataclass(frozen=True, eq=False)
 class Round(Generic[StateT]):
-    """One finished round: what the holders returned and where the run stands now."""
+    """One finished round: what the holders returned and where the run stands now.
+
+    What its properties and ``parameters`` return are copies, to do anything with. ``progress`` is
+    the run's own record: read it, save it or resume from it, but do not write to its tensors.
+    """
 
     number: int
     total: Sums
@@ -59,7 +63,7 @@ class Round(Generic[StateT]):
     @property
     def weights(self) -> Tensor:
         """The adversary's weights after the round; empty for a method without adversary."""
-        return self.progress.state.weights
+        return self.progress.state.weights.clone()
 
     @property
     def worst_group(self) -> str:
@@ -115,10 +119,10 @@ def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
 
 
 def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
-    """Return the method's answer: its own choice where it makes one, else the iterate named."""
+    """Return a copy of the method's answer: its own choice if it makes one, or this iterate."""
     state: object = progress.state
     if isinstance(state, SelectingState):
-        return state.selected
+        return state.selected.clone()
     return progress.iterates.parameters(output).unsqueeze(0)
 
 
@@ -166,9 +170,10 @@ def _rounds(
     rounds: int,
     progress: Progress[StateT],
 ) -> Iterator[Round[StateT]]:
+    census = federation.census
     while progress.round < rounds:
         moment = Moment(progress.seed, progress.round + 1)
-        participants = draw_participants(federation.census, progress.participation, moment)
+        participants = draw_participants(census, progress.participation, moment)
         done = run_round(federation, method, progress.state, progress.kept, moment, participants)
         progress = Progress(
             progress.method,
