@@ -24,7 +24,10 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     assert "Leaves north in each of 3 rounds of fedminmax" in shown
     assert "Leaves north after training, for the model of fedminmax" in shown
     assert "Stays at north: every row" in shown
-    assert "Policy of north: no part if a group has fewer than 5 training rows." in shown
+    assert (
+        "Policy of north: no part if a group has fewer than 5 training rows; at least 2 sites"
+        in shown
+    )
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert noted["columns"] == ["age", "ward", "sex", "ill"]
     assert noted["minimum_group"] == 5

@@ -11,6 +11,7 @@ from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.network_plan import (
+    MINIMUM_SITES,
     NetworkPlan,
     Patience,
     PlannedRun,
@@ -127,9 +128,13 @@ def simulated_members(folder: Path, plan: NetworkPlan, run: int, *, fused: bool)
 class DirectTransport:
     """Calls sites in this process; ``spoil`` may change what one of them answers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, minimum_sites: int = MINIMUM_SITES) -> None:
         self.sites = {
-            name: Site(name, SiteSettings(folder / f"{name}.csv"), folder / f"{name}-kept")
+            name: Site(
+                name,
+                SiteSettings(folder / f"{name}.csv", minimum_sites=minimum_sites),
+                folder / f"{name}-kept",
+            )
             for name in SITES
         }
         self.calls: list[tuple[str, tuple[str, ...]]] = []

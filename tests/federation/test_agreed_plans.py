@@ -22,7 +22,7 @@ Change = Callable[[NetworkPlan], NetworkPlan]
 ALLOWED: dict[str, Change] = {
     "the same": lambda plan: plan,
     "another name": lambda plan: replace(plan, run="again"),
-    "fewer sites": lambda plan: replace(plan, sites=("north",)),
+    "fewer sites": lambda plan: replace(plan, sites=("north", "west")),
     "more patience": lambda plan: replace(plan, patience=Patience(give_up_after=1.0)),
     "fewer rounds": lambda plan: replace(plan, runs=(replace(plan.runs[0], rounds=2),)),
 }

@@ -35,13 +35,16 @@ MEMBERS = [
 ]
 
 
+MIXTURE = PlannedRun("minimax-fair", {"fit_rounds": "1"}, 4)
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> TableConfig:
     return read_config(write_tables(tmp_path))
 
 
 def job(config: TableConfig) -> NetworkPlan:
-    return plan_of(config, [PlannedRun("fedminmax", {}, 2), PlannedRun("fedavg", {}, 2)])
+    return plan_of(config, [MIXTURE, PlannedRun("fedavg", {}, 2)])
 
 
 def measured_by(

@@ -202,8 +202,9 @@ def test_a_group_whose_sites_are_gone_keeps_its_weight(tmp_path: Path) -> None:
                 raise RefusedError(f"{site} is not connected")
             return super().answer(site, question, words)
 
-    plan = job(tmp_path, rounds=4)
-    assert run_plan(plan, WestAlone(tmp_path), tmp_path / "run").error is None
+    plan = job(tmp_path, rounds=4, patience=replace(AT_ONCE, minimum_sites=1))
+    transport = WestAlone(tmp_path, minimum_sites=1)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
     *_, before, after = rounds_of(tmp_path, plan)
     assert after.took_part == ("west",)
     assert after.unseen == (0,)

@@ -15,7 +15,7 @@ from fedminmax.federation.site_check import check_site
 from fedminmax.federation.site_rows import read_rows
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.what_leaves import most_parameters
-from tests.federation.network_problem import write_tables
+from tests.federation.network_problem import SITES, write_tables
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_an_open_learning_rate_is_asked_for(config: TableConfig, tmp_path: Path)
 def test_only_groups_with_enough_held_out_rows_are_measured(
     config: TableConfig, tmp_path: Path
 ) -> None:
-    plan = plan_of_config(config, "check", ["north"], Patience())
+    plan = plan_of_config(config, "check", SITES, Patience())
     held_out = read_rows(plan, SiteSettings(tmp_path / "north.csv"), "north").held_out
     names = [held_out.group_keys[place][0] for place in held_out.group.tolist()]
     women, men = names.count("Female"), names.count("Male")
@@ -91,7 +91,7 @@ def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
 
 def _parameters(config: TableConfig, table: Path) -> int:
     """The parameters of the model that would really be trained on this table."""
-    plan = plan_of_config(config, "check", ["north"], Patience())
+    plan = plan_of_config(config, "check", SITES, Patience())
     rows = read_rows(plan, SiteSettings(table), "north").train
     encoding = agree_on_encoding(config.schema, summarise(rows, config.schema))
     return len(task_of(plan, encoding).initial_parameters)

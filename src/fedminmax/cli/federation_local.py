@@ -12,7 +12,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.flare_local import local_federation
-from fedminmax.federation.network_plan import Patience
+from fedminmax.federation.network_plan import MINIMUM_SITES, Patience
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.federation_record import (
@@ -82,7 +82,10 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
             holders[part.owner] = SiteSettings(
                 data, owner=part.owner, holder_column=config.holder_column
             )
+    # A federation of one holder is the user's own choice here.
+    minimum = min(MINIMUM_SITES, len(holders))
+    own = [replace(settings, minimum_sites=minimum) for settings in holders.values()]
     names = [plain_name(holder).lower() for holder in holders]
     if len({*names, "", "server", "localhost"}) < len(names) + 3:
         names = [f"site-{number}" for number in range(1, len(names) + 1)]
-    return dict(zip(names, holders.values(), strict=True))
+    return dict(zip(names, own, strict=True))

@@ -15,9 +15,9 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
     add(
         "--minimum-sites",
         type=positive_int,
-        default=1,
+        default=2,
         metavar="N",
-        help="a round with fewer good replies waits (1)",
+        help="a round with fewer good replies waits (2)",
     )
     add(
         "--answer-within",

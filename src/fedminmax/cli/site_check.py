@@ -1,6 +1,6 @@
 """`fedminmax site check`: what would leave this site, in plain words."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedminmax.cli.tables import plain_table, wide_console
@@ -16,17 +16,23 @@ from fedminmax.federation.site_settings import (
 )
 
 
-def check(
-    kit: Path,
-    config: Path,
-    data: Path,
-    minimum_group: int | None,
-    small_groups: SmallGroups | None,
-) -> None:
-    """Read the table, show what would leave, and note what the site agrees to in its kit.
+@dataclass(frozen=True)
+class PolicyChanges:
+    """What a call changes in a site's policy; None leaves it as the kit has it."""
 
-    None leaves the policy as the kit has it.
-    """
+    minimum_group: int | None
+    small_groups: SmallGroups | None
+    minimum_sites: int | None
+    max_runs: int | None
+
+    def apply(self, settings: SiteSettings) -> SiteSettings:
+        """Return the settings with these changes."""
+        changed = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(settings, **changed)
+
+
+def check(kit: Path, config: Path, data: Path, changes: PolicyChanges) -> None:
+    """Read the table, show what would leave, and note what the site agrees to in its kit."""
     site = site_name(kit)
     if not config.is_file():
         raise InputError(
@@ -34,11 +40,7 @@ def check(
             "it there or name it with --config"
         )
     agreed = read_config(config)
-    settings = replace(_noted(kit, data), data=data.absolute())
-    if minimum_group is not None:
-        settings = replace(settings, minimum_group=minimum_group)
-    if small_groups is not None:
-        settings = replace(settings, small_groups=small_groups)
+    settings = changes.apply(replace(_noted(kit, data), data=data.absolute()))
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
     settle_site(kit, settings)
@@ -74,6 +76,10 @@ def _policy(settings: SiteSettings, site: str) -> str:
         words = f"groups with fewer than {settings.minimum_group:,} training rows are merged"
     else:
         words = f"no part if a group has fewer than {settings.minimum_group:,} training rows"
+    words += (
+        f"; at least {settings.minimum_sites:,} sites in every run, at most "
+        f"{settings.max_runs:,} runs of this configuration"
+    )
     if settings.holder_column is not None:
         words += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
     return words

@@ -46,6 +46,18 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         help="with smaller groups: do not take part, or merge them into one (as noted in the kit, "
         "else refuse)",
     )
+    add(
+        "--minimum-sites",
+        type=positive_int,
+        metavar="N",
+        help="take no part in runs that may go on with fewer sites (as noted in the kit, else 2)",
+    )
+    add(
+        "--max-runs",
+        type=positive_int,
+        metavar="N",
+        help="take part in so many runs of the same configuration (as noted in the kit, else 20)",
+    )
     parser.set_defaults(run=_run_check)
 
 
@@ -62,12 +74,12 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
 
 def _run_check(options: argparse.Namespace) -> None:
     from fedminmax.cli.federation_create import AGREED_FILE
-    from fedminmax.cli.site_check import check
+    from fedminmax.cli.site_check import PolicyChanges, check
     from fedminmax.federation.site_settings import SmallGroups
 
-    policy = None if options.small_groups is None else SmallGroups(options.small_groups)
-    config = options.config or options.kit / AGREED_FILE
-    check(options.kit, config, options.data, options.minimum_group, policy)
+    small = None if options.small_groups is None else SmallGroups(options.small_groups)
+    changes = PolicyChanges(options.minimum_group, small, options.minimum_sites, options.max_runs)
+    check(options.kit, options.config or options.kit / AGREED_FILE, options.data, changes)
 
 
 def _run_start(options: argparse.Namespace) -> None:

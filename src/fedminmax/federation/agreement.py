@@ -122,7 +122,7 @@ def _summaries(
 def _new_encoding(
     plan: NetworkPlan, summaries: Mapping[str, HolderSummary], refused: Mapping[str, str]
 ) -> Encoding:
-    needed = max(plan.patience.minimum_sites, 1)
+    needed = plan.minimum_sites
     if len(summaries) < needed:
         raise InputError(
             f"{len(summaries)} of {len(plan.sites)} sites can take part, at least {needed} are "

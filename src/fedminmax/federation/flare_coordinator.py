@@ -113,7 +113,7 @@ class Coordinator:
     def _submit(
         self, session: Session, plan: NetworkPlan, place: Path
     ) -> Generator[Event, None, str]:
-        least = max(plan.patience.minimum_sites, 1)
+        least = plan.minimum_sites
         missing = wait_for_sites(session, plan.sites, self.seconds, self.participants.check)
         if len(plan.sites) - len(missing) < least:
             raise InputError(

@@ -23,7 +23,7 @@ def write_job(folder: Path, plan: NetworkPlan) -> Path:
         {
             "name": plan.run,
             "resource_spec": {},
-            "min_clients": max(plan.patience.minimum_sites, 1),
+            "min_clients": plan.minimum_sites,
             "deploy_map": {"app": ["@ALL"]},
         },
     )

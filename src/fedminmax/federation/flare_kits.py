@@ -18,6 +18,7 @@ from nvflare.lighter.provisioner import Provisioner
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
+from fedminmax.federation.roster import write_rosters
 from fedminmax.federation.site_settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"
@@ -87,6 +88,7 @@ def provision(
         write_json(kit / "local" / "authorization.json", _authorization())
     for kit in kits.sites.values():
         write_json(kit / "local" / "resources.json", _site_resources(kit))
+    write_rosters(kits.authority, sites, kits.sites.values())
     return kits
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from nvflare.collab import collab
 
+from fedminmax.federation.roster import read_roster
 from fedminmax.federation.site import Site
 from fedminmax.federation.site_settings import SETTINGS_FILE, read_site_settings
 from fedminmax.federation.wire_vectors import RefusedError
@@ -35,7 +36,8 @@ class FlareSite:
         torch.set_num_threads(1)
 
         def begin() -> bytes:
-            self._site = Site(collab.site_name, read_site_settings(settings), kept)
+            roster = read_roster(Path(collab.workspace.get_root_dir()))
+            self._site = Site(collab.site_name, read_site_settings(settings), kept, roster)
             return self._site.prepare(plan)
 
         return self._guarded(begin)

@@ -24,6 +24,8 @@ from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 
 LARGEST_PLAN = 2**22
+# With fewer than two sites the results are those of one site alone.
+MINIMUM_SITES = 2
 # Names of runs become names of folders at the sites.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -67,7 +69,7 @@ class Patience:
     """
 
     seconds_per_answer: float = 600.0
-    minimum_sites: int = 1
+    minimum_sites: int = MINIMUM_SITES
     rounds_left_out: int = 10
     give_up_after: float = 3600.0
     largest_step_ratio: float = LARGEST_STEP_RATIO
@@ -90,6 +92,11 @@ class NetworkPlan:
     delimiter: str
     precision: Precision = Precision.FLOAT32
     patience: Patience = Patience()
+
+    @property
+    def minimum_sites(self) -> int:
+        """How many sites a round needs; never more than there are."""
+        return min(max(self.patience.minimum_sites, 1), len(self.sites))
 
 
 def plan_to_bytes(plan: NetworkPlan) -> bytes:

@@ -108,7 +108,7 @@ class RemoteFederation:
         """Return all good replies, in the sites' order; wait until they are enough."""
         patience, sites = self._agreement.plan.patience, self._agreement.plan.sites
         wanted = {sites[number]: number for number in participants}
-        enough = min(max(patience.minimum_sites, 1), len(wanted))
+        enough = min(self._agreement.plan.minimum_sites, len(wanted))
         message = order_to_bytes(order)
         self._notes.bytes_out = max(self._notes.bytes_out, len(message))
         deadline = time.monotonic() + patience.give_up_after

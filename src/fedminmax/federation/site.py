@@ -1,9 +1,12 @@
 """A site at work: messages in, messages out, and its rows stay where they are.
 
 The same code as in the simulation computes the replies. Nothing here knows how messages travel.
+Whatever is asked comes in order, and every answer is noted in the site's own ledger before it is
+given.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,29 +14,49 @@ from typing import Any
 import torch
 
 from fedminmax.core.messages import Order, Sums
+from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.encoding_json import encoding_from_json
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
-from fedminmax.federation.measure_message import models_from_bytes, score_sums_to_bytes
-from fedminmax.federation.network_plan import LARGEST_PLAN, NetworkPlan, plan_from_bytes
+from fedminmax.federation.measure_message import (
+    models_from_bytes,
+    models_to_bytes,
+    score_sums_to_bytes,
+)
+from fedminmax.federation.network_plan import (
+    LARGEST_PLAN,
+    NetworkPlan,
+    digest_of,
+    plan_from_bytes,
+)
 from fedminmax.federation.per_holder import answer
 from fedminmax.federation.planned_runs import rate_is_open, with_rate
 from fedminmax.federation.site_desk import Desk, furnish
+from fedminmax.federation.site_ledger import Asked, Ledger, Question
 from fedminmax.federation.site_rows import read_rows
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.summary_message import summary_to_bytes
 from fedminmax.federation.wire import (
     order_from_bytes,
+    order_to_bytes,
     sums_to_bytes,
     vector_from_bytes,
     vector_to_bytes,
 )
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
-from fedminmax.methods.method import AnyMethod, lets_holders_keep, needs_each_reply
+from fedminmax.methods.method import (
+    AnyMethod,
+    asks_again,
+    lets_holders_keep,
+    needs_each_reply,
+)
+from fedminmax.methods.weighted_fits import max_members
 
 SERVER = "the server"
 LONGEST_RATE = 30
+# No method asks a third question in a round.
+MAX_PHASE = 1
 
 
 class Site:
@@ -43,16 +66,28 @@ class Site:
         name: the site's name in the federation.
         settings: where its table is, and what it allows.
         folder: where it may keep things between rounds.
+        roster: the sites of the federation, as its authority signed them; None if unknown.
     """
 
-    def __init__(self, name: str, settings: SiteSettings, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: SiteSettings,
+        folder: Path,
+        roster: Sequence[str] | None = None,
+    ) -> None:
         self._name = name
         self._settings = settings
         self._folder = folder
+        self._roster = roster
         self._plan: NetworkPlan | None = None
         self._rows: SiteRows | None = None
         self._desk: Desk | None = None
         self._methods: list[AnyMethod[Any]] = []
+        self._ledger: Ledger | None = None
+        self._curvatures = 0
+        # The same order may come again, an earlier one may not.
+        self._latest: Asked | None = None
 
     def prepare(self, plan: object) -> bytes:
         """Read the table by the plan's schema and tell its summary."""
@@ -61,17 +96,27 @@ class Site:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
         if not rate_is_open(self._plan.runs):
             self._methods = [run.build() for run in self._plan.runs]
-        self._rows = read_rows(self._plan, self._settings, self._name)
+        self._rows = read_rows(self._plan, self._settings, self._name, self._roster)
+        self._ledger = Ledger(
+            self._folder,
+            self._plan.run,
+            digest_of(self._plan),
+            self._settings.max_runs,
+            self._settings.max_answers,
+        )
         return summary_to_bytes(summarise(self._rows.train, self._plan.schema))
 
     def encode(self, encoding: object) -> bytes:
         """Encode the rows as all sites do, and tell how many of each group there are."""
-        if self._plan is None or self._rows is None:
+        if self._plan is None or self._rows is None or self._ledger is None:
             raise RefusedError(f"{SERVER} sent an encoding before its plan")
-        text = checked_bytes(encoding, LARGEST_PLAN, SERVER).decode(errors="replace")
-        agreed = encoding_from_json(text, SERVER)
+        if self._desk is not None:
+            raise RefusedError(f"{SERVER} sent a second encoding")
+        content = checked_bytes(encoding, LARGEST_PLAN, SERVER)
+        agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
+        self._ledger.note(Asked(Question.ENCODE), content)
         told = rows_to_measure(self._rows.held_out, agreed.groups, self._settings)
         rows = SiteRows(self._rows.train, told)
         self._desk = furnish(self._plan, rows, agreed, self._name)
@@ -80,15 +125,24 @@ class Site:
 
     def curvature(self, directions: object) -> bytes:
         """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
-        desk = self._present_desk("a direction")
+        desk, ledger = self._present("a direction")
+        if not rate_is_open(desk.plan.runs) or self._methods:
+            raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
+        if self._curvatures == POWER_ITERATIONS:
+            raise RefusedError(f"{SERVER} asks for curvature more than {POWER_ITERATIONS} times")
         groups, features = desk.holder.groups, len(desk.encoding.names)
         like = torch.zeros(groups * (features + 1), dtype=torch.float64)
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
+        self._curvatures += 1
+        asked = Asked(Question.CURVATURE, round=self._curvatures)
+        ledger.note(asked, vector_to_bytes(by_group.flatten()))
         return vector_to_bytes(desk.sums_along(by_group).flatten())
 
     def take_rate(self, rate: object) -> bytes:
         """Take the learning rate that the plan left open."""
-        desk = self._present_desk("a learning rate")
+        desk, _ = self._present("a learning rate")
+        if self._methods:
+            raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
         word = checked_bytes(rate, LONGEST_RATE, SERVER).decode(errors="replace")
         self._methods = [run.build() for run in with_rate(desk.plan.runs, word)]
         return b""
@@ -96,25 +150,46 @@ class Site:
     def answer(self, run: object, order: object) -> bytes:
         """Do one round's work for one of the plan's runs."""
         started = time.monotonic()
-        desk = self._present_desk("an order")
+        desk, ledger = self._present("an order")
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
-        asked = order_from_bytes(order, desk.start, SERVER)
-        if asked.moment.round > desk.plan.runs[run].rounds:
-            raise RefusedError(f"{SERVER} asks for round {asked.moment.round}, after the last one")
-        reply = self._reply(run, asked, desk)
+        came = order_from_bytes(order, desk.start, SERVER)
+        asked = Asked(Question.ANSWER, run, came.moment.round, came.phase)
+        self._check_order(asked, came, desk)
+        ledger.note(asked, order_to_bytes(came))
+        self._latest = asked
+        reply = self._reply(run, came, desk)
         return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
 
     def measure(self, models: object) -> bytes:
         """Tell sums of scores of each run's models over the rows that were held out."""
-        desk = self._present_desk("models")
+        desk, ledger = self._present("models")
         runs = models_from_bytes(models, len(desk.plan.runs), desk.start, SERVER)
+        for members, method, planned in zip(runs, self._methods, desk.plan.runs, strict=True):
+            most = max_members(method, planned.rounds)
+            if len(members) > most:
+                raise RefusedError(
+                    f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
+                )
+        ledger.note(Asked(Question.MEASURE), models_to_bytes(runs))
         return score_sums_to_bytes(desk.measure(runs))
 
-    def _present_desk(self, what: str) -> Desk:
-        if self._desk is None:
+    def _present(self, what: str) -> tuple[Desk, Ledger]:
+        if self._desk is None or self._ledger is None:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
-        return self._desk
+        return self._desk, self._ledger
+
+    def _check_order(self, asked: Asked, came: Order, desk: Desk) -> None:
+        """Refuse an order that no server that keeps to the plan would send now."""
+        planned, method = desk.plan.runs[asked.number], self._methods[asked.number]
+        if not 1 <= asked.round <= planned.rounds:
+            raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
+        if asked.phase > (MAX_PHASE if asks_again(method) else 0):
+            raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
+        if came.moment.seed != desk.plan.seed:
+            raise RefusedError(f"{SERVER} sent another seed than its plan's")
+        if self._latest is not None and asked.is_before(self._latest):
+            raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
 
     def _reply(self, run: int, order: Order, desk: Desk) -> Sums:
         method = self._methods[run]

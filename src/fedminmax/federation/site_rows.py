@@ -1,5 +1,7 @@
 """A site's own table, read once per job by the agreed schema, within the site's policy."""
 
+from collections.abc import Sequence
+
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
 from fedminmax.data.tables.held_out import hold_out
@@ -10,8 +12,11 @@ from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.wire_vectors import RefusedError
 
 
-def read_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
+def read_rows(
+    plan: NetworkPlan, settings: SiteSettings, site: str, roster: Sequence[str] | None = None
+) -> SiteRows:
     """Read the site's table, with small groups refused or merged as its policy says."""
+    _check_company(plan, settings, roster)
     return within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
 
 
@@ -51,6 +56,18 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
         raise RefusedError(
             f"the plan has {longest:,} rounds, this site agreed to at most {settings.most_rounds:,}"
         )
+
+
+def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
+    """Refuse a plan whose results could be those of too few sites, or of sites that are not."""
+    if plan.minimum_sites < settings.minimum_sites:
+        raise RefusedError(
+            f"the plan has {len(plan.sites)} sites and may go on with {plan.minimum_sites}, this "
+            f"site's policy asks for at least {settings.minimum_sites}; give --minimum-sites "
+            f"{settings.minimum_sites}"
+        )
+    if roster is not None and not {*plan.sites} <= {*roster}:
+        raise RefusedError("the plan has sites that are not in this federation's signed list")
 
 
 def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.network_plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
 
@@ -28,8 +29,10 @@ class SiteSettings:
     ``plan`` is the digest of what the site agreed to take part in, for at most ``most_rounds``
     rounds in each run; ``columns`` are those that it agreed to have read; None allows any. A group
     with fewer training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the
-    site refuses to take part, or merges such groups into one. ``holder_column`` and ``owner``
-    choose this site's rows where one file holds those of several.
+    site refuses to take part, or merges such groups into one. The site takes part in no run that
+    may go on with fewer than ``minimum_sites`` sites, in at most ``max_runs`` runs of the same
+    plan, and answers at most ``max_answers`` different questions about the same round.
+    ``holder_column`` and ``owner`` choose this site's rows where one file holds those of several.
     """
 
     data: Path
@@ -38,6 +41,9 @@ class SiteSettings:
     most_rounds: int | None = None
     minimum_group: Annotated[int, Field(ge=1)] = 1
     small_groups: SmallGroups = SmallGroups.REFUSE
+    minimum_sites: Annotated[int, Field(ge=1)] = MINIMUM_SITES
+    max_runs: Annotated[int, Field(ge=1)] = 20
+    max_answers: Annotated[int, Field(ge=1)] = 3
     owner: str | None = None
     holder_column: str | None = None
 

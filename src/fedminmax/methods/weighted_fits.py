@@ -53,6 +53,16 @@ def order_step(moment: Moment, parameters: Tensor, weights: Tensor, fits: Fits) 
     return Order(moment, parameters, weights / weights.sum() / fits.group_shares)
 
 
+def max_members(method: object, rounds: int) -> int:
+    """How many models the answer of so many rounds may mix: one per fit, else a single one.
+
+    >>> max_members(object(), 100)
+    1
+    """
+    fit_rounds = getattr(method, "fit_rounds", None)
+    return 1 if fit_rounds is None else max(rounds // (int(fit_rounds) + 1), 1)
+
+
 def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
     """Tell whether the model that entered this round is a finished fit."""
     return fits.steps == fit_rounds
