@@ -18,6 +18,7 @@ import numpy as np
 from fedminmax.cli.init_config import init_config
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
+from fedminmax.data.tables.propose import InitChoices
 from fedminmax.federation.flare_local import LocalFederation, local_federation
 from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
@@ -86,7 +87,7 @@ def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
     path = folder / "fedminmax.toml"
     files = [folder / f"{site}.csv" for site in sites]
-    init_config(files, "income", ["sex"], None, path)
+    init_config(files, "income", ["sex"], None, path, InitChoices())
     return read_config(path)
 
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from benchmarks.memory import peak_bytes
 from fedminmax.data.tables.config_text import config_text
-from fedminmax.data.tables.propose import propose
+from fedminmax.data.tables.propose import InitChoices, propose
 
 NUMBERS = 12
 WORDS = 10
@@ -121,7 +121,7 @@ def main() -> None:
         paths = write_holders(folder, options.rows, options.holders, options.format)
         config = folder / "fedminmax.toml"
         start = time.perf_counter()
-        proposal = propose(paths, "outcome", ["sex"], None)
+        proposal = propose(paths, "outcome", ["sex"], None, InitChoices())
         config.write_text(config_text(proposal, config))
         print(f"fedminmax init: {time.perf_counter() - start:.1f} s")
         for _ in range(options.repeats):

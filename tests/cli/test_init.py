@@ -1,5 +1,6 @@
 """`fedminmax init`: what it writes can be loaded as it stands, and what it refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -11,18 +12,20 @@ from tests.cli.command import complaint, fedminmax
 from tests.data.tables.small_tables import SCHEMA, write_files
 
 WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
+ANY_SIZE = ["--minimum-category", "1"]
 
 
 def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     write_files(tmp_path)
-    done = fedminmax(*WORDS, cwd=tmp_path)
+    done = fedminmax(*WORDS, *ANY_SIZE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
         "Look through fedminmax.toml, then: fedminmax train fedminmax.toml",
     ]
     config = read_config(tmp_path / "fedminmax.toml")
-    assert config.schema == SCHEMA
+    listed = (Protected("sex", values=("Female", "Male")),)
+    assert config.schema == replace(SCHEMA, protected=listed)
     assert config.held_out == 0.2
     assert load_federated_tables(config).holders == ("north", "south")
 
@@ -48,12 +51,13 @@ def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
     done = fedminmax("init", "data/all.parquet", *words, *out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 holders, 60 rows, target 'cost' (regression), 2 features" in done.stdout
-    assert "column 'notes' is left out: it has 60 different texts, such as 'note 0'" in done.stdout
-    assert "column 'site' is left out: it is 's1' in every row" in done.stdout
+    assert "column 'notes' is skipped: it has 60 different texts" in done.stdout
+    assert "column 'site' is skipped: it is the same in every row" in done.stdout
     text = (tmp_path / "runs" / "mine.toml").read_text()
     assert "Remove this section if the numbers only identify rows." in text
     config = read_config(tmp_path / "runs" / "mine.toml")
-    assert config.schema.protected == (Protected("sex"), Protected("age", (30.0, 45.0, 60.0)))
+    sex = Protected("sex", values=("Female", "Male"))
+    assert config.schema.protected == (sex, Protected("age", (30.0, 45.0, 60.0)))
     assert config.schema.features == (
         Feature("patient id", Kind.NUMERIC),
         Feature('the "ward"', Kind.CATEGORY, ("a", "b")),

@@ -1,15 +1,19 @@
 """A site's own table, read from a file: what is merged of it, held out, and hidden."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.data.tables.schema import Protected
 from fedminmax.federation.group_policy import SiteRows, group_counts
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.site_rows import read_own_rows, read_rows
+from fedminmax.federation.wire_vectors import RefusedError
 from tests.federation.network_problem import plan_of
 from tests.federation.small_group_tables import OVER, UNDER, merging, write_small_groups
 
@@ -56,6 +60,18 @@ def test_protected_columns_that_are_features_do_not_tell_of_small_groups(tmp_pat
     assert summary.categories["origin"] == (whole - merged, 0, 0, 0, merged, 0)
     assert summary.quantities["age"].count == whole - merged
     assert summary.quantities["dose"].count == whole
+
+
+def test_a_group_that_was_not_agreed_on_is_not_told_of(tmp_path: Path) -> None:
+    schema = write_small_groups(tmp_path).schema
+    origin = Protected("origin", values=("Anglian", "Basque", "Quechua"))
+    listed = replace(schema, protected=(origin, schema.protected[1]))
+    config = replace(write_small_groups(tmp_path), schema=listed)
+    assert len(read(tmp_path, config, "north").train)
+    # The reason is for the site alone: it is no refusal, whose words would go to the server.
+    with pytest.raises(InputError, match="'origin' is 'Sami' in 3 rows") as caught:
+        read(tmp_path, config, "south")
+    assert not isinstance(caught.value, RefusedError)
 
 
 def test_held_out_rows_keep_their_features(tmp_path: Path) -> None:

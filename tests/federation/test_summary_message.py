@@ -1,6 +1,7 @@
 """A site's summary as JSON: exact sums come back exactly, and impossible ones are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,15 @@ def test_a_group_that_no_table_can_have_is_refused(
     message, schema = counts_of(group)
     with pytest.raises(RefusedError, match=f"north sent an unknown band or value of '{column}'"):
         summary_from_bytes(message, schema, "north")
+
+
+def test_a_group_that_was_not_agreed_on_is_refused() -> None:
+    message, schema = counts_of(("Female", None), ("Invented", None))
+    listed = Protected("sex", values=("Female", "Male"))
+    with pytest.raises(RefusedError, match="north sent an unknown band or value of 'sex'"):
+        summary_from_bytes(
+            message, replace(schema, protected=(listed, schema.protected[1])), "north"
+        )
 
 
 @given(junk=st.binary(max_size=100))

@@ -5,21 +5,32 @@ from pathlib import Path
 
 from fedminmax.cli.output_files import check_new_file
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config_text import config_text
-from fedminmax.data.tables.propose import Proposal, propose
+from fedminmax.data.tables.config_text import config_text, rare_words
+from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 
 
 def init_config(
-    files: Sequence[Path], target: str, groups: Sequence[str], holder: str | None, out: Path
+    files: Sequence[Path],
+    target: str,
+    groups: Sequence[str],
+    holder: str | None,
+    out: Path,
+    choices: InitChoices,
 ) -> None:
-    """Write the configuration unless there is one, and say what was found."""
+    """Write the configuration unless there is one, and say what was found and what was skipped."""
     check_new_file(out, "--out")
-    proposal = propose(files, target, groups, holder)
+    proposal = propose(files, target, groups, holder, choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
+    minimum = choices.minimum_category
+    for column, rare in proposal.rare_groups.items():
+        words = rare_words(rare, minimum, "value")
+        print(f"group column '{column}': {words}, and counts as '{column} other'")
     for column, guess in proposal.features.items():
         if guess.feature is None:
-            print(f"column '{column}' is left out: it {guess.remark}")
+            print(f"column '{column}' is skipped: it {guess.remark}")
+        elif guess.rare.values:
+            print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
     print(f"Look through {out}, then: fedminmax train {out}")
 
 

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.option_types import positive_int
+
 DEFAULT_OUT = Path("fedminmax.toml")
 
 
@@ -28,6 +30,14 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         help="protected columns; several are crossed",
     )
     add("--holder", metavar="COLUMN", help="of one file: the column that names the holder")
+    add(
+        "--minimum-category",
+        type=positive_int,
+        default=10,
+        metavar="N",
+        help="skip categories and group values with fewer rows over all files (10)",
+    )
+    add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
     parser.set_defaults(run=_run)
 
@@ -42,5 +52,7 @@ def column_list(words: str) -> list[str]:
 
 def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.init_config import init_config
+    from fedminmax.data.tables.propose import InitChoices
 
-    init_config(options.files, options.target, options.groups, options.holder, options.out)
+    choices = InitChoices(minimum_category=options.minimum_category, ranges=options.ranges)
+    init_config(options.files, options.target, options.groups, options.holder, options.out, choices)

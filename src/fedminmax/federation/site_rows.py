@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
+from fedminmax.data.tables.groups import check_listed
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.group_policy import SiteRows, within_policy
@@ -40,6 +41,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
     if not own:
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
+    check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
     train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
     return SiteRows(rows.take(train), rows.take(held_out))
 

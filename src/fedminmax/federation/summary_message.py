@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.data.tables.groups import MERGED_VALUE, GroupKey, merged_key
+from fedminmax.data.tables.groups import MERGED_VALUE, GroupKey, is_known, merged_key
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
@@ -117,8 +117,7 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
         raise RefusedError(f"{site} sent impossible counts by group and class")
     for key in {key for key, _ in keys} - {merged_key(schema)}:
         for entry, value in zip(schema.protected, key, strict=True):
-            unknown = bool(entry.bands) and value is not None and value not in entry.bands
-            if unknown or value == MERGED_VALUE:
+            if value == MERGED_VALUE or not is_known(value, entry):
                 raise RefusedError(f"{site} sent an unknown band or value of '{entry.column}'")
 
 

@@ -167,6 +167,16 @@ def test_any_name_survives_being_written(name: str) -> None:
         ),
         (
             COLUMNS,
+            f'{COLUMNS}\n[groups.values]\nsxe = ["Female"]',
+            "[groups.values] 'sxe' is not among the columns; did you mean 'sex'?",
+        ),
+        (
+            COLUMNS,
+            'columns = ["age"]\nbands = {age = [30]}\nvalues = {age = ["30"]}',
+            "[groups] has values and bands of age; remove one of them",
+        ),
+        (
+            COLUMNS,
             'columns = ["age"]\nbands = {age = [45, 30]}',
             "[groups.bands] age = [45.0, 30.0]; give rising numbers",
         ),

@@ -16,11 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedminmax.core.examples import concatenate
-from fedminmax.data.tables.encode import encode
+from fedminmax.data.tables.encode import encode, encode_features
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
-from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
+from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from tests.complaints import complaint_of
@@ -197,6 +197,14 @@ def test_a_target_with_one_class() -> None:
     )
 
 
+def test_a_category_that_is_not_listed_reads_alike_in_training_and_in_predictions() -> None:
+    feature = Feature("ward", Kind.CATEGORY, ("a", "b"))
+    encoding, x = encoded({"ward": ["a", "b", "rare", None]}, feature)
+    later = parse_features(table_of({"ward": ["never seen", "rare", "b"]}), encoding.schema)
+    assert encode_features(later, encoding).tolist() == [x[2], x[2], x[1]]
+    assert x[2] == [0, 0, 0]
+
+
 def test_a_target_quantity_that_never_changes() -> None:
     schema = Schema(Target("age"), SCHEMA.features[1:], SCHEMA.protected)
     columns: Columns = {
@@ -207,8 +215,8 @@ def test_a_target_quantity_that_never_changes() -> None:
     }
     rows = parse_rows(table_of(columns), schema)
     assert complaint_of(lambda: encoding_of([rows], schema)) == (
-        "target 'age' is 7 in every training row of all holders; there is nothing to learn: choose "
-        "another target"
+        "target 'age' is the same in every training row of all holders; there is nothing to learn: "
+        "choose another target"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from fedminmax.data.tables.groups import (
     LEFT_OUT,
     MERGED_VALUE,
+    check_listed,
     group_name,
     merged_key,
     parse_groups,
@@ -93,6 +94,39 @@ def test_no_value_of_a_table_is_that_of_merged_groups(value: str) -> None:
     _, keys = parse_groups(table_of({"sex": [value, "Male"]}), schema)
     assert keys == [(MERGED_VALUE.strip(),), ("Male",)]
     assert merged_key(schema) not in keys
+
+
+ORIGINS = ["a", "b", "Tuvalu", None, "Tuvalu", "Nauru"]
+
+
+def origins(policy: MissingGroup, *, as_training: bool = False) -> list[str | None]:
+    """The name of each row's group where two origins are listed."""
+    schema = Schema(
+        Target("y"),
+        (),
+        (Protected("origin", values=("a", "b")),),
+        missing_group=MissingGroup.OWN_GROUP,
+        unlisted_group=policy,
+    )
+    group, keys = parse_groups(table_of({"origin": ORIGINS}), schema)
+    if as_training:
+        check_listed(group, keys, schema, "north.csv")
+    return [None if a == LEFT_OUT else group_name(keys[a], schema) for a in group.tolist()]
+
+
+def test_values_that_are_not_listed() -> None:
+    listed, missing = ["origin a", "origin b"], "origin missing"
+    other = "origin other"
+    own = [*listed, other, missing, other, other]
+    assert origins(MissingGroup.OWN_GROUP, as_training=True) == own
+    out = [*listed, None, missing, None, None]
+    assert origins(MissingGroup.LEAVE_OUT, as_training=True) == out
+    # Rows to test on may have a group that training does not know: they are kept apart.
+    assert origins(MissingGroup.ERROR) == [*listed, "Tuvalu", missing, "Tuvalu", "Nauru"]
+    assert complaint_of(lambda: origins(MissingGroup.ERROR, as_training=True)) == (
+        "north.csv: protected column 'origin' is 'Tuvalu' in 2 rows, which [groups.values] does "
+        'not list; correct it, list it, or set unlisted in [groups] to "own-group" or "leave-out"'
+    )
 
 
 @pytest.mark.parametrize(

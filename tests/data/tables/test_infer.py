@@ -5,8 +5,8 @@ import math
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.infer import guess_feature, guess_protected, guess_target
-from fedminmax.data.tables.schema import Feature, Kind
+from fedminmax.data.tables.infer import Rare, guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.schema import Feature, Kind, Protected
 from fedminmax.data.tables.sizes import standard_error
 
 SPREAD = [str(n) for n in range(18, 90)]
@@ -27,11 +27,11 @@ def column(values: list[str | None], name: str = "x") -> pl.Series:
     ],
 )
 def test_kinds(values: list[str | None], kind: Kind) -> None:
-    assert guess_feature(column(values)).feature == Feature("x", kind)
+    assert guess_feature(column(values), 1).feature == Feature("x", kind)
 
 
 def test_other_texts_are_categories_in_alphabetical_order() -> None:
-    guess = guess_feature(column(["b", "a", "10", "b", None]))
+    guess = guess_feature(column(["b", "a", "10", "b", None]), 1)
     assert guess.feature == Feature("x", Kind.CATEGORY, ("10", "a", "b"))
 
 
@@ -39,27 +39,29 @@ def test_other_texts_are_categories_in_alphabetical_order() -> None:
     ("values", "remark"),
     [
         ([None, None], "has no values"),
-        (["u", "u"], "is 'u' in every row"),
-        ([f"p{n}" for n in range(51)], "has 51 different texts, such as 'p0'"),
+        (["u", "u"], "is the same in every row"),
+        ([f"p{n}" for n in range(51)], "has 51 different texts, too many for categories"),
     ],
 )
 def test_columns_that_are_no_features(values: list[str | None], remark: str) -> None:
-    guess = guess_feature(column(values))
+    guess = guess_feature(column(values), 1)
     assert guess.feature is None
     assert guess.remark == remark
 
 
 @pytest.mark.parametrize("odd", ["old", "inf"])
 def test_a_slip_among_many_numbers_leaves_them_numbers(odd: str) -> None:
-    guess = guess_feature(column([*SPREAD, odd]))
+    guess = guess_feature(column([*SPREAD, odd]), 1)
     assert guess.feature == Feature("x", Kind.NUMERIC)
-    assert f"no numbers, such as '{odd}': correct them" in guess.remark
+    assert "no numbers: 1 of them in 1 rows. Correct them" in guess.remark
+    assert odd not in guess.remark
+    assert guess.limits == (18.0, 89.0)
 
 
 @pytest.mark.parametrize(("name", "values"), [("x", SPREAD), ("patient_ID", ["7", "7", "8"])])
 def test_what_may_be_an_identifier_gets_a_remark(name: str, values: list[str | None]) -> None:
-    assert "identify" in guess_feature(column(values, name)).remark
-    assert guess_feature(column(["1", "2", "2"], "paid")).remark == ""
+    assert "identify" in guess_feature(column(values, name), 1).remark
+    assert guess_feature(column(["1", "2", "2"], "paid"), 1).remark == ""
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,18 @@ def test_targets(values: list[str | None], classes: tuple[str, ...]) -> None:
     ],
 )
 def test_bands(name: str, values: list[str | None], edges: tuple[float, ...]) -> None:
-    assert guess_protected(column(values, name)).edges == edges
+    protected, _ = guess_protected(column(values, name), 1)
+    assert protected.edges == edges
+    assert bool(protected.values) == (not edges)
+
+
+def test_values_with_too_few_rows_are_counted_and_not_listed() -> None:
+    values: list[str | None] = ["a", "b", "b", "c", "b", "c", None]
+    guess = guess_feature(column(values), 2)
+    assert guess.feature == Feature("x", Kind.CATEGORY, ("b", "c"))
+    assert guess.rare == Rare(values=1, rows=1)
+    assert guess_protected(column(values), 3) == (Protected("x", values=("b",)), Rare(2, 3))
+    assert guess_feature(column(values), 4).feature is None
 
 
 def test_standard_errors_are_those_of_the_textbook() -> None:

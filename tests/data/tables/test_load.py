@@ -106,7 +106,7 @@ def test_test_files_by_holder_and_for_all(tmp_path: Path) -> None:
     assert torch.equal(tables.test[0].examples.x, tables.train[0].examples.x)
     assert tables.warnings[0].replace(f"{tmp_path}/", "") == (
         "shared.csv (4 rows): 2 rows have a value of 'ward' that is not among its categories "
-        "(first: 'new', row 2); they count as none of them"
+        "(first: row 2); they count as none of them"
     )
 
 
@@ -136,6 +136,17 @@ def test_rows_without_a_protected_value(tmp_path: Path) -> None:
     out = load(tmp_path, (columns, f'{columns}\nmissing = "leave-out"'))
     assert [(len(part.examples), part.left_out) for part in out.train] == [(3, 1), (4, 0)]
     assert "rows left out for want of a protected value: north 1" in out.notes
+
+
+def test_groups_that_were_not_agreed_on_are_refused_in_training(tmp_path: Path) -> None:
+    write_files(tmp_path, south=SOUTH.replace("Female", "Diverse"))
+    values = ("[features.age]", '[groups.values]\nsex = ["Female", "Male"]\n[features.age]')
+    assert said(tmp_path, values).startswith(
+        "south.csv: protected column 'sex' is 'Diverse' in 2 rows, which [groups.values] does not"
+    )
+    columns = 'columns = ["sex"]'
+    own = load(tmp_path, values, (columns, f'{columns}\nunlisted = "own-group"'))
+    assert own.group_names == ("Female", "Male", "sex other")
 
 
 def test_nobody_has_a_protected_value(tmp_path: Path) -> None:

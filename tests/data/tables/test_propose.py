@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.data.tables.propose import holder_names, propose
+from fedminmax.data.tables.propose import InitChoices, holder_names, propose
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import NORTH, SOUTH, write_files
 
@@ -21,7 +21,7 @@ def refused(
 ) -> str:
     """The complaint about these words, without their folder."""
     paths = [folder / file for file in files]
-    said = complaint_of(lambda: propose(paths, target, groups, holder))
+    said = complaint_of(lambda: propose(paths, target, groups, holder, InitChoices()))
     return said.replace(f"{folder}/", "")
 
 
@@ -87,6 +87,13 @@ def test_a_target_of_texts_that_hardly_repeat(tmp_path: Path) -> None:
     rows = "".join(f"{number},Female,patient {number}\n" for number in range(60))
     write_files(tmp_path, north="age,sex,name\n" + rows, south="age,sex,name\n" + rows)
     assert refused(tmp_path, target="name") == (
-        "target 'name' has 60 different values that are not all numbers, such as 'patient 0'; "
-        "choose another target"
+        "target 'name' has 60 different values that are not all numbers; choose another target"
+    )
+
+
+def test_a_group_column_of_values_that_hardly_repeat(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    assert refused(tmp_path) == (
+        "group column 'sex' has no value with at least 10 rows; choose another column, or give a "
+        "smaller --minimum-category"
     )

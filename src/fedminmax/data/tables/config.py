@@ -144,12 +144,16 @@ def _schema(sections: ConfigSections) -> Schema:
             if groups.as_features or column not in groups.columns
         ),
         protected=tuple(
-            Protected(column, tuple(groups.bands.get(column, ()))) for column in groups.columns
+            Protected(
+                column, tuple(groups.bands.get(column, ())), tuple(groups.values.get(column, ()))
+            )
+            for column in groups.columns
         ),
         protected_as_features=groups.as_features,
         missing_group=MissingGroup(groups.missing),
         minimum_group_size=groups.minimum_size,
         missing_values=tuple(data.missing_values),
+        unlisted_group=MissingGroup(groups.unlisted),
     )
 
 

@@ -85,10 +85,18 @@ def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
         raise InputError(
             f"[groups] columns has the target '{sections.data.target}'; choose another column"
         )
+    for section, columns in (("bands", list(groups.bands)), ("values", list(groups.values))):
+        for column in columns:
+            if column not in groups.columns:
+                hint = did_you_mean(column, groups.columns)
+                raise InputError(f"[groups.{section}] '{column}' is not among the columns; {hint}")
+    for column, values in groups.values.items():
+        _check_unique(values, f"[groups.values] {toml_key(column)}")
+        if column in groups.bands:
+            raise InputError(
+                f"[groups] has values and bands of {toml_key(column)}; remove one of them"
+            )
     for column, edges in groups.bands.items():
-        if column not in groups.columns:
-            hint = did_you_mean(column, groups.columns)
-            raise InputError(f"[groups.bands] '{column}' is not among the columns; {hint}")
         if sorted(set(edges)) != edges:
             raise InputError(f"[groups.bands] {toml_key(column)} = {edges}; give rising numbers")
     for column in groups.columns:

@@ -47,7 +47,9 @@ class GroupsSection(BaseModel):
     model_config = STRICT
     columns: Annotated[list[Name], Field(min_length=1)]
     bands: dict[str, Annotated[list[float], Field(min_length=1)]] = {}
+    values: dict[str, Annotated[list[Name], Field(min_length=1)]] = {}
     missing: Literal["error", "own-group", "leave-out"] = "error"
+    unlisted: Literal["error", "own-group", "leave-out"] = "error"
     as_features: bool = False
     minimum_size: Annotated[int, Field(ge=0)] = DEFAULT_MINIMUM_GROUP_SIZE
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedminmax.data.tables.infer import Guess
+from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
 from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
 from fedminmax.data.tables.words import toml_key, toml_string
@@ -17,13 +17,17 @@ def config_text(proposal: Proposal, path: Path) -> str:
     lines = [
         "# What fedminmax found in the files. Look through it, correct it, then:",
         f"#   fedminmax train {path.name}",
+        "#",
+        "# This file is copied into run folders and kits. Of the rows it has class labels,",
+        "# categories and group values, which everybody agrees on by using it; no other value.",
         "",
         *_data(proposal, path.parent),
         "",
         *_groups(proposal),
         "",
         "# What the model sees. kind: numeric, category, boolean or date (a date may have a",
-        '# format such as "%d/%m/%Y"). Remove a section to leave its column out.',
+        '# format such as "%d/%m/%Y"). Remove a section to skip its column. A category that is not',
+        "# listed counts as none of them, in training and in predictions.",
         "",
         *_features(proposal),
         *_model(proposal),
@@ -64,8 +68,22 @@ def _groups(proposal: Proposal) -> Iterator[str]:
     yield "[groups]"
     yield from _list("columns", [entry.column for entry in proposal.protected])
     yield 'missing = "error"            # a row without a value; or "own-group", "leave-out"'
+    unlisted = "own-group" if proposal.rare_groups else "error"
+    word = f'unlisted = "{unlisted}"'
+    yield f"{word:<28} # a value that is not listed; error, own-group or leave-out"
     yield "as_features = false          # true lets the model see these columns"
     yield f"minimum_size = {DEFAULT_MINIMUM_GROUP_SIZE}            # warn of smaller groups"
+    listed = [entry for entry in proposal.protected if entry.values]
+    minimum = proposal.choices.minimum_category
+    if listed:
+        yield ""
+        yield "# The values that make groups."
+        yield "[groups.values]"
+        for entry in listed:
+            rare = proposal.rare_groups.get(entry.column)
+            if rare:
+                yield f"# {rare_words(rare, minimum, 'value')}"
+            yield from _list(toml_key(entry.column), entry.values)
     banded = [entry for entry in proposal.protected if entry.edges]
     if banded:
         yield ""
@@ -79,17 +97,23 @@ def _groups(proposal: Proposal) -> Iterator[str]:
 def _features(proposal: Proposal) -> Iterator[str]:
     protected = [entry.column for entry in proposal.protected]
     for column, guess in proposal.features.items():
-        yield from _feature(column, guess, protected=column in protected)
+        yield from _feature(column, guess, proposal, protected=column in protected)
         yield ""
 
 
-def _feature(column: str, guess: Guess, *, protected: bool) -> Iterator[str]:
+def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) -> Iterator[str]:
     header = f"[features.{toml_key(column)}]"
+    minimum = proposal.choices.minimum_category
     if guess.feature is None:
-        yield f"# {header} is left out: it {_one_line(guess.remark)}."
+        yield f"# {header} is skipped: it {guess.remark}."
         return
     if guess.remark:
-        yield f"# {_one_line(guess.remark)}"
+        yield f"# {guess.remark}"
+    if guess.rare.values:
+        yield f"# {rare_words(guess.rare, minimum, 'category')}"
+    if proposal.choices.ranges and guess.limits:
+        low, high = (f"{limit:.10g}" for limit in guess.limits)
+        yield f"# from {low} to {high}"
     yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
     yield f'kind = "{guess.feature.kind.value}"'
     if guess.feature.categories:
@@ -138,5 +162,14 @@ def _relative(path: Path, folder: Path) -> str:
     return toml_string(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def rare_words(rare: Rare, minimum: int, singular: str) -> str:
+    """Say how many values are not listed.
+
+    >>> rare_words(Rare(2, 7), 10, "category")
+    '2 categories with fewer than 10 rows (7 rows in all) are skipped'
+    """
+    plural = {"category": "categories", "value": "values"}[singular]
+    few = f"1 {singular}" if rare.values == 1 else f"{rare.values:,} {plural}"
+    verb = "is" if rare.values == 1 else "are"
+    rows = "1 row" if rare.rows == 1 else f"{rare.rows:,} rows"
+    return f"{few} with fewer than {minimum:,} rows ({rows} in all) {verb} skipped"

@@ -2,7 +2,8 @@
 
 A quantity becomes its distance from the mean in standard deviations, with 0 and a flag of its own
 for a missing value; a category becomes one column per category that occurs in training, with a
-flag for missing values too. A category that training never saw is none of them: all zeros.
+flag for missing values too. A category that is not listed, or that training never saw, is none of
+them, in training as in predictions: all zeros.
 """
 
 from dataclasses import dataclass
@@ -121,8 +122,8 @@ def _target_scale(schema: Schema, total: HolderSummary) -> Scale | None:
     if target.is_quantity:
         if total.target.variance == 0:
             raise InputError(
-                f"target '{target.column}' is {total.target.mean:g} in every training row of all "
-                "holders; there is nothing to learn: choose another target"
+                f"target '{target.column}' is the same in every training row of all holders; "
+                "there is nothing to learn: choose another target"
             )
         return Scale(total.target.mean, total.target.deviation)
     occurring = [target.classes[label] for label in sorted(total.class_counts)]

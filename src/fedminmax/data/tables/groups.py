@@ -1,6 +1,7 @@
 """Groups: the values of the protected columns, crossed, that occur among training rows."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,8 @@ LEFT_OUT = -1
 # told of. Values are trimmed when they are read, so none in a table begins with a space.
 MERGED_VALUE = " merged"
 MERGED_NAME = "merged small groups"
+# Stands for all values that are not listed, where these make a group of their own.
+OTHER_VALUE = " other"
 # Like numbers and single letters, these say nothing without their column.
 MUTE_WORDS = ("true", "false", "yes", "no")
 
@@ -44,13 +47,36 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
     group = joined["number"].to_numpy()
     if schema.missing_group is MissingGroup.LEAVE_OUT:
         group = np.where(missing.to_numpy(), LEFT_OUT, group)
+    if schema.unlisted_group is MissingGroup.LEAVE_OUT:
+        listed = [all(map(is_known, key, schema.protected)) for key in keys.rows()]
+        group = np.where(np.array(listed, dtype=bool)[group], group, LEFT_OUT)
     return group, keys.rows()
+
+
+def check_listed(
+    group: NDArray[np.int64], keys: Sequence[GroupKey], schema: Schema, source: str
+) -> None:
+    """Refuse training rows with a protected value that was not agreed on."""
+    counts = np.bincount(group[group != LEFT_OUT], minlength=len(keys)).tolist()
+    for place, entry in enumerate(schema.protected):
+        unlisted: Counter[str | None] = Counter()
+        for key, count in zip(keys, counts, strict=True):
+            if count and not is_known(key[place], entry):
+                unlisted[key[place]] += count
+        for value, count in unlisted.most_common(1):
+            raise InputError(
+                f"{source}: protected column '{entry.column}' is '{value}' in {count:,} rows, "
+                "which [groups.values] does not list; correct it, list it, or set unlisted in "
+                '[groups] to "own-group" or "leave-out"'
+            )
 
 
 def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     """Return the value or band of each row under the column's own name."""
     if not protected.edges:
         text = text_of(table.frame[protected.column], schema.missing_values)
+        if protected.values and schema.unlisted_group is MissingGroup.OWN_GROUP:
+            text = text.set(~text.is_in(list(protected.values)), OTHER_VALUE)
         return text.alias(protected.column)
     fix = f"correct it, or remove {toml_key(protected.column)} from [groups.bands]"
     column = Column(protected.column, Kind.NUMERIC, fix)
@@ -61,13 +87,19 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     return labels.set(pl.Series(np.isnan(numbers)), None)
 
 
+def is_known(value: str | None, entry: Protected) -> bool:
+    """Tell whether a value or band was agreed on; whether one may be missing is another matter."""
+    known = entry.bands or entry.values
+    return not known or value is None or value in (*known, OTHER_VALUE)
+
+
 def merged_key(schema: Schema) -> GroupKey:
     """Return the key of the group that small groups are merged into, the same at every holder."""
     return (MERGED_VALUE,) * len(schema.protected)
 
 
 def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...]:
-    """Order by column: bands from low to high, values by alphabet, missing and merged ones last."""
+    """Order by column: bands from low to high, values by alphabet, then other, missing, merged."""
 
     def place(key: GroupKey) -> list[tuple[int, int, str]]:
         return [
@@ -94,13 +126,13 @@ def group_name(key: GroupKey, schema: Schema) -> str:
 
 
 def _rank(value: str | None) -> int:
-    if value == MERGED_VALUE:
-        return 2
-    return 1 if value is None else 0
+    return {OTHER_VALUE: 1, None: 2, MERGED_VALUE: 3}.get(value, 0)
 
 
 def _value_name(protected: Protected, value: str | None) -> str:
     if value is None:
         return f"{protected.column} missing"
+    if value == OTHER_VALUE:
+        return f"{protected.column} other"
     speaks = len(value) > 1 and not value[0].isdigit() and value.lower() not in MUTE_WORDS
     return value if speaks else f"{protected.column} {value}"

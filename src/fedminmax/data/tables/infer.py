@@ -1,4 +1,8 @@
-"""A first guess at what columns mean, for `fedminmax init`; the user has the last word."""
+"""A first guess at what columns mean, for `fedminmax init`; the user has the last word.
+
+A guess is handed on with the configuration, so it quotes no value of a row: remarks have counts
+alone, and categories are listed only if enough rows have them.
+"""
 
 import re
 from collections.abc import Sequence
@@ -11,6 +15,8 @@ from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
 MOST_CATEGORIES = 50
+# A category with fewer rows over all files may point at a person.
+DEFAULT_MINIMUM_CATEGORY = 10
 # Numbers among which at most such a share of the different values are texts are numbers.
 MOST_ODD_TEXTS = 0.1
 # Whole numbers with at most so many values are classes or group codes rather than quantities.
@@ -19,21 +25,37 @@ AGE_EDGES = (30.0, 45.0, 60.0)
 
 
 @dataclass(frozen=True)
+class Rare:
+    """How many values have too few rows to be listed, and how many rows these are in all."""
+
+    values: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
 class Guess:
-    """A feature, or the reason why the column is none, and a remark for the user."""
+    """A feature, or the reason why the column is none, and a remark for the user.
+
+    ``limits`` are the least and the greatest value of a numeric column.
+    """
 
     feature: Feature | None
     remark: str = ""
+    rare: Rare = Rare()
+    limits: tuple[float, float] | None = None
 
 
-def guess_feature(text: pl.Series) -> Guess:
-    """Guess a feature's kind from all its values (as trimmed text, null where missing)."""
+def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
+    """Guess a feature's kind from all its values (as trimmed text, null where missing).
+
+    Categories with fewer rows than the minimum are not listed.
+    """
     column, values = text.name, text.drop_nulls().unique(maintain_order=True)
     different = len(values)
     if different == 0:
         return Guess(None, "has no values")
     if different == 1 and not text.null_count():
-        return Guess(None, f"is '{values[0]}' in every row")
+        return Guess(None, "is the same in every row")
     few = different <= len(BOOLEAN_WORDS)
     for kind in (*([Kind.BOOLEAN] if few else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
@@ -41,17 +63,35 @@ def guess_feature(text: pl.Series) -> Guess:
             own = kind is Kind.NUMERIC and different == len(text) and _are_whole(numbers)
             doubt = own or "id" in _words(column)
             remark = "Remove this section if the numbers only identify rows." if doubt else ""
-            return Guess(Feature(column, kind), remark)
+            limits = _limits(numbers) if kind is Kind.NUMERIC else None
+            return Guess(Feature(column, kind), remark, limits=limits)
     if different > MOST_CATEGORIES:
-        odd = values.filter(~numbers_in(values, Kind.NUMERIC).is_finite().fill_null(value=False))
+        numbers = numbers_in(values, Kind.NUMERIC)
+        odd = values.filter(~numbers.is_finite().fill_null(value=False))
         if len(odd) <= MOST_ODD_TEXTS * different:
+            rows = int(text.is_in(odd.to_list()).sum())
             return Guess(
                 Feature(column, Kind.NUMERIC),
-                f"Training will refuse values that are no numbers, such as '{odd[0]}': correct "
-                "them, or add them to missing_values in [data].",
+                f"Training will refuse values that are no numbers: {len(odd):,} of them in "
+                f"{rows:,} rows. Correct them, or add them to missing_values in [data].",
+                limits=_limits(numbers.filter(numbers.is_finite())),
             )
-        return Guess(None, f"has {different:,} different texts, such as '{values[0]}'")
-    return Guess(Feature(column, Kind.CATEGORY, tuple(sorted(values.to_list()))))
+        return Guess(None, f"has {different:,} different texts, too many for categories")
+    categories, rare = listed_values(text, minimum_rows)
+    if not categories:
+        return Guess(None, f"has no category with at least {minimum_rows:,} rows", rare)
+    return Guess(Feature(column, Kind.CATEGORY, categories), rare=rare)
+
+
+def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], Rare]:
+    """Return the values with enough rows in alphabetical order, and a count of the others."""
+    counts = text.drop_nulls().value_counts(name="rows")
+    enough = counts["rows"] >= minimum_rows
+    rare = counts.filter(~enough)
+    return (
+        tuple(sorted(counts.filter(enough)[text.name].to_list())),
+        Rare(len(rare), int(rare["rows"].sum())),
+    )
 
 
 def guess_target(text: pl.Series) -> Target:
@@ -65,17 +105,21 @@ def guess_target(text: pl.Series) -> Target:
     return Target(text.name, tuple(values.gather(order).to_list()))
 
 
-def guess_protected(text: pl.Series) -> Protected:
-    """Cut numbers with many values into bands: ages at 30, 45 and 60, others at quartiles."""
+def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare]:
+    """List values with enough rows; cut numbers with many values into bands.
+
+    Ages are cut at 30, 45 and 60, others at rounded quartiles.
+    """
     if not _is_quantity(text.drop_nulls().unique()):
-        return Protected(text.name)
+        values, rare = listed_values(text, minimum_rows)
+        return Protected(text.name, values=values), rare
     numbers = numbers_in(text.drop_nulls(), Kind.NUMERIC).to_numpy()
     if "age" in _words(text.name):
         edges: Sequence[float] = AGE_EDGES
     else:
         edges = [float(f"{edge:.3g}") for edge in np.quantile(numbers, (0.25, 0.5, 0.75))]
     inside = {edge for edge in edges if numbers.min() < edge <= numbers.max()}
-    return Protected(text.name, tuple(sorted(inside)))
+    return Protected(text.name, tuple(sorted(inside))), Rare()
 
 
 def _words(name: str) -> list[str]:
@@ -87,6 +131,11 @@ def _is_quantity(values: pl.Series) -> bool:
     if numbers.null_count() or not bool(numbers.is_finite().all()):
         return False
     return len(values) > MOST_CODES or not _are_whole(numbers)
+
+
+def _limits(numbers: pl.Series) -> tuple[float, float]:
+    finite = numbers.to_numpy()
+    return float(finite.min()), float(finite.max())
 
 
 def _are_whole(numbers: pl.Series) -> bool:

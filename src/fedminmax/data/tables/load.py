@@ -13,7 +13,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
-from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.groups import GroupKey, check_listed
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.sizes import absence_note, size_warnings
@@ -59,6 +59,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     """Read all files and return the federation's encoded rows."""
     training_files = [read_source(source, config) for source in config.training]
     test_files = [read_source(source, config) for source in config.test]
+    for part in (part for file in training_files for part in file.parts):
+        check_listed(part.rows.group, part.rows.group_keys, config.schema, part.source)
     split = [_hold_out(part, config) for file in training_files for part in file.parts]
     training = [train for train, _ in split]
     tested = [part for file in test_files for part in file.parts]

@@ -93,10 +93,11 @@ def _parse_category(
     codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
     if not unseen.any():
         return codes, []
-    position, row = table.first_row(unseen)
+    # Warnings are kept in the run folder and its report, so this one quotes no value.
+    _, row = table.first_row(unseen)
     warning = (
         f"{table.title}: {unseen.sum():,} rows have a value of '{feature.column}' that is not "
-        f"among its categories (first: '{text[position]}', row {row}); they count as none of them"
+        f"among its categories (first: row {row}); they count as none of them"
     )
     return codes, [warning]
 

@@ -8,8 +8,10 @@ import polars as pl
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.infer import (
+    DEFAULT_MINIMUM_CATEGORY,
     MOST_CATEGORIES,
     Guess,
+    Rare,
     guess_feature,
     guess_protected,
     guess_target,
@@ -21,8 +23,22 @@ from fedminmax.data.tables.words import listed
 
 
 @dataclass(frozen=True)
+class InitChoices:
+    """What the user wants of a proposal.
+
+    A category or group with fewer rows than ``minimum_category`` over all files is not listed.
+    """
+
+    minimum_category: int = DEFAULT_MINIMUM_CATEGORY
+    ranges: bool = False
+
+
+@dataclass(frozen=True)
 class Proposal:
-    """What `fedminmax init` found: files by holder (or one with a holder column) and columns."""
+    """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
+
+    ``rare_groups`` counts the values of each protected column that are not listed.
+    """
 
     files: dict[str, Path]
     holder_column: str | None
@@ -30,14 +46,21 @@ class Proposal:
     rows: int
     target: Target
     protected: tuple[Protected, ...]
+    rare_groups: dict[str, Rare]
     features: dict[str, Guess]
+    choices: InitChoices
 
 
 def propose(
-    paths: Sequence[Path], target: str, groups: Sequence[str], holder_column: str | None
+    paths: Sequence[Path],
+    target: str,
+    groups: Sequence[str],
+    holder_column: str | None,
+    choices: InitChoices,
 ) -> Proposal:
     """Read all files and guess what their columns mean."""
     _check_words(paths, target, groups, holder_column)
+    files = holder_names(paths)
     named = (target, *groups, *([holder_column] if holder_column else []))
     tables = [read_table(path, named) for path in paths]
     for table in tables:
@@ -46,14 +69,19 @@ def propose(
     others = [column for column in tables[0].frame.columns if column not in (target, holder_column)]
     guessed_target = guess_target(_pooled(tables, target))
     _check_classes(guessed_target, tables)
+    minimum = choices.minimum_category
+    protected = {column: guess_protected(_pooled(tables, column), minimum) for column in groups}
+    _check_groups([entry for entry, _ in protected.values()], minimum)
     return Proposal(
-        holder_names(paths),
+        files,
         holder_column,
         _pooled(tables, holder_column).n_unique() if holder_column else len(paths),
         sum(len(table.frame) for table in tables),
         guessed_target,
-        tuple(guess_protected(_pooled(tables, column)) for column in groups),
-        {column: guess_feature(_pooled(tables, column)) for column in others},
+        tuple(entry for entry, _ in protected.values()),
+        {column: rare for column, (_, rare) in protected.items() if rare.values},
+        {column: guess_feature(_pooled(tables, column), minimum) for column in others},
+        choices,
     )
 
 
@@ -104,11 +132,20 @@ def _check_same_columns(tables: Sequence[Table]) -> None:
                 )
 
 
+def _check_groups(protected: Sequence[Protected], minimum: int) -> None:
+    for entry in protected:
+        if not entry.edges and not entry.values:
+            raise InputError(
+                f"group column '{entry.column}' has no value with at least {minimum:,} rows; "
+                "choose another column, or give a smaller --minimum-category"
+            )
+
+
 def _check_classes(target: Target, tables: Sequence[Table]) -> None:
     if len(target.classes) > MOST_CATEGORIES:
         raise InputError(
             f"target '{target.column}' has {len(target.classes):,} different values that are not "
-            f"all numbers, such as '{target.classes[0]}'; choose another target"
+            "all numbers; choose another target"
         )
     if target.is_quantity or len(target.classes) > 1:
         return

@@ -18,7 +18,7 @@ class Kind(Enum):
 
 
 class MissingGroup(Enum):
-    """What happens to a row without a value in a protected column."""
+    """What happens to a row without a value, or a listed value, in a protected column."""
 
     ERROR = "error"
     OWN_GROUP = "own-group"
@@ -37,10 +37,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class Protected:
-    """A column that groups are made of; ``edges`` cut a numeric one into bands."""
+    """A column that groups are made of; ``edges`` cut a numeric one into bands.
+
+    ``values`` are those that were agreed on; without them, any value makes a group.
+    """
 
     column: str
     edges: tuple[float, ...] = ()
+    values: tuple[str, ...] = ()
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -75,7 +79,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Schema:
-    """Target, features and groups; ``missing_values`` are texts that stand for no value."""
+    """Target, features and groups; ``missing_values`` are texts that stand for no value.
+
+    ``unlisted_group`` is what happens to training rows with a protected value that is not listed.
+    """
 
     target: Target
     features: tuple[Feature, ...]
@@ -84,6 +91,7 @@ class Schema:
     missing_group: MissingGroup = MissingGroup.ERROR
     minimum_group_size: int = DEFAULT_MINIMUM_GROUP_SIZE
     missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
+    unlisted_group: MissingGroup = MissingGroup.ERROR
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
