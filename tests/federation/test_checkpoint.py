@@ -1,7 +1,10 @@
 """Whatever happens to the files, one readable checkpoint remains, or the user is told."""
 
 import errno
+import hashlib
+import io
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from fedminmax.federation.checkpoint import checkpoint_paths, load_checkpoint, save_checkpoint
+from fedminmax.federation.checkpoint import (
+    checkpoint_paths,
+    load_checkpoint,
+    pack,
+    save_checkpoint,
+)
 from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
@@ -126,18 +134,112 @@ def test_a_first_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     assert "truncated or corrupt" in complaint_of(lambda: restored_round(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        softmax_problem([[2, 1], [1, 2]], features=3),
-        softmax_problem([[2, 1, 1], [1, 2, 1]]),
-    ],
-    ids=["other model", "other groups"],
-)
-def test_a_checkpoint_of_another_problem_is_refused(other: Problem, tmp_path: Path) -> None:
+OTHERS = {
+    "the model's parameters had other shapes": softmax_problem([[2, 1], [1, 2]], classes=4),
+    "the groups had other names": softmax_problem([[2, 1, 1], [1, 2, 1]]),
+    # All shapes are the same, and only the shares of the groups would be wrong.
+    "other numbers of rows": softmax_problem([[3, 1], [1, 2]]),
+}
+
+
+@pytest.mark.parametrize(("words", "other"), OTHERS.items(), ids=list(OTHERS))
+def test_nothing_goes_on_with_another_problem(words: str, other: Problem, tmp_path: Path) -> None:
+    progress = save_rounds(tmp_path)[-1]
+    federation = other.federation()
+    template = start_of(federation, METHOD)
+    assert words in complaint_of(lambda: load_checkpoint(tmp_path, template))
+    message = complaint_of(lambda: train(federation, METHOD, rounds=9, resume=progress))
+    assert message.startswith("cannot resume")
+    assert words in message
+
+
+def test_models_with_as_many_parameters_in_other_shapes_are_told_apart() -> None:
+    """Twelve parameters each: 2 features and 4 classes, 3 features and 3 classes."""
+    wide = softmax_problem([[2, 1]], features=2, classes=4).federation()
+    deep = softmax_problem([[2, 1]], features=3, classes=3).federation()
+    (done,) = train(wide, METHOD, rounds=1)
+    message = complaint_of(lambda: train(deep, METHOD, rounds=2, resume=done.progress))
+    assert "the model's parameters had other shapes" in message
+
+
+def test_a_model_with_another_start_goes_on(tmp_path: Path) -> None:
+    """Whoever builds the model anew, without a seed, has another theta^0, which nothing needs."""
+    kept = save_rounds(tmp_path)
+    other_start = replace(PROBLEM, start=PROBLEM.start + 1.0).federation()
+    restored = load_checkpoint(tmp_path, start_of(other_start, METHOD))
+    assert restored is not None
+    (done,) = train(other_start, METHOD, rounds=4, resume=restored.progress)
+    (meant,) = train(PROBLEM.federation(), METHOD, rounds=4, resume=kept[-1])
+    assert torch.equal(done.parameters(), meant.parameters())
+
+
+def test_what_load_checkpoint_returns_is_not_yet_a_progress(tmp_path: Path) -> None:
     save_rounds(tmp_path)
-    template = start_of(other.federation(), METHOD)
-    complaint_of(lambda: load_checkpoint(tmp_path, template))
+    restored: Any = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    message = complaint_of(lambda: train(PROBLEM.federation(), METHOD, rounds=9, resume=restored))
+    assert "Restored" in message
+    assert "restored.progress" in message
+
+
+def write_signed(path: Path, content: object) -> None:
+    """Write a checkpoint file whose digest is right, whatever its content is."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = content if isinstance(content, bytes) else buffer.getvalue()
+    path.write_bytes(hashlib.sha256(payload).digest() + payload)
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    """It tells neither the game nor what holders keep."""
+    kept = save_rounds(tmp_path)
+    earlier = {
+        name: value
+        for name, value in pack(kept[-1]).items()
+        if name != "kept" and not name.startswith("game.")
+    }
+    write_signed(checkpoint_paths(tmp_path)[0], earlier)
+    restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    assert restored is not None
+    assert restored.complaint is None
+    (done,) = train(PROBLEM.federation(), METHOD, rounds=4, resume=restored.progress)
+    (meant,) = train(PROBLEM.federation(), METHOD, rounds=4, resume=kept[-1])
+    assert torch.equal(done.parameters(), meant.parameters())
+
+
+def foreign_contents() -> dict[str, object]:
+    (done,) = train(PROBLEM.federation(), METHOD, rounds=1)
+    flat = pack(done.progress)
+    nothing = torch.full_like(done.parameters(), float("nan"))
+    return {
+        "no bytes": b"",
+        "text": b"this is no checkpoint",
+        "a pickled object": pickle.dumps(Path("elsewhere")),
+        "a list": [1, 2],
+        "numbered entries": dict(enumerate(flat.values())),
+        "nothing in it": {},
+        "text for a tensor": flat | {"state.weights": "half"},
+        "a sparse tensor": flat | {"state.weights": done.weights.to_sparse()},
+        "no number of rounds": flat | {"round": -1, "iterates.rounds": -1},
+        "two numbers of rounds": flat | {"round": 7},
+        "a game that is no text": flat | {"game.rows": 5},
+        "parameters that are no numbers": flat | {"state.parameters": nothing},
+    }
+
+
+FOREIGN = foreign_contents()
+
+
+@pytest.mark.parametrize("kind", list(FOREIGN))
+def test_foreign_content_with_a_right_digest_is_told(kind: str, tmp_path: Path) -> None:
+    save_rounds(tmp_path)
+    current, previous = checkpoint_paths(tmp_path)
+    write_signed(current, FOREIGN[kind])
+    number, complaint = restored_round(tmp_path)
+    assert number == 2
+    assert complaint is not None
+    assert "\n" not in complaint
+    write_signed(previous, FOREIGN[kind])
+    assert str(tmp_path) in complaint_of(lambda: restored_round(tmp_path))
 
 
 METHODS: list[AnyMethod[Any]] = [FedMinMax(), AFL(), FedAvg(), QFedAvg(1.0)]

@@ -24,6 +24,11 @@ class Task:
         """The trainable parameters, one after another, as one vector (theta^0)."""
         return torch.cat([p.detach().reshape(-1) for p in trainable_parameters(self.model)])
 
+    @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trainable parameters, in the order of that vector."""
+        return tuple(tuple(p.shape) for p in trainable_parameters(self.model))
+
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Parameters that training changes; frozen ones are part of the architecture."""

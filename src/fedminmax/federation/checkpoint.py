@@ -16,10 +16,12 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import written_beside
+from fedminmax.federation.game import Game, check_same_game
 from fedminmax.federation.train import Progress
 from fedminmax.methods.method import StateT
 
 DIGEST_BYTES = 32
+GAME_PREFIX = "game."
 RecordT = TypeVar("RecordT")
 Leaf = Tensor | int | float | str
 
@@ -77,13 +79,33 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     payload = _intact_payload(path)
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
-    flat = torch.load(io.BytesIO(payload), weights_only=True)
     expected = pack(template)
-    # An earlier release did not write what most methods leave empty.
-    flat = {name: like for name, like in expected.items() if _is_empty(like)} | flat
+    # An earlier release wrote neither what most methods leave empty nor the game.
+    flat = {
+        name: like
+        for name, like in expected.items()
+        if _is_empty(like) or name.startswith(GAME_PREFIX)
+    } | _read_flat(payload, path)
+    game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
+    check_same_game(game, template.game, f"{path} is of another run")
     for name in sorted(flat.keys() ^ expected.keys()):
         raise InputError(f"{path} is of another model or method (only one has '{name}')")
-    return unpack(flat, template, str(path))
+    progress = unpack(flat, template, str(path))
+    finite = bool(torch.isfinite(progress.state.parameters).all())
+    if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:
+        raise InputError(f"checkpoint {path} has numbers that no run has")
+    return progress
+
+
+def _read_flat(payload: bytes, path: Path) -> dict[str, Leaf]:
+    """Read the names and values of a checkpoint; they are checked later, one by one."""
+    try:
+        flat = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's reader fails in whatever way it meets first
+        raise InputError(f"checkpoint {path} cannot be read by torch") from error
+    if not isinstance(flat, dict) or not all(isinstance(name, str) for name in flat):
+        raise InputError(f"{path} is a file of torch, but no checkpoint of fedminmax")
+    return flat
 
 
 def _intact_payload(path: Path) -> bytes | None:
@@ -117,6 +139,7 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
             # A template without lines stands for any number of them: a mixture grows.
             grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]
             same = (value.shape == like.shape or grown) and value.dtype == like.dtype
+            same = same and value.layout == like.layout
             value = value.to(like.device)
         if not same:
             raise InputError(f"{source} is of another model or method ('{prefix}{name}' differs)")

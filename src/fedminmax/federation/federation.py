@@ -28,6 +28,11 @@ class Federation(Protocol):
         ...
 
     @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that theta^0 puts one after another."""
+        ...
+
+    @property
     def reveals(self) -> Reveals:
         """The finest thing that the server can see of one holder's reply."""
         ...

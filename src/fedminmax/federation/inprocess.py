@@ -111,6 +111,11 @@ class InProcessFederation:
         """theta^0, as one vector."""
         return self._task.initial_parameters
 
+    @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that theta^0 puts one after another."""
+        return self._task.parameter_shapes
+
     def model(self, parameters: Tensor) -> nn.Module:
         """Return a copy of the model with these parameters, ready to predict."""
         return model_with(self._task, parameters)

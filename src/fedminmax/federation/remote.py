@@ -72,6 +72,11 @@ class RemoteFederation:
         return self._start
 
     @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that theta^0 puts one after another."""
+        return self._agreement.task.parameter_shapes
+
+    @property
     def reveals(self) -> Reveals:
         """The server sees every site's reply by itself."""
         return Reveals.OWN_VECTOR

@@ -16,6 +16,7 @@ from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Reveals, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
+from fedminmax.federation.game import Game, check_same_game, game_of
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
 from fedminmax.methods.method import AnyMethod, SelectingState, StateT, lets_holders_keep
@@ -26,11 +27,12 @@ class Progress(Generic[StateT]):
     """All that a run has to remember: saving it and going on equals never having stopped.
 
     ``method`` is the method with all its settings: no other one goes on from here, nor does
-    another seed or participation. ``kept`` is what the holders keep to themselves, a line for each
-    (in a simulation; on a real network it stays with them); empty for most methods.
+    another game, seed or participation. ``kept`` is what the holders keep to themselves, a line
+    for each (in a simulation; on a real network it stays with them); empty for most methods.
     """
 
     method: str
+    game: Game
     seed: int
     participation: float
     round: int
@@ -106,7 +108,17 @@ def start_of(
     kept = torch.zeros(0, dtype=initial.dtype)
     if lets_holders_keep(method):
         kept = method.start_keeping(initial).repeat(federation.census.holders, 1)
-    return Progress(repr(method), seed, participation, 0, state, no_iterates(initial), 0, kept)
+    return Progress(
+        repr(method),
+        game_of(federation),
+        seed,
+        participation,
+        0,
+        state,
+        no_iterates(initial),
+        0,
+        kept,
+    )
 
 
 def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
@@ -154,13 +166,19 @@ def train(
 
 
 def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
-    """Return the progress to go on from; refuse one of another method, seed or participation."""
+    """Return the progress to go on from; refuse one of another run."""
     if resume is None:
         return start
+    if not isinstance(resume, Progress):
+        raise InputError(
+            f"cannot resume from {type(resume).__name__}; give a Progress, such as round.progress "
+            "or restored.progress"
+        )
     for name in ("method", "seed", "participation"):
         before, now = getattr(resume, name), getattr(start, name)
         if before != now:
             raise InputError(f"cannot resume {name} {before} as {now}; give the same {name}")
+    check_same_game(resume.game, start.game, "cannot resume")
     return resume
 
 
@@ -177,6 +195,7 @@ def _rounds(
         done = run_round(federation, method, progress.state, progress.kept, moment, participants)
         progress = Progress(
             progress.method,
+            progress.game,
             progress.seed,
             progress.participation,
             moment.round,
