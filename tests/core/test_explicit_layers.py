@@ -1,12 +1,16 @@
 """The explicit backward pass against autograd, and the models that it must leave alone."""
 
+from functools import wraps
 from itertools import pairwise
+from types import MethodType
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils import parametrizations
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.find_explicit_layers import find_explicit_layers
@@ -140,10 +144,53 @@ def partly_frozen() -> nn.Module:
     return model
 
 
+def two_layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+
+
+def patched(where: int) -> nn.Module:
+    """The forward of an instance, of the stack itself (-1), of a layer or of a ReLU."""
+    model = two_layers()
+    module = model if where == -1 else model[where]
+    module.forward = MethodType(lambda self, x: 2 * type(self).forward(self, x), module)
+    return model
+
+
+def with_parameter_of_its_own(where: int) -> nn.Module:
+    model = two_layers()
+    (model if where == -1 else model[where]).extra = nn.Parameter(torch.ones(2))
+    return model
+
+
+def with_bias_before_weight() -> nn.Module:
+    """Parameters are listed in the order in which they were set."""
+    model = nn.Linear(2, 2)
+    weight = model.weight
+    del model.weight
+    model.weight = weight
+    return model
+
+
+def with_a_constant_for_a_weight() -> nn.Module:
+    model = two_layers()
+    del model[0].weight
+    model[0].weight = torch.ones(2, 2)
+    return model
+
+
 @pytest.mark.parametrize(
     "model",
     [
         cnn(),
+        patched(-1),
+        patched(0),
+        patched(1),
+        with_parameter_of_its_own(-1),
+        with_parameter_of_its_own(1),
+        with_parameter_of_its_own(2),
+        with_bias_before_weight(),
+        with_a_constant_for_a_weight(),
+        parametrizations.weight_norm(nn.Linear(2, 2)),
         nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
         nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)),
         nn.Sequential(nn.ReLU(), nn.Linear(2, 2)),
@@ -157,6 +204,49 @@ def partly_frozen() -> nn.Module:
 )
 def test_any_other_model_is_left_to_autograd(model: nn.Module) -> None:
     assert find_explicit_layers(model) is None
+
+
+def test_a_patched_class_is_left_to_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = nn.Linear.forward
+
+    @wraps(own)
+    def doubled(self: nn.Linear, x: Tensor) -> Tensor:
+        return 2 * own(self, x)
+
+    monkeypatch.setattr(nn.Linear, "forward", doubled)
+    assert find_explicit_layers(nn.Linear(2, 2)) is None
+
+
+def one_step(workspace: Workspace, rows: Examples) -> tuple[Tensor, Tensor]:
+    """Return what both ways of training do with a model: a gradient, and a local step."""
+    gradient, _ = weighted_gradient([workspace], rows, torch.ones(len(rows)), len(rows))
+    gradient = gradient.clone()
+    plan = LocalEpochs(1, None, 1.0)
+    return gradient, train_locally(workspace, rows, plan, torch.Generator()).clone()
+
+
+def test_hooks_on_all_modules_count_as_long_as_they_are_set() -> None:
+    """Doubling the output of the one layer doubles the derivative of outputs in parameters."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    rows = Examples(torch.randn(5, 2), torch.randn(5), torch.zeros(5).long())
+
+    def by_hand(factor: float) -> Tensor:
+        outputs = (rows.x @ model.weight.detach().T + model.bias.detach()).squeeze(1)
+        pull = 2 * (factor * outputs - rows.y) * factor
+        return torch.cat([pull @ rows.x, pull.sum().reshape(1)])
+
+    workspace = Workspace(Task(model, squared_error_loss))
+    start = workspace.flat.clone()
+    for factor in (1.0, 2.0, 1.0):
+        workspace.load(start)
+        hook = register_module_forward_hook(lambda _module, _x, out, by=factor: by * out)
+        if factor == 1.0:
+            hook.remove()
+        gradient, trained = one_step(workspace, rows)
+        hook.remove()
+        torch.testing.assert_close(gradient, by_hand(factor))
+        torch.testing.assert_close(trained, start - by_hand(factor) / len(rows))
 
 
 def test_a_batch_of_more_than_two_dimensions_is_left_to_autograd() -> None:

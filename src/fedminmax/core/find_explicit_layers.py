@@ -1,15 +1,29 @@
 """Which models take their steps without autograd."""
 
 from torch import nn
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 
 from fedminmax.core.explicit_layers import ExplicitLayers
+
+# Torch calls these for every module.
+_HOOKS_ON_ALL_MODULES = (
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+)
 
 
 def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
     """Recognise a stack of linear layers with ReLU between them; None for any other model.
 
-    Exact types only, all trainable, none used twice and none with hooks: a subclass, a shared
-    weight or a hook may compute something else.
+    Exact types only, with nothing added or replaced: a subclass, a shared weight, a hook, a patched
+    ``forward`` or a parameter of the stack itself may make the model compute something else.
     """
     modules = list(model) if type(model) is nn.Sequential else [model]
     layers = [module for module in modules[::2] if type(module) is nn.Linear]
@@ -18,21 +32,37 @@ def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
     )
     if not alternating or len(modules) % 2 == 0:
         return None
-    parameters = [parameter for layer in layers for parameter in layer._parameters.values()]
-    present = [parameter for parameter in parameters if parameter is not None]
-    if len({id(parameter) for parameter in present}) < len(present):
+    if not all(_is_as_torch_made_it(module) for module in (model, *modules)):
         return None
-    if not all(parameter.requires_grad for parameter in present):
+    both = [(layer._parameters.get("weight"), layer._parameters.get("bias")) for layer in layers]
+    if any(weight is None for weight, _ in both):
         return None
-    if any(_has_hooks(module) for module in (model, *modules)):
+    expected = [parameter for pair in both for parameter in pair if parameter is not None]
+    # Compared with what training sees: no other parameter, none shared, and all in this order.
+    found = list(model.parameters())
+    if len(found) != len(expected) or any(a is not b for a, b in zip(found, expected, strict=True)):
+        return None
+    if not all(type(own) is nn.Parameter and own.requires_grad for own in expected):
         return None
     return ExplicitLayers(layers)
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
+def hooked_everywhere() -> bool:
+    """Tell whether hooks on all modules are set at this moment: they come and go."""
+    return any(_HOOKS_ON_ALL_MODULES)
+
+
+def _is_as_torch_made_it(module: nn.Module) -> bool:
+    """Tell whether calling this module runs the code of its class, and nothing else."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
     )
+    kind = type(module)
+    # An attribute of the instance hides the class's: a forward of its own, for one.
+    hidden = any(hasattr(kind, name) or name in module._parameters for name in vars(module))
+    if hidden or any(hooks):
+        return False
+    return kind.forward.__module__ == kind.__module__ and not hasattr(kind.forward, "__wrapped__")

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.losses import EXPLICIT_GRADIENTS
 from fedminmax.core.workspace import Workspace
 
 
@@ -106,8 +105,8 @@ def _output_gradient(
     workspace: Workspace, outputs: Tensor, y: Tensor, weights: Tensor | None
 ) -> Tensor:
     """Return the gradient of the objective in the model's outputs."""
-    gradient_by_row = EXPLICIT_GRADIENTS.get(workspace.loss)
-    if gradient_by_row is not None:
+    gradient_by_row = workspace.explicit_gradient
+    if gradient_by_row is not None and y.dim() == 1:
         gradient = gradient_by_row(outputs, y).mul_(1.0 / len(y))
         return gradient if weights is None else gradient.mul_(weights.unsqueeze(1))
     with torch.enable_grad():

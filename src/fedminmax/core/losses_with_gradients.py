@@ -55,3 +55,8 @@ LOSSES_WITH_GRADIENTS: dict[Loss, LossWithGradient] = {
     cross_entropy_loss: cross_entropy_with_gradient,
     squared_error_loss: squared_error_with_gradient,
 }
+
+
+def loss_with_gradient_of(loss: Loss) -> LossWithGradient | None:
+    """Return the two from one pass for one of our own losses; None for any other."""
+    return next((own for known, own in LOSSES_WITH_GRADIENTS.items() if known is loss), None)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
 from fedminmax.core.workers import work_at_once
 from fedminmax.core.workspace import Workspace
 
@@ -58,8 +57,9 @@ def _accumulate(
 
 def _add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
     """Add the gradient of some rows by the cheapest way that the model allows; return losses."""
-    layers, with_gradient = workspace.explicit_layers, LOSSES_WITH_GRADIENTS.get(workspace.loss)
-    if layers is None or with_gradient is None or x.dim() != 2:
+    layers, with_gradient = workspace.explicit_layers, workspace.loss_with_gradient
+    # Two-dimensional labels have a share for each class; our own gradients take class numbers.
+    if layers is None or with_gradient is None or x.dim() != 2 or y.dim() != 1:
         losses = workspace.loss(workspace.model(x), y)
         torch.autograd.backward(torch.dot(losses, row_weights))
         return losses.detach()

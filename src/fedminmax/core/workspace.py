@@ -12,7 +12,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.find_explicit_layers import find_explicit_layers
+from fedminmax.core.explicit_layers import ExplicitLayers
+from fedminmax.core.find_explicit_layers import find_explicit_layers, hooked_everywhere
+from fedminmax.core.losses import explicit_gradient_of
+from fedminmax.core.losses_with_gradients import loss_with_gradient_of
 from fedminmax.core.task import Task, trainable_parameters
 
 
@@ -22,6 +25,8 @@ class Workspace:
     def __init__(self, task: Task) -> None:
         self.model = copy.deepcopy(task.model).train()
         self.loss = task.loss
+        self.loss_with_gradient = loss_with_gradient_of(task.loss)
+        self.explicit_gradient = explicit_gradient_of(task.loss)
         self.parameters = trainable_parameters(self.model)
         self.flat = task.initial_parameters.clone()
         self.gradient = torch.zeros_like(self.flat)
@@ -35,8 +40,13 @@ class Workspace:
         ):
             parameter.data = values
             parameter.grad = slot
-        self.explicit_layers = find_explicit_layers(self.model)
+        self._explicit_layers = find_explicit_layers(self.model)
         self.load(task.initial_parameters)
+
+    @property
+    def explicit_layers(self) -> ExplicitLayers | None:
+        """The way without autograd; None for a model or at a moment that does not allow it."""
+        return None if hooked_everywhere() else self._explicit_layers
 
     @property
     def convolutional(self) -> bool:

@@ -192,7 +192,11 @@ def _rounds(
     while progress.round < rounds:
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, moment)
-        done = run_round(federation, method, progress.state, progress.kept, moment, participants)
+        # The caller's loop may stand inside torch.no_grad().
+        with torch.enable_grad():
+            done = run_round(
+                federation, method, progress.state, progress.kept, moment, participants
+            )
         progress = Progress(
             progress.method,
             progress.game,
