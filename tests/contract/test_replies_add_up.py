@@ -24,6 +24,7 @@ def test_asking_all_is_asking_each_and_adding(case: Case) -> None:
     federation, method = PROBLEM.federation(), case.mini_batch
     order = method.order(start_of(federation, method).state, Moment(seed=3, round=2))
     backwards = [ask(federation, method, order, [number]) for number in (2, 1, 0)]
-    assert float(backwards[0].step.norm() + backwards[0].statistics.norm()) > 1e-3
+    first = backwards[0]
+    assert float(first.step.norm() + first.statistics.norm() + first.holder_loss.norm()) > 1e-3
     assert_sum(ask(federation, method, order, [0, 1, 2]), backwards)
     assert_sum(ask(federation, method, order, [0, 2]), [backwards[2], backwards[0]])

@@ -20,7 +20,13 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.group_term import GroupTERM, tilted_mean, tilted_weights
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.term import TERM
-from tests.problems import softmax_problem, to_numpy
+from tests.problems import (
+    Point,
+    half_squared_distance,
+    points,
+    quadratic_federation,
+    softmax_problem,
+)
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
 
@@ -116,10 +122,41 @@ def test_equal_tilts_collapse_to_one_level_over_cells() -> None:
     assert float(_objective_at((theta[:6], bias), 3.0, 3.0)) == pytest.approx(float(expected))
 
 
-def test_losses_far_from_the_reference_do_not_overflow() -> None:
-    method = TERM(1e6, learning_rate=0.1, epochs=1, batch_size=None)
-    for done in train(PROBLEM.federation(), method, rounds=3):
-        assert np.isfinite(to_numpy(done.parameters())).all()
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("tilt", [1.0, 1e6])
+def test_losses_in_the_thousands_leave_only_the_worst_holder(
+    tilt: float, precision: torch.dtype
+) -> None:
+    """At theta = 0 the losses are 1250, 3200 and 5000: exp of their differences is 0 in float64.
+
+    So every step is the third holder's alone, a tenth of the way to 100: theta^t = 100 (1 - 0.9^t),
+    as long as it stays the worst.
+    """
+    holders = [points([[[target]]]) for target in (50.0, 80.0, 100.0)]
+    federation = InProcessFederation(Point([0.0]).to(precision), half_squared_distance, holders)
+    method = TERM(tilt, learning_rate=0.1, epochs=1, batch_size=None)
+    for done in train(federation, method, rounds=3):
+        expected = 100.0 * (1.0 - 0.9**done.number)
+        assert float(done.parameters()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_losses_in_the_thousands_share_by_rows() -> None:
+    """Two holders with losses of 5000, one of 1 row at -100, one of 3 at 100: 3/4 - 1/4 of 10."""
+    holders = [points([[[-100.0]]]), points([[[100.0]] * 3]), points([[[1.0]]])]
+    federation = quadratic_federation([0.0], holders)
+    method = TERM(1.0, learning_rate=0.1, epochs=1, batch_size=None)
+    (done,) = train(federation, method, rounds=1)
+    assert float(done.parameters()) == pytest.approx(5.0, rel=1e-12)
+
+
+def test_who_takes_part_shares_all_the_weight() -> None:
+    """With one of two holders in each round, the step is that holder's own."""
+    federation = quadratic_federation([0.0], [points([[[50.0]]]), points([[[100.0]]])])
+    method = TERM(1.0, learning_rate=0.1, epochs=1, batch_size=None)
+    theta = 0.0
+    for done in train(federation, method, rounds=6, participation=0.5):
+        theta += 0.1 * ((50.0, 100.0)[done.participants[0]] - theta)
+        assert float(done.parameters()) == pytest.approx(theta, rel=1e-12)
 
 
 TILTS = [(1.0, (0.4748, 0.2212)), (5.0, (0.4589, 0.2510)), (20.0, (0.4503, 0.2984))]

@@ -6,15 +6,17 @@ of its groups' risks, (1/tau) log sum_a (n_{a,k} / n_k) exp(tau r_{a,k}): client
 without it R_k is the holder's mean loss. Local epochs start from the broadcast model, with the
 groups' weights fixed at their values there.
 
-| symbol | name                              |
-|--------|-----------------------------------|
-| t, tau | tilt, group_tilt                  |
-| p_k    | n_k / n                           |
-| R_k    | the holder's tilted loss          |
+| symbol                            | name                                     |
+|-----------------------------------|------------------------------------------|
+| t, tau                            | tilt, group_tilt                         |
+| p_k                               | n_k / n                                  |
+| R_k                               | the holder's tilted loss                 |
+| omega_k = p_k exp(t R_k) / sum    | state.holder_weights                     |
 
-The weights are normalised exactly over the holders that took part. Each holder scales its own
-reply by exp(t (R_k - reference)), with the reference that the server broadcast: it cancels in the
-quotient of the sums, so the server sees no holder's loss.
+A round has two questions: first all holders tell R_k at theta^{t-1}, then they train from there,
+and the server averages with omega over the holders that took part. Knowing every R_k it subtracts
+the largest, which no sum of replies would tell: exp(t R_k) itself leaves the floating-point
+numbers at t R_k = 709, in single precision at 88.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,22 +26,23 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.bounded_exponential import bounded_exponential
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
 
+EVALUATE, TRAIN = 0, 1
+
 
 @dataclass(frozen=True, eq=False)
 class TERMState:
-    """theta^t, and the loss that the holders' are compared with in the next round."""
+    """theta^t, and omega between the two questions of a round; empty between rounds."""
 
     parameters: Tensor
-    reference_loss: float
+    holder_weights: Tensor
 
     @property
     def weights(self) -> Tensor:
@@ -57,7 +60,7 @@ class TERM:
     epochs: int = 15
     batch_size: int | None = 100
     output: Iterate = Iterate.LAST
-    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("TERM", tilt=self.tilt, group_tilt=self.group_tilt)
@@ -72,46 +75,70 @@ class TERM:
 
     def init(self, parameters: Tensor, census: Census) -> TERMState:  # noqa: ARG002
         """Start from the initial model; nobody has told a loss yet."""
-        return TERMState(parameters, 0.0)
+        return TERMState(parameters, NO_WEIGHTS)
 
     def order(self, state: TERMState, moment: Moment) -> Order:
-        """Broadcast the model and the reference loss."""
-        reference = torch.tensor([state.reference_loss], dtype=torch.float64)
-        return Order(moment, state.parameters, reference)
+        """Ask for the losses of the present model."""
+        return Order(moment, state.parameters, NO_WEIGHTS, EVALUATE)
+
+    def ask_again(self, state: TERMState, moment: Moment) -> Order | None:
+        """Ask for training, with this round's omega; a holder uses only its own entry."""
+        if len(state.holder_weights) == 0:
+            return None
+        return Order(moment, state.parameters, state.holder_weights, TRAIN)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Train and return n_k e_k (theta - theta_k) on the scale n_k e_k."""
-        before = sums_before_training(order, holder, workspace)
-        rows = len(holder.examples)
-        loss, group_weights = self._tilt_groups(before, rows)
+        """Tell n_k R_k, or train and return omega_k (theta - theta_k) on the scale omega_k."""
+        if order.phase == EVALUATE:
+            return self._evaluate(order, holder, workspace)
+        workspace.load(order.parameters)
+        before, row_weights = zero_sums(0, holder.groups, 0), None
+        if self.group_tilt > 0:
+            before = sums_before_training(order, holder, workspace)
+            _, group_weights = self._tilt_groups(before)
+            row_weights = group_weights.to(order.parameters)[holder.examples.group]
         trained = train_locally(
             workspace,
             holder.examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            local_stream(order, holder),
-            row_weights=None
-            if self.group_tilt == 0
-            else group_weights.to(order.parameters)[holder.examples.group],
+            # Evaluating draws nothing, so training has the draws of a first question: FedAvg's.
+            local_stream(replace(order, phase=EVALUATE), holder),
+            row_weights=row_weights,
         )
-        exponent = self.tilt * (loss - float(order.weights[0]))
-        weight = rows * bounded_exponential(exponent)
+        weight = float(order.weights[holder.number])
         return replace(
             before,
             step=displacement(order, trained).mul_(weight),
             scale=weight,
-            gradient_evaluations=rows * self.epochs,
+            gradient_evaluations=len(holder.examples) * self.epochs,
         )
 
-    def _tilt_groups(self, before: Sums, rows: int) -> tuple[float, Tensor]:
+    def _evaluate(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        before = sums_before_training(order, holder, workspace)
+        loss, _ = self._tilt_groups(before)
+        rows = len(holder.examples)
+        losses = torch.zeros(holder.holders, dtype=torch.float64)
+        counts = torch.zeros(holder.holders, dtype=torch.int64)
+        losses[holder.number], counts[holder.number] = rows * loss, rows
+        return replace(before, holder_loss=losses, holder_count=counts)
+
+    def _tilt_groups(self, before: Sums) -> tuple[float, Tensor]:
         """Return R_k, and the weight of a row of each group in its gradient."""
         present = before.group_count > 0
-        shares = before.group_count[present].to(torch.float64) / rows
+        shares = before.group_count[present].to(torch.float64) / before.group_count.sum()
         risks = before.group_risks[present]
         weights = torch.zeros_like(before.group_loss)
         weights[present] = tilted_weights(shares, risks, self.group_tilt) / shares
         return float(tilted_mean(shares, risks, self.group_tilt)), weights
 
     def update(self, state: TERMState, total: Sums) -> TERMState:
-        """Step by the quotient; the mean loss is near the next round's losses."""
-        mean_loss = float(total.group_loss.sum()) / int(total.group_count.sum())
-        return TERMState(descend(state.parameters, total), mean_loss)
+        """Weigh the holders that told their loss; the model waits for the second question."""
+        told = total.holder_count > 0
+        weights = torch.zeros_like(total.holder_loss)
+        rows = total.holder_count[told].to(torch.float64)
+        weights[told] = tilted_weights(rows, total.holder_risks[told], self.tilt)
+        return TERMState(state.parameters, weights)
+
+    def update_again(self, state: TERMState, total: Sums) -> TERMState:
+        """Move to the average with omega over the holders that took part."""
+        return TERMState(descend(state.parameters, total), NO_WEIGHTS)
