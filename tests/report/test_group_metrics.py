@@ -14,16 +14,16 @@ from fedminmax.data.row_groups import group_rows
 from fedminmax.data.row_scores import score_classes
 from fedminmax.report.group_metrics import metric_frame
 from fedminmax.report.group_metrics_table import group_metrics_as_markdown
-from fedminmax.report.metric_by_group import Estimate
+from fedminmax.report.mean_interval import Estimate
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)
-ROWS = 300
-group_of_row = GENERATOR.choice(["a", "b", "c"], ROWS, p=[0.6, 0.3, 0.1])
+ROWS = 600
+group_of_row = GENERATOR.choice(["a", "b", "c"], ROWS, p=[0.5, 0.3, 0.2])
 PROBABILITY = GENERATOR.random(ROWS)
 Y = (GENERATOR.random(ROWS) < PROBABILITY**2).astype(int)
 PREDICTED = (PROBABILITY > 0.5).astype(int)
-FOUND = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200)
+FOUND = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row)
 
 
 def test_values_are_loops_over_the_groups_rows() -> None:
@@ -91,37 +91,53 @@ def test_intervals_surround_their_values() -> None:
             check(estimate)
         widths = {name: one.high - one.low for name, one in metric.by_group.items()}
         assert widths["c"] > widths["a"]  # the smallest group is the least sure
-    wide = group_metrics(
-        Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200, confidence=0.99
-    )
+    wide = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row, confidence=0.99)
     assert wide.metrics["accuracy"].overall.low < FOUND.metrics["accuracy"].overall.low
 
 
 def test_a_proportion_has_the_width_of_the_normal_approximation() -> None:
-    many = group_metrics(Y, y_pred=PREDICTED, sensitive_features=None, resamples=4000)
+    many = group_metrics(Y, y_pred=PREDICTED, sensitive_features=None)
     found = many.metrics["accuracy"].overall
     deviation = np.sqrt(found.value * (1 - found.value) / ROWS)
     assert found.high - found.low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
 
 
+def test_groups_of_few_rows_are_neither_worst_nor_in_the_gap() -> None:
+    """Group c is wrong in all of its 3 rows, b in half of 60, a in none of 70."""
+    groups = ["a"] * 70 + ["b"] * 60 + ["c"] * 3
+    right = np.array([1] * 100 + [0] * 30 + [0] * 3)
+    found = group_metrics(
+        np.ones(133, int), y_pred=right, classes=[0, 1], sensitive_features=groups
+    )
+    accuracy = found.metrics["accuracy"]
+    assert accuracy.worst_group == "b"
+    assert accuracy.gap.value == pytest.approx(0.5)
+    assert accuracy.by_group["c"].value == 0.0
+    assert accuracy.by_group["c"].high > 0.7
+    assert group_metrics_as_markdown(found).splitlines()[-1].startswith("| c | 3 | 0.000")
+    # A rate counts the rows that it is about: no group has 50 rows of the other class.
+    assert found.metrics["false_positive_rate"].worst_group is None
+    alone = group_metrics([0, 1], y_pred=[1, 1], sensitive_features=["a", "b"])
+    assert alone.metrics["accuracy"].worst is None
+    assert np.isnan(alone.metrics["accuracy"].gap.value)
+
+
 def test_a_group_without_negatives_has_no_false_positive_rate() -> None:
     found = group_metrics(
-        [1, 1, 0, 1], y_pred=[1, 0, 1, 1], sensitive_features=list("aabb"), resamples=20
+        [1, 1, 0, 0] * 50, y_pred=[1, 0, 1, 0] * 50, sensitive_features=list("aabb") * 50
     )
     rate = found.metrics["false_positive_rate"]
     assert np.isnan(rate.by_group["a"].value)
     assert rate.worst_group == "b"
-    assert rate.gap.value == 0.0
-    assert "| a | 2 |" in group_metrics_as_markdown(found)
+    assert np.isnan(rate.gap.value)
+    assert "| a | 100 |" in group_metrics_as_markdown(found)
     assert "nan" not in group_metrics_as_markdown(found)
 
 
 def test_many_classes_of_words() -> None:
     classes = ["cat", "cow", "dog"]
     p = np.array([[0.2, 0.5, 0.3], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
-    found = group_metrics(
-        ["cow", "dog", "dog"], y_prob=p, classes=classes, sensitive_features=None, resamples=5
-    )
+    found = group_metrics(["cow", "dog", "dog"], y_prob=p, classes=classes, sensitive_features=None)
     assert "selection_rate" not in found.metrics
     brier = ((p - np.eye(3)[[1, 2, 2]]) ** 2).sum(axis=1).mean()
     assert found.metrics["brier_risk"].overall.value == pytest.approx(brier)
@@ -134,7 +150,6 @@ def test_many_classes_of_words() -> None:
         classes=classes,
         positive="dog",
         sensitive_features=None,
-        resamples=5,
     )
     assert dogs.metrics["selection_rate"].overall.value == pytest.approx(1 / 3)
     assert dogs.metrics["false_negative_rate"].overall.value == pytest.approx(1 / 2)
@@ -143,7 +158,7 @@ def test_many_classes_of_words() -> None:
 
 def test_regression() -> None:
     y, predicted = GENERATOR.normal(size=ROWS), GENERATOR.normal(size=ROWS)
-    found = regression_group_metrics(y, predicted, sensitive_features=group_of_row, resamples=50)
+    found = regression_group_metrics(y, predicted, sensitive_features=group_of_row)
     own = group_of_row == "b"
     values = {name: metric.by_group["b"].value for name, metric in found.metrics.items()}
     assert values == pytest.approx(
@@ -162,7 +177,7 @@ def test_fairlearns_frame_is_there_with_all_that_it_can_do() -> None:
 
 
 def test_the_record_is_plain_data_and_the_same_each_time() -> None:
-    again = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row, resamples=200)
+    again = group_metrics(Y, y_prob=PROBABILITY, sensitive_features=group_of_row)
     assert json.dumps(asdict(again)) == json.dumps(asdict(FOUND))
 
 
@@ -174,7 +189,6 @@ def test_the_record_is_plain_data_and_the_same_each_time() -> None:
         ({"y_prob": np.ones((3, 3)) / 3}, "shape (3, 3) for 3 rows and 2 classes"),
         ({"y_prob": np.ones((3, 2))}, "do not add up to 1"),
         ({"y_prob": np.ones((3, 2)) / 2, "classes": [1, 2]}, "label 0 in row 0 is not one of"),
-        ({"y_pred": [0, 1, 1], "resamples": 0}, "resamples = 0"),
         ({"y_pred": [0, 1, 1], "confidence": 1.0}, "confidence = 1"),
         ({"y_prob": [0.1, 0.5, 0.2], "positive": 7}, "positive = 7 is not one of the classes"),
     ],

@@ -44,7 +44,7 @@ def hostile_report(folder: Path) -> Report:
         before=(0.4, 0.2, None, 0.3),
         after=(0.3, 0.25, None, 0.22),
         halves=(0.01,) * 4,
-        rows=(10, 10, 0, 10),
+        rows=(60, 70, 0, 80),
         groups=HOSTILE,
         holders=HOSTILE[:2],
         census=((1, 2, 3, 4), (5, 6, 0, 8)),
@@ -143,6 +143,7 @@ def test_a_shared_baseline_is_one_point(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", name="AFL", after=(0.35, 0.2))]
     other = write_run(tmp_path / "c", name="TERM", before=(0.45, 0.2), rows=(150, 901))
     report = build_report(read_runs([*runs, other]))
+    assert report.trade_off is not None
     assert [line[0] for line in report.trade_off.tables[0].lines] == [
         "FedAvg (baseline)",
         "FedMinMax",
@@ -170,7 +171,7 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
         before=tuple(0.2 + number / 1000 for number in range(many)),
         after=(0.2,) * many,
         halves=(0.01,) * many,
-        rows=(25,) * many,
+        rows=(50,) * many,
         groups=tuple(f"group {number}" for number in range(many)),
         census=((1,) * many,) * 2,
     )

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.report.html_bars import risk_by_group_figure
 from fedminmax.report.html_read_run import read_run, read_runs
+from fedminmax.report.html_report import build_report, render_report
+from fedminmax.report.html_risk_table import risk_table
 from fedminmax.report.html_story import comparison, facts, story
 from tests.report.run_folders import write_run
 
@@ -72,7 +75,7 @@ def test_several_who_paid(tmp_path: Path) -> None:
         before=(0.4, 0.2, 0.2),
         after=(0.3, 0.25, 0.22),
         halves=(0.01, 0.01, 0.01),
-        rows=(10, 10, 10),
+        rows=(60, 60, 60),
         groups=("a", "b", "c"),
         census=((1, 2, 3), (4, 5, 6)),
     )
@@ -93,6 +96,42 @@ def test_without_a_baseline(tmp_path: Path) -> None:
 def test_a_group_without_test_rows_is_never_worst_off(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", before=(None, 0.2), after=(None, 0.1), rows=(0, 900))
     assert story(read_run(run)).startswith("Under FedAvg, “men” was worst off")
+
+
+def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
+    """Seven women changed most by far, and would be called sure, worst off and all of the gap."""
+    run = write_run(
+        tmp_path / "run",
+        before=(1.2, 0.4, 0.3),
+        after=(0.1, 0.35, 0.28),
+        halves=(0.001, 0.01, 0.01),
+        rows=(7, 150, 900),
+        groups=("women", "men", "others"),
+        census=((1, 2, 3), (4, 5, 6)),
+    )
+    found = read_run(run)
+    told = story(found)
+    assert told.startswith("Under FedAvg, “men” was worst off")
+    assert "women" not in told
+    assert [(fact.before, fact.after) for fact in facts(found)][::2] == [
+        ("0.400", "0.350"),
+        ("0.100", "0.070"),
+    ]
+    table = risk_table(found)
+    assert table.lines[-1][0] == "women"
+    assert table.lines[-1][-1] == "too few rows to say"
+    assert "1 group with fewer than 50 test rows" in risk_by_group_figure(found, "bars").caption
+
+
+def test_where_all_groups_have_few_rows_nothing_is_said(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, rows=(7, 49)) for name in "ab"]
+    runs = read_runs(folders)
+    assert story(runs[0]).startswith("No group has 50 test rows or more: too few rows to say")
+    assert [fact.after for fact in facts(runs[0])][::2] == ["\N{EN DASH}"] * 2
+    assert "too few rows to say" in comparison(runs)
+    report = build_report(runs)
+    assert report.trade_off is None
+    assert "Trade-off" not in render_report(report, "1.0")
 
 
 def test_the_facts_are_before_and_after(tmp_path: Path) -> None:

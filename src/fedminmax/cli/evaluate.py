@@ -8,7 +8,7 @@ from pathlib import Path
 from fedminmax.cli.tables import columns_that_fit, plain_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.report.run_folder_records import Measured, Results, record_as_json
-from fedminmax.report.table_metrics import metric_cells
+from fedminmax.report.table_metrics import metric_cells, small_groups_words
 from fedminmax.report.table_results import finished_results
 from fedminmax.studies.measure_files import measure_files
 
@@ -38,5 +38,8 @@ def _print(results: Results, test: Measured, title: str) -> None:
     columns = slice(columns_that_fit(headers, lines, console.width))
     shown = [line[columns] for line in lines]
     console.print(plain_table(title, headers[columns], shown))
-    intervals = f"{100 * test.confidence:g} % bootstrap intervals"
+    intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
+    small = small_groups_words(results.groups, test)
+    if small:
+        console.print(small, markup=False, highlight=False)

@@ -8,7 +8,9 @@ from rich.console import Console
 from fedminmax.cli.tables import plain_table, wide_console
 from fedminmax.report.change_results import change_from
 from fedminmax.report.run_folder_records import RISK, Results
-from fedminmax.report.table_metrics import interval_words, metric_cells
+from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
+
+TOO_FEW = "too few rows to say"
 
 
 def print_trained(folder: Path, results: Sequence[Results]) -> None:
@@ -40,8 +42,11 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
     change = change_from(*results) if len(results) == 2 else None
     if change is not None:
         columns["change"] = [
-            interval_words(own, like=metrics[0].overall)
-            for own in (*change.by_group, change.overall)
+            *(
+                interval_words(own, like=metrics[0].overall) if own.has_enough_rows else TOO_FEW
+                for own in change.by_group
+            ),
+            interval_words(change.overall, like=metrics[0].overall),
         ]
     title = f"Test risk by group ({100 * tests[0].confidence:g} % intervals)"
     lines = list(zip(*columns.values(), strict=True))
@@ -49,7 +54,11 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
     if change is not None:
         _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
     for name, metric in zip(names, metrics, strict=True):
-        _say(console, f"Worst off with {name}: {metric.worst_group}")
+        if metric.worst_group is not None:
+            _say(console, f"Worst off with {name}: {metric.worst_group}")
+    small = small_groups_words(results[0].groups, tests[0])
+    if small:
+        _say(console, small)
 
 
 def _print_personal(console: Console, results: Results) -> None:

@@ -1,9 +1,9 @@
 """Sums over rows by group that suffice for means and their errors: no row has to be shown.
 
-With n rows that score s_i, a resample of the bootstrap (Efron, Annals of Statistics 1979) draws n
-of them with replacement, and its sum has expectation S = sum s_i and covariance P - S S^T / n with
-P = sum s_i s_i^T. For all but small groups the sum is close to normal, so these three numbers n, S
-and P say what the rows would.
+n rows that score s_i have the sums S = sum s_i and P = sum s_i s_i^T. The mean of each score is
+S / n and n times its variance is on the diagonal of P - S S^T / n; the difference of two scores has
+the sum S_j - S_k and the sum of squares P_jj - 2 P_jk + P_kk. The intervals of
+``report.mean_interval`` need no more.
 
 | here | above |
 |---|---|
@@ -36,7 +36,7 @@ class ScoreSums:
 
     @property
     def covariances(self) -> Tensor:
-        """Return the covariance of a resample's sums [groups, scores, scores]."""
+        """Return the rows of each group times the scores' covariances [groups, scores, scores]."""
         squares = self.totals[:, :, None] * self.totals[:, None, :]
         return self.products - squares / self.counts.clamp(min=1)[:, None, None]
 

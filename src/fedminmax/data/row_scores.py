@@ -1,4 +1,4 @@
-"""Every metric as a quotient of two sums over rows, so that groups and resamples share one form.
+"""Every metric as a quotient of two sums over rows, so that all groups share one form.
 
 A metric of some rows is ``sum of its numerators / sum of its denominators``; a rate among rows with
 a given label has denominator 0 in all others, and a group without such rows has no value (NaN)
@@ -148,7 +148,7 @@ def _check_rows(rows: int, **columns: NDArray[Any]) -> None:
 
 
 def stacked(scores: Mapping[str, RowScore]) -> Column:
-    """Return numerators, then denominators, as columns of one table: what resamples add up."""
+    """Return numerators, then denominators, as columns of one table: what is added up."""
     return np.stack(
         [score.numerators for score in scores.values()]
         + [score.denominators for score in scores.values()],

@@ -1,7 +1,12 @@
-"""The section "change" of results.json: risks of the method minus its baseline's, row by row."""
+"""The section "change" of results.json: the method's metrics minus its baseline's, row by row."""
 
-from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
-from fedminmax.report.paired_change import ROWS, RiskSums, paired_change
+from collections.abc import Mapping
+
+from fedminmax.core.score_sums import ScoreSums
+from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
+from fedminmax.report.metric_by_group import BOUNDS
+from fedminmax.report.model_scores import RISKS
+from fedminmax.report.paired_change import paired_change
 from fedminmax.report.run_folder_records import (
     RISK,
     BaselineOfChange,
@@ -12,24 +17,29 @@ from fedminmax.report.run_folder_records import (
 from fedminmax.report.table_metrics import interval_of
 
 
-def with_change(results: Results, after: RiskSums, before: RiskSums, baseline: Results) -> Results:
-    """Add the change from the baseline with these results."""
-    change = paired_change(after, before, CONFIDENCE)
-    rows = after.observed[:, ROWS].astype(int).tolist()
-    metric = ChangeOfMetric(
-        overall=interval_of(change.overall),
-        by_group=tuple(
-            interval_of(own, count) for own, count in zip(change.by_group, rows, strict=True)
-        ),
-        worst=interval_of(change.worst),
-    )
+def with_change(results: Results, pairs: Mapping[str, ScoreSums], baseline: Results) -> Results:
+    """Add the change from the baseline with these results; ``pairs`` has sums of each metric."""
     section = ChangeOfRun(
         baseline=_named(baseline),
         confidence=CONFIDENCE,
-        resamples=RESAMPLES,
-        metrics={RISK: metric},
+        min_rows=MIN_ROWS,
+        metrics={
+            RISK if name in RISKS else name: _change(name, sums) for name, sums in pairs.items()
+        },
     )
     return results.model_copy(update={"change": section})
+
+
+def _change(metric: str, sums: ScoreSums) -> ChangeOfMetric:
+    change = paired_change(sums, BOUNDS[metric])
+    return ChangeOfMetric(
+        overall=interval_of(change.overall),
+        by_group=tuple(
+            interval_of(own, rows)
+            for own, rows in zip(change.by_group, sums.counts.tolist(), strict=True)
+        ),
+        worst=interval_of(change.worst),
+    )
 
 
 def change_from(results: Results, baseline: Results) -> ChangeOfMetric | None:

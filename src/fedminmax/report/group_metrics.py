@@ -1,9 +1,7 @@
-"""Results by group through Fairlearn's MetricFrame, with bootstrap intervals.
+"""Results by group through Fairlearn's MetricFrame, with intervals.
 
-Point values are the MetricFrame's (Weerts et al.: Fairlearn, JMLR 2023); intervals are percentiles
-over resamples of the rows within each group. The worst of several noisy values is bad partly by
-chance, and an interval around it does not know that it was picked: the smaller the groups and the
-more of them, the more this matters.
+Point values are the MetricFrame's (Weerts et al.: Fairlearn, JMLR 2023); the intervals are those of
+``mean_interval``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +15,9 @@ from numpy.typing import NDArray
 from fedminmax.core.errors import InputError
 from fedminmax.core.optional_packages import install_command
 from fedminmax.data.row_groups import RowGroups, group_rows
-from fedminmax.data.row_scores import RowScore, score_classes, score_quantities, stacked
-from fedminmax.methods.checks import check_whole
-from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES, resampled_sums
-from fedminmax.report.metric_by_group import GroupMetrics, estimate_by_group
+from fedminmax.data.row_scores import RowScore, score_classes, score_quantities
+from fedminmax.report.mean_interval import CONFIDENCE, Scored
+from fedminmax.report.metric_by_group import GroupMetrics, metric_by_group
 
 
 def group_metrics(
@@ -31,9 +28,7 @@ def group_metrics(
     y_prob: Any = None,
     classes: Sequence[Any] | None = None,
     positive: Any = None,
-    resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
-    seed: int = 0,
 ) -> GroupMetrics:
     """Measure a classifier by group.
 
@@ -45,16 +40,15 @@ def group_metrics(
             without them there is no Brier risk and no calibration.
         classes: the classes in the order of those columns; by default those that occur, sorted.
         positive: the class that rates are about; by default the second of two.
-        resamples: how often the rows of each group are drawn again.
-        confidence: the share of resamples that an interval covers.
-        seed: of the resamples.
+        confidence: how often intervals should cover what endless rows of a group would score.
 
-    >>> found = group_metrics([0, 1, 1, 1], y_pred=[0, 1, 0, 1], sensitive_features=list("aabb"))
+    >>> found = group_metrics([0, 1] * 60, y_pred=[0, 1] * 30 + [0, 0] * 30,
+    ...     sensitive_features=["a"] * 60 + ["b"] * 60)
     >>> found.metrics["accuracy"].worst_group, found.metrics["accuracy"].gap.value
     ('b', 0.5)
     """
     scores = score_classes(y_true, y_pred=y_pred, y_prob=y_prob, classes=classes, positive=positive)
-    return measure_scores(scores, sensitive_features, resamples, confidence, seed)
+    return measure_scores(scores, sensitive_features, confidence)
 
 
 def regression_group_metrics(
@@ -62,13 +56,11 @@ def regression_group_metrics(
     y_pred: Any,
     *,
     sensitive_features: Any,
-    resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
-    seed: int = 0,
 ) -> GroupMetrics:
     """Measure a regressor by group: squared, absolute and mean error; see ``group_metrics``."""
     scores = score_quantities(y_true, y_pred)
-    return measure_scores(scores, sensitive_features, resamples, confidence, seed)
+    return measure_scores(scores, sensitive_features, confidence)
 
 
 def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
@@ -94,32 +86,30 @@ def _quotient(score: RowScore, rows: NDArray[np.int64], _: object) -> float:
 
 
 def measure_scores(
-    scores: Mapping[str, RowScore],
-    sensitive_features: Any,
-    resamples: int,
-    confidence: float,
-    seed: int,
+    scores: Mapping[str, RowScore], sensitive_features: Any, confidence: float = CONFIDENCE
 ) -> GroupMetrics:
     """Measure rows whose scores are known already."""
-    check_whole("group_metrics", least=1, resamples=resamples)
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence = {confidence:g}; give a share between 0 and 1")
-    table = stacked(scores)
-    groups = group_rows(sensitive_features, len(table))
-    names = groups.names
+    rows = len(next(iter(scores.values())).numerators)
+    groups = group_rows(sensitive_features, rows)
     frame = metric_frame(scores, groups)
-    sums = resampled_sums(table, groups.numbers, len(names), resamples=resamples, seed=seed)
-    numerators, denominators = sums[..., : len(scores)], sums[..., len(scores) :]
     metrics = {
-        name: estimate_by_group(
-            name,
-            {group: float(frame.by_group.loc[group, name]) for group in names},
-            float(frame.overall[name]),
-            numerators[..., number],
-            denominators[..., number],
-            confidence,
-        )
-        for number, name in enumerate(scores)
+        name: metric_by_group(name, _scored(score, frame.by_group[name], groups), confidence)
+        for name, score in scores.items()
     }
-    counts = dict(zip(names, groups.counts.tolist(), strict=True))
-    return GroupMetrics(counts, metrics, confidence, resamples)
+    counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))
+    return GroupMetrics(counts, metrics, confidence)
+
+
+def _scored(score: RowScore, values: Any, groups: RowGroups) -> dict[str, Scored]:
+    """Add up a score by group; the means are the MetricFrame's."""
+    columns = (score.denominators, score.numerators**2)
+    rows, squares = (
+        np.bincount(groups.numbers, weights=column, minlength=len(groups.names)).tolist()
+        for column in columns
+    )
+    return {
+        name: Scored(int(rows[number]), float(values.loc[name]), squares[number])
+        for number, name in enumerate(groups.names)
+    }

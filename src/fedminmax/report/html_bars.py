@@ -26,6 +26,7 @@ from fedminmax.report.html_words import (
     risk_name,
     short,
 )
+from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import Interval, Results
 
 if TYPE_CHECKING:
@@ -48,22 +49,30 @@ class Look:
 def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
     """Describe the figure: the groups that were worst off first, all rows last."""
     results, order = run.chosen.results, _shown_groups(run)
-    worst, risk = worst_of(results)
+    worst = worst_of(results)
     decimals, interval = decimals_of(results), interval_name(results)
     against = f" and {run.baseline.results.method.name}" if run.baseline else ""
-    left_out = len(results.groups) - len(order)
+    small = results.test.small_groups(results.groups)
+    left_out = len(results.groups) - len(small) - len(order)
     return ReportFigure(
         name,
         f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
         f"Horizontal bars with intervals for {run.label}{against}, "
-        f"{counted(len(order), 'group')} and all rows. The highest bar of {run.label} is {worst} "
-        f"with {number(risk.value, decimals)}.",
+        f"{counted(len(order), 'group')} and all rows."
+        + (
+            f" The highest bar of {run.label} is {worst[0]} with "
+            f"{number(worst[1].value, decimals)}."
+            if worst
+            else ""
+        ),
         f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
         "it would move with other test rows of the same group. The group that was worst off was "
         "picked for its high value, part of which is chance where groups are small."
         f"{how_sure(run)}"
+        + (f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out))
         + (
-            f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out)
+            f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows are apart in "
+            "the table." * bool(small)
         ),
         8.2,
         1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
@@ -73,10 +82,10 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
 
 
 def _shown_groups(run: Run) -> list[int]:
-    """Order the groups by what they had under the baseline, the worst off first."""
-    results = (run.baseline or run.chosen).results
-    risks = [-1.0 if group.value is None else group.value for group in results.risk.by_group]
-    return sorted(range(len(risks)), key=lambda group: -risks[group])[:MOST_GROUPS]
+    """Order groups of enough rows by what they had under the baseline, the worst off first."""
+    risks = (run.baseline or run.chosen).results.risk.by_group
+    enough = [number for number, risk in enumerate(risks) if risk.has_enough_rows]
+    return sorted(enough, key=lambda number: -(risks[number].value or 0.0))[:MOST_GROUPS]
 
 
 def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:

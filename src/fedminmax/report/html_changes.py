@@ -2,16 +2,15 @@
 
 Training leaves the difference between method and baseline with its own interval, row by row. Where
 it is missing (runs of earlier versions, runs against each other), the interval of a difference
-comes from the intervals of its two ends by squaring and adding (Newcombe, Statistics in Medicine
-1998; Zou and Donner, Statistics in Medicine 2008), as if the ends were independent. Models that are
-measured on the same rows mostly err alike, so that the true interval is narrower: what is called
-sure here is sure.
+comes from the intervals of its two ends, as if these were independent (``mean_interval``). Models
+that are measured on the same rows mostly err alike, so that the true interval is narrower: what is
+called sure here is sure. Of a group with few test rows nothing is said.
 """
 
-import math
 from dataclasses import dataclass
 
 from fedminmax.report.html_read_run import Run
+from fedminmax.report.mean_interval import MIN_ROWS, Estimate, difference
 from fedminmax.report.run_folder_records import RISK, ChangeOfMetric, Interval
 
 ALL_ROWS = "all rows"
@@ -36,9 +35,14 @@ class Change:
     high: float
 
     @property
+    def has_enough_rows(self) -> bool:
+        """Whether there are rows enough for a verdict."""
+        return self.rows >= MIN_ROWS
+
+    @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
+        """Whether the interval leaves out 0, on rows enough."""
+        return self.has_enough_rows and (self.low > 0 or self.high < 0)
 
 
 def change_between(name: str, rows: int, before: Interval, after: Interval) -> Change | None:
@@ -46,39 +50,32 @@ def change_between(name: str, rows: int, before: Interval, after: Interval) -> C
 
     >>> from fedminmax.report.run_folder_records import Interval
     >>> before, after = (Interval(value=v, low=v - r, high=v + r) for v, r in ((9, 3), (4, 4)))
-    >>> change = change_between("a", 10, before, after)
+    >>> change = change_between("a", 100, before, after)
     >>> change.value, change.low, change.high, change.is_sure
     (-5.0, -10.0, 0.0, False)
     """
-    if (
-        before.value is None
-        or before.low is None
-        or before.high is None
-        or after.value is None
-        or after.low is None
-        or after.high is None
-    ):
+    old, new = estimate_of(before), estimate_of(after)
+    if old is None or new is None:
         return None
-    value = after.value - before.value
-    return Change(
-        name,
-        rows,
-        before.value,
-        after.value,
-        value,
-        value - math.hypot(after.value - after.low, before.high - before.value),
-        value + math.hypot(after.high - after.value, before.value - before.low),
-    )
+    found = difference(new, old)
+    return Change(name, rows, old.value, new.value, found.value, found.low, found.high)
 
 
-def measured_change(run: Run) -> ChangeOfMetric | None:
+def estimate_of(interval: Interval) -> Estimate | None:
+    """Return a value with its interval; None where one of them is missing."""
+    if interval.value is None or interval.low is None or interval.high is None:
+        return None
+    return Estimate(interval.value, interval.low, interval.high)
+
+
+def measured_change(run: Run, metric: str = RISK) -> ChangeOfMetric | None:
     """Return the change that training left, if it is from this run's baseline as it stands."""
     change = run.chosen.results.change
     if change is None or run.baseline is None:
         return None
     method = run.baseline.results.method
     same = (change.baseline.key, change.baseline.rounds) == (method.key, method.rounds)
-    return change.metrics.get(RISK) if same else None
+    return change.metrics.get(metric) if same else None
 
 
 def how_sure(run: Run) -> str:
@@ -93,16 +90,16 @@ def changes_by_group(run: Run) -> list[Change | None]:
     return all_changes(run)[:-1]
 
 
-def all_changes(run: Run) -> list[Change | None]:
+def all_changes(run: Run, metric: str = RISK) -> list[Change | None]:
     """Return the change of each group and then that of all rows; nothing without a baseline."""
     if run.baseline is None:
         return []
     results = run.chosen.results
-    before, after = run.baseline.results.risk, results.risk
+    before, after = run.baseline.results.test.metrics[metric], results.test.metrics[metric]
     names = (*results.groups, ALL_ROWS)
     rows = (*(own.rows for own in after.by_group), results.test.rows)
     ends = zip((*before.by_group, before.overall), (*after.by_group, after.overall), strict=True)
-    measured = measured_change(run)
+    measured = measured_change(run, metric)
     if measured is None:
         return [
             change_between(name, count, old, new)

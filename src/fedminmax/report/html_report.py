@@ -42,14 +42,15 @@ class Report:
     """All that the page shows."""
 
     parts: tuple[RunPart, ...]
-    trade_off: ReportFigure
+    trade_off: ReportFigure | None
     comparison: str | None
     warnings: tuple[str, ...]
 
     @property
     def figures(self) -> list[ReportFigure]:
         """All figures in the order of the page."""
-        return [self.trade_off, *chain.from_iterable(part.figures for part in self.parts)]
+        first = [self.trade_off] if self.trade_off else []
+        return [*first, *chain.from_iterable(part.figures for part in self.parts)]
 
 
 def build_report(runs: Sequence[Run]) -> Report:

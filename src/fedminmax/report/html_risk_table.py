@@ -12,6 +12,7 @@ from fedminmax.report.html_words import (
     risk_name,
     span,
 )
+from fedminmax.report.run_folder_records import Results
 
 
 def risk_table(run: Run) -> Table:
@@ -34,12 +35,23 @@ def risk_table(run: Run) -> Table:
     return Table(
         f"{risk_name(results)} by group, lower is better",
         tuple(headers),
-        tuple(tuple(line) for line in cells),
+        tuple(tuple(cells[number]) for number in _groups_of_few_rows_last(results)),
     )
+
+
+def _groups_of_few_rows_last(results: Results) -> list[int]:
+    """Order the lines: groups of enough rows, all rows, groups of few rows."""
+    groups = results.risk.by_group
+    everyone = len(groups)
+    enough = [number for number, own in enumerate(groups) if own.has_enough_rows]
+    return [*enough, everyone, *(number for number in range(everyone) if number not in enough)]
 
 
 def _change_cells(change: Change | None, decimals: int) -> list[str]:
     if change is None:
         return [NOTHING, NOTHING]
     interval = span(change.low, change.high, decimals)
-    return [f"{number(change.value, decimals)} ({interval})", "yes" if change.is_sure else "no"]
+    verdict = "yes" if change.is_sure else "no"
+    if not change.has_enough_rows:
+        verdict = "too few rows to say"
+    return [f"{number(change.value, decimals)} ({interval})", verdict]

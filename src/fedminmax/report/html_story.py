@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedminmax.report.html_changes import Change, change_between, changes_by_group
-from fedminmax.report.html_read_run import Run, Trained
+from fedminmax.report.html_changes import (
+    Change,
+    change_between,
+    changes_by_group,
+    estimate_of,
+)
+from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_words import (
     counted,
     decimals_of,
@@ -14,7 +19,11 @@ from fedminmax.report.html_words import (
     risk_name,
     span,
 )
+from fedminmax.report.mean_interval import MIN_ROWS, NO_ESTIMATE, difference
 from fedminmax.report.run_folder_records import Interval, Results
+from fedminmax.report.table_metrics import interval_of
+
+TOO_FEW = f"too few rows to say, under {MIN_ROWS} in each group"
 
 
 @dataclass(frozen=True)
@@ -27,23 +36,36 @@ class Fact:
     detail: str
 
 
-def worst_of(results: Results) -> tuple[str, Interval]:
-    """Return the group with the highest risk and that risk."""
+def worst_of(results: Results) -> tuple[str, Interval] | None:
+    """Return the group with the highest risk and that risk; None if all have too few rows."""
     known = [
         (name, risk)
         for name, risk in zip(results.groups, results.risk.by_group, strict=True)
-        if risk.value is not None
+        if risk.has_enough_rows
     ]
-    return max(known, key=lambda entry: entry[1].value or 0.0)
+    return max(known, key=lambda entry: entry[1].value or 0.0, default=None)
+
+
+def gap_of(results: Results) -> Interval:
+    """Return the highest group's risk minus the lowest's, of groups with enough rows."""
+    known = [estimate_of(risk) for risk in results.risk.by_group if risk.has_enough_rows]
+    ranked = sorted((risk for risk in known if risk), key=lambda risk: risk.value)
+    return interval_of(difference(ranked[-1], ranked[0]) if len(ranked) > 1 else NO_ESTIMATE)
 
 
 def story(run: Run) -> str:
     """Tell the story of one run."""
+    found = worst_of((run.baseline or run.chosen).results)
+    if found is None:
+        return (
+            f"No group has {MIN_ROWS} test rows or more: too few rows to say who is worst off, who "
+            "gained and who paid."
+        )
+    worst, risk = found
     if run.baseline is None:
-        return _without_baseline(run.chosen.results)
+        return _without_baseline(run.chosen.results, worst, risk)
     baseline = run.baseline.results
-    worst, risk = worst_of(baseline)
-    changes = [change for change in changes_by_group(run) if change]
+    changes = [change for change in changes_by_group(run) if change and change.has_enough_rows]
     own = next((change for change in changes if change.name == worst), None)
     start = (
         f"Under {baseline.method.name}, “{worst}” was worst off, with a {risk_name(baseline)} of "
@@ -56,8 +78,7 @@ def story(run: Run) -> str:
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
-def _without_baseline(results: Results) -> str:
-    worst, risk = worst_of(results)
+def _without_baseline(results: Results, worst: str, risk: Interval) -> str:
     decimals = decimals_of(results)
     return (
         f"{results.method.name} leaves “{worst}” worst off, with a {risk_name(results)} of "
@@ -108,11 +129,12 @@ def _paid(run: Run, others: Sequence[Change]) -> str:
 
 def _now(run: Run, own: Change) -> str:
     """Say who is worst off now, if that is somebody else."""
-    now, risk = worst_of(run.chosen.results)
-    if now == own.name or risk.value is None:
+    found = worst_of(run.chosen.results)
+    if found is None or found[0] == own.name:
         return ""
+    now, risk = found
     shown = number(risk.value, decimals_of(run.chosen.results))
-    if risk.value > own.before:
+    if (risk.value or 0.0) > own.before:
         return f"but now “{now}” is worst off, with {shown}, more than “{own.name}” had before"
     return f"worst off is now “{now}”, with {shown}"
 
@@ -125,16 +147,23 @@ def facts(run: Run) -> list[Fact]:
     def fact(name: str, new: Interval, old: Interval | None, who: str) -> Fact:
         shown = None if old is None else number(old.value, decimals)
         detail = f"{interval_name(after)} {span(new.low, new.high, decimals)}"
+        if new.value is None:
+            detail = TOO_FEW
         return Fact(name, shown, number(new.value, decimals), f"{detail}{who}")
 
-    who, worst = worst_of(after)
+    worst = worst_of(after)
     return [
-        fact("Worst group", worst, worst_of(before)[1] if before else None, f" · {who}"),
+        fact(
+            "Worst group",
+            _risk_of_worst(after),
+            _risk_of_worst(before) if before else None,
+            f" · {worst[0]}" if worst else "",
+        ),
         fact("All rows", after.risk.overall, before.risk.overall if before else None, ""),
         fact(
             "Gap, highest to lowest group",
-            after.risk.gap,
-            before.risk.gap if before else None,
+            gap_of(after),
+            gap_of(before) if before else None,
             "",
         ),
     ]
@@ -142,11 +171,14 @@ def facts(run: Run) -> list[Fact]:
 
 def comparison(runs: Sequence[Run]) -> str:
     """Say which of several runs has the lowest worst-group risk, and whether that is noise."""
-    ranked = sorted(runs, key=lambda run: worst_of(run.chosen.results)[1].value or 0.0)
-    first, second = (_worst(run.chosen) for run in ranked[:2])
+    known = [run for run in runs if worst_of(run.chosen.results)]
+    if len(known) < 2:
+        return f"The runs cannot be compared: {TOO_FEW}."
+    ranked = sorted(known, key=lambda run: _risk_of_worst(run.chosen.results).value or 0.0)
+    first, second = (_risk_of_worst(run.chosen.results) for run in ranked[:2])
     results = ranked[0].chosen.results
     decimals = decimals_of(results)
-    between = change_between("", 0, second, first)
+    between = change_between("", min(first.rows, second.rows), second, first)
     sure = "more than noise" if between and between.is_sure else "a difference within noise"
     return (
         f"Of {len(runs)} runs, {ranked[0].label} has the lowest worst-group {risk_name(results)}, "
@@ -155,5 +187,6 @@ def comparison(runs: Sequence[Run]) -> str:
     )
 
 
-def _worst(trained: Trained) -> Interval:
-    return worst_of(trained.results)[1]
+def _risk_of_worst(results: Results) -> Interval:
+    worst = worst_of(results)
+    return interval_of(NO_ESTIMATE) if worst is None else worst[1]

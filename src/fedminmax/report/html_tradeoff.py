@@ -42,10 +42,12 @@ class Points:
     steps: tuple[tuple[int, int], ...]
 
 
-def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure:
-    """Describe the figure."""
+def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
+    """Describe the figure; None if no run has a group with enough rows to be worst off."""
     results = runs[0].chosen.results
     found = _points(runs)
+    if not found.points:
+        return None
     labels = [point.label for point in found.points]
     lowest = min(found.points, key=lambda point: point.worst.value or 0.0)
     return ReportFigure(
@@ -67,21 +69,27 @@ def _points(runs: Sequence[Run]) -> Points:
     points: list[Point] = []
     steps = []
     for run in runs:
-        if run.baseline is not None:
-            results = run.baseline.results
-            baseline = _point(results, results.method.name, base=True)
+        # Both models of a run have the same test rows: either both have a worst group, or none.
+        chosen = _point(run.chosen.results, run.label, base=False)
+        if chosen is None:
+            continue
+        results = run.baseline.results if run.baseline else None
+        baseline = _point(results, results.method.name, base=True) if results else None
+        if run.baseline is not None and baseline is not None:
             if baseline not in points and baseline.label in [point.label for point in points]:
                 baseline = replace(baseline, label=f"{baseline.label} ({run.baseline.folder})")
             if baseline not in points:
                 points.append(baseline)
             steps.append((points.index(baseline), len(points)))
-        points.append(_point(run.chosen.results, run.label, base=False))
+        points.append(chosen)
     return Points(tuple(points), tuple(steps))
 
 
-def _point(results: Results, label: str, *, base: bool) -> Point:
-    worst_group, worst = worst_of(results)
-    return Point(label, base, results.risk.overall, worst, worst_group)
+def _point(results: Results, label: str, *, base: bool) -> Point | None:
+    worst = worst_of(results)
+    if worst is None:
+        return None
+    return Point(label, base, results.risk.overall, worst[1], worst[0])
 
 
 def _draw(figure: "Figure", found: Points, risk: str) -> None:

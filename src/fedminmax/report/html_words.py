@@ -54,6 +54,8 @@ def estimate(interval: Interval, decimals: int) -> str:
     """Say a value with its interval."""
     if interval.value is None:
         return NOTHING
+    if interval.low is None or interval.high is None:
+        return f"{number(interval.value, decimals)} (no interval)"
     return f"{number(interval.value, decimals)} ({span(interval.low, interval.high, decimals)})"
 
 

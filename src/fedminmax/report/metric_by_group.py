@@ -1,16 +1,26 @@
-"""One metric by group: values with intervals, the worst group and the gap."""
+"""One metric by group: values with intervals, the worst group and the gap.
 
-import operator
-from collections.abc import Callable
+The worst of several noisy values is bad partly by chance, and an interval around it does not know
+that it was picked: the smaller the groups and the more of them, the more this matters. Groups of
+fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap.
+"""
+
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
+from operator import add, neg
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedminmax.report.bootstrap import percentiles, ratios
-
-Table = NDArray[np.float64]
+from fedminmax.report.mean_interval import (
+    MIN_ROWS,
+    NO_ESTIMATE,
+    Bounds,
+    Estimate,
+    Scored,
+    difference,
+    mean_interval,
+)
 
 
 class Worst(Enum):
@@ -32,21 +42,22 @@ WORST = {
 }
 BADNESS: dict[Worst, Callable[[float], float]] = {
     Worst.HIGHEST: float,
-    Worst.LOWEST: operator.neg,
+    Worst.LOWEST: neg,
     Worst.FARTHEST: abs,
 }
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value and its interval; NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-
-NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
+# What one row can add to each metric.
+BOUNDS = {
+    "accuracy": Bounds(0.0, 1.0),
+    "brier_risk": Bounds(0.0, 2.0),
+    "overconfidence": Bounds(-1.0, 1.0),
+    "selection_rate": Bounds(0.0, 1.0),
+    "false_positive_rate": Bounds(0.0, 1.0),
+    "false_negative_rate": Bounds(0.0, 1.0),
+    "calibration": Bounds(-1.0, 1.0),
+    "squared_error": Bounds(0.0, math.inf),
+    "absolute_error": Bounds(0.0, math.inf),
+    "mean_error": Bounds(-math.inf, math.inf),
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,8 @@ class MetricByGroup:
 
     The gap's interval is that of the difference between these two groups: it reaches below 0 where
     it is not sure which of them is higher. It does not know that they were picked for being far
-    apart: with many groups, some difference is only that.
+    apart: with many groups, some difference is only that. Without two groups of enough rows there
+    is no gap.
     """
 
     by_group: dict[str, Estimate]
@@ -65,55 +77,44 @@ class MetricByGroup:
 
     @property
     def worst(self) -> Estimate | None:
-        """The worst group's value; None for a metric in which none is better than another."""
+        """The worst group's value; None where there is no worst group."""
         return None if self.worst_group is None else self.by_group[self.worst_group]
 
 
 @dataclass(frozen=True)
 class GroupMetrics:
-    """All metrics by name, the rows of each group, and how the intervals were made."""
+    """All metrics by name, the rows of each group, and the confidence of the intervals."""
 
     counts: dict[str, int]
     metrics: dict[str, MetricByGroup]
     confidence: float
-    resamples: int
 
 
-def estimate_by_group(
-    metric: str,
-    values: dict[str, float],
-    overall: float,
-    numerators: Table,
-    denominators: Table,
-    confidence: float,
-) -> MetricByGroup:
-    """Put intervals around the values, from sums [resamples, groups] in the groups' order."""
-    drawn = ratios(numerators, denominators)
+def metric_by_group(metric: str, groups: Mapping[str, Scored], confidence: float) -> MetricByGroup:
+    """Return a metric from what is known of each group's rows: those that the metric is about.
 
-    def estimate(value: float, resampled: Table) -> Estimate:
-        return Estimate(value, *percentiles(resampled, confidence))
-
-    highest = _worst_group(values, Worst.HIGHEST)
-    lowest = _worst_group(values, Worst.LOWEST)
+    >>> groups = {"a": Scored(100, 0.9, 90.0), "b": Scored(60, 0.5, 30.0), "c": Scored(1, 0.0, 0.0)}
+    >>> found = metric_by_group("accuracy", groups, confidence=0.95)
+    >>> found.worst_group, found.gap.value, found.by_group["c"]
+    ('b', 0.4, Estimate(value=0.0, low=0.0, high=1.0))
+    """
+    bounds = BOUNDS[metric]
+    found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
+    enough = {name: found[name] for name, own in groups.items() if own.rows >= MIN_ROWS}
+    highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
     gap = NO_ESTIMATE
-    if highest is not None and lowest is not None:
-        places = list(values)
-        difference = drawn[:, places.index(highest)] - drawn[:, places.index(lowest)]
-        gap = estimate(values[highest] - values[lowest], difference)
+    if highest is not None and lowest is not None and len(enough) > 1:
+        gap = difference(enough[highest], enough[lowest])
     return MetricByGroup(
-        {
-            group: estimate(value, drawn[:, number])
-            for number, (group, value) in enumerate(values.items())
-        },
-        estimate(overall, ratios(numerators.sum(axis=1), denominators.sum(axis=1))),
-        _worst_group(values, WORST.get(metric, Worst.HIGHEST)),
+        found,
+        mean_interval(reduce(add, groups.values()), bounds, confidence),
+        _worst(enough, WORST.get(metric, Worst.HIGHEST)),
         gap,
     )
 
 
-def _worst_group(values: dict[str, float], direction: Worst) -> str | None:
-    """Return the first of the worst groups; one without a value is never it."""
-    known = {group: value for group, value in values.items() if not np.isnan(value)}
-    if not known or direction is Worst.NONE:
+def _worst(estimates: Mapping[str, Estimate], direction: Worst) -> str | None:
+    """Return the first of the worst groups."""
+    if not estimates or direction is Worst.NONE:
         return None
-    return max(known, key=lambda group: BADNESS[direction](known[group]))
+    return max(estimates, key=lambda name: BADNESS[direction](estimates[name].value))

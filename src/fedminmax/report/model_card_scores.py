@@ -1,8 +1,9 @@
 """The sections of model_card.md with figures by group: test rows, baseline, personal models."""
 
 from fedminmax.report.markdown import markdown_cell, markdown_table
+from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import ChangeOfRun, Measured, Results
-from fedminmax.report.table_metrics import interval_words, metric_cells
+from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
 
 
 def scores_section(results: Results) -> str:
@@ -10,12 +11,14 @@ def scores_section(results: Results) -> str:
     test = results.test
     if not test.rows:
         return "## Test results\n\nThere were no test rows: nothing is known about new rows."
-    worst = results.risk.worst_group or ""
+    worst = results.risk.worst_group
+    named = "" if worst is None else f"; in risk it is {markdown_cell(worst)}"
     return (
         f"## Test results\n\nOn {test.rows:,} rows that training did not see. In parentheses: "
-        f"{_intervals(test)}. A star marks the worst group of a column; in risk it is "
-        f"{markdown_cell(worst)}. The gap is between the highest and the lowest group.\n\n"
-        f"{_table(results, test)}"
+        f"{_intervals(test)}. A star marks the worst group of a column{named}. The gap is between "
+        "the highest and the lowest group. Groups with fewer than "
+        f"{MIN_ROWS} test rows are neither: they come last.\n\n{_table(results, test)}"
+        f"{_small_groups(results)}"
     )
 
 
@@ -25,20 +28,21 @@ def change_section(results: Results) -> str:
     if section is None:
         return ""
     change, risk = section.risk, results.risk
-    estimates = [*change.by_group, change.overall, change.worst]
-    names = [*map(markdown_cell, results.groups), "all", "worst group to worst group"]
-    rows = [*(f"{own.rows:,}" for own in change.by_group), f"{results.test.rows:,}", ""]
     lines = [
-        [name, count, interval_words(own, like=risk.overall)]
-        for name, count, own in zip(names, rows, estimates, strict=True)
+        [markdown_cell(name), f"{own.rows:,}", interval_words(own, like=risk.overall)]
+        for name, own in zip(results.groups, change.by_group, strict=True)
+        if own.has_enough_rows
     ]
+    everyone = ("all", f"{results.test.rows:,}", change.overall)
+    for name, count, own in (everyone, ("worst group to worst group", "", change.worst)):
+        lines.append([name, count, interval_words(own, like=risk.overall)])
     baseline = section.baseline
     return (
         f"## Change against the baseline\n\nRisk of this model minus the risk of the baseline "
         f"({baseline.name}, {baseline.rounds:,} rounds, in the folder `baseline`) on the "
         f"same rows: below 0 is a gain. In parentheses: {_intervals(section)} of the differences "
         f"row by row; one that leaves out 0 is more than the noise of these test rows.\n\n"
-        f"{markdown_table(['group', 'rows', 'change in risk'], lines)}"
+        f"{markdown_table(['group', 'rows', 'change in risk'], lines)}{_small_groups(results)}"
     )
 
 
@@ -59,5 +63,10 @@ def _table(results: Results, test: Measured) -> str:
     return markdown_table(headers, [[markdown_cell(line[0]), *line[1:]] for line in lines])
 
 
+def _small_groups(results: Results) -> str:
+    words = small_groups_words(list(map(markdown_cell, results.groups)), results.test)
+    return f"\n\n{words}" if words else ""
+
+
 def _intervals(made: Measured | ChangeOfRun) -> str:
-    return f"{100 * made.confidence:g} % bootstrap intervals ({made.resamples:,} resamples)"
+    return f"{100 * made.confidence:g} % intervals"

@@ -8,14 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.score_sums import ScoreSums, sum_scores
 from fedminmax.data.row_scores import RowScore
 from fedminmax.data.tables.score_rows import score_predictions
-from fedminmax.report.bootstrap import RESAMPLES, resampled_sums
-from fedminmax.report.paired_change import RiskSums
 from fedminmax.report.saved_model import SavedModel
 
 # What the metrics call the risk that training is about.
 RISKS = ("brier_risk", "squared_error")
+# Whose change against a baseline is measured row by row; each row counts in them.
+PAIRED = (*RISKS, "accuracy", "absolute_error")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +25,6 @@ class ScoredRows:
 
     scores: dict[str, RowScore]
     group: NDArray[np.int64]
-
-    @property
-    def risk(self) -> RowScore:
-        """The metric that training is about."""
-        return next(score for name, score in self.scores.items() if name in RISKS)
 
 
 def score_rows(measured: Sequence[tuple[SavedModel, Examples]]) -> ScoredRows:
@@ -39,11 +35,15 @@ def score_rows(measured: Sequence[tuple[SavedModel, Examples]]) -> ScoredRows:
     return ScoredRows(score_predictions(scores, target, measured[0][0].encoding), group)
 
 
-def risk_sums(rows: ScoredRows, groups: int, seed: int) -> RiskSums:
-    """Add up the risk's losses over each group, and over resamples that the seed alone decides."""
-    risk = rows.risk
-    columns = [risk.numerators, risk.denominators]
-    observed = [np.bincount(rows.group, weights=own, minlength=groups) for own in columns]
-    table = np.stack(columns, axis=1)
-    drawn = resampled_sums(table, rows.group, groups, resamples=RESAMPLES, seed=seed)
-    return RiskSums(np.stack(observed, axis=1), drawn)
+def paired_sums(after: ScoredRows, before: ScoredRows, groups: int) -> dict[str, ScoreSums]:
+    """Add up, over each group, what two models score on the same rows, by metric."""
+    group = torch.from_numpy(after.group)
+    return {
+        name: sum_scores(_side_by_side(after.scores[name], before.scores[name]), group, groups)
+        for name in after.scores
+        if name in PAIRED
+    }
+
+
+def _side_by_side(after: RowScore, before: RowScore) -> torch.Tensor:
+    return torch.from_numpy(np.stack([after.numerators, before.numerators], axis=1))

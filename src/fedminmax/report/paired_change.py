@@ -1,41 +1,36 @@
-"""How risks by group change from one model to another that was measured on the same test rows.
+"""How a metric changes by group from one model to another, measured on the same test rows.
 
-The bootstrap of paired values (Efron and Tibshirani: An introduction to the bootstrap, 1993): both
-models are summed over the same resamples, so that what makes a row hard for both of them cancels in
-the difference. Sums are all that is needed: they may come from rows in this process or from sites.
+Each row has a difference, after minus before, in which cancels what makes the row hard for both
+models. Its interval is that of a mean (see ``mean_interval``). Sums are all that is needed, since
+sum (a - b)^2 = sum a^2 - 2 sum a b + sum b^2: they may come from rows in this process or from
+sites.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedminmax.core.errors import InputError
-from fedminmax.report.bootstrap import percentiles, ratios
-from fedminmax.report.metric_by_group import NO_ESTIMATE, Estimate
-
-Table = NDArray[np.float64]
-
-LOSS, ROWS = 0, 1
-
-
-@dataclass(frozen=True, eq=False)
-class RiskSums:
-    """Sums of losses and numbers of rows, in this order on the last axis, over each group.
-
-    ``observed`` is [groups, 2], of the rows as they are; ``resampled`` is [resamples, groups, 2].
-    """
-
-    observed: Table
-    resampled: Table
+from fedminmax.core.score_sums import ScoreSums
+from fedminmax.report.mean_interval import (
+    CONFIDENCE,
+    MIN_ROWS,
+    NO_ESTIMATE,
+    Bounds,
+    Estimate,
+    Scored,
+    difference,
+    mean_interval,
+)
 
 
 @dataclass(frozen=True)
 class PairedChange:
-    """Risk after minus risk before; NaN where a group has no rows.
+    """The metric after minus the metric before; NaN where a group has no rows.
 
-    ``worst`` is the worst group's risk after minus the worst group's before, which may be another
-    group. Like the gap, it does not know that these two were picked for being worst.
+    ``worst`` is the highest group's value after minus the highest group's before, which may be
+    another group; only groups of enough rows count. Like the gap, it does not know that these two
+    were picked.
     """
 
     by_group: tuple[Estimate, ...]
@@ -43,53 +38,56 @@ class PairedChange:
     worst: Estimate
 
 
-def paired_change(after: RiskSums, before: RiskSums, confidence: float) -> PairedChange:
-    """Return the change between two models whose sums are over the same rows and resamples.
+def paired_change(sums: ScoreSums, bounds: Bounds, confidence: float = CONFIDENCE) -> PairedChange:
+    """Return the change between two models, from sums of two scores: after, before.
 
-    >>> def sums(loss): return RiskSums(np.array([[loss, 4.0]]), np.array([[[loss, 4.0]]] * 3))
-    >>> paired_change(sums(1.0), sums(2.0), confidence=0.95).overall
-    Estimate(value=-0.25, low=-0.25, high=-0.25)
+    >>> import torch
+    >>> from fedminmax.core.score_sums import sum_scores
+    >>> scores = torch.tensor([[0.0, 1.0], [1.0, 1.0]]).repeat(500, 1)
+    >>> sums = sum_scores(scores, torch.zeros(1000, dtype=torch.int64), 1)
+    >>> change = paired_change(sums, Bounds(0.0, 1.0)).overall
+    >>> change.value, round(change.low, 3), round(change.high, 3)
+    (-0.5, -0.532, -0.467)
     """
-    _check_same_rows(after, before)
-    values = _differences(after.observed, before.observed)
-    drawn = _differences(after.resampled, before.resampled)
-    overall = _differences(after.observed.sum(axis=0), before.observed.sum(axis=0))
-    drawn_overall = _differences(after.resampled.sum(axis=1), before.resampled.sum(axis=1))
+    differences = [_difference(sums, group) for group in range(len(sums.counts))]
+    within = bounds.of_differences
     return PairedChange(
-        tuple(
-            Estimate(value, *percentiles(drawn[:, group], confidence))
-            for group, value in enumerate(values.tolist())
-        ),
-        Estimate(float(overall), *percentiles(drawn_overall, confidence)),
-        _change_of_worst(after, before, confidence),
+        tuple(mean_interval(own, within, confidence) for own in differences),
+        mean_interval(reduce(add, differences), within, confidence),
+        _change_of_worst(sums, differences, bounds, confidence),
     )
 
 
-def _check_same_rows(after: RiskSums, before: RiskSums) -> None:
-    pairs = ((after.observed, before.observed), (after.resampled, before.resampled))
-    if not all(np.array_equal(one[..., ROWS], other[..., ROWS]) for one, other in pairs):
-        raise InputError(
-            "the two models were not measured on the same rows and resamples; measure both with "
-            "the same seed"
-        )
+def _difference(sums: ScoreSums, group: int) -> Scored:
+    after, before = sums.totals[group].tolist()
+    (squares_after, product), (_, squares_before) = sums.products[group].tolist()
+    squares = max(0.0, squares_after - 2.0 * product + squares_before)
+    return Scored.of_sums(int(sums.counts[group]), after - before, squares)
 
 
-def _differences(after: Table, before: Table) -> Table:
-    """Subtract losses before dividing, so that equal ones leave exactly 0."""
-    return ratios(after[..., LOSS] - before[..., LOSS], after[..., ROWS])
-
-
-def _change_of_worst(after: RiskSums, before: RiskSums, confidence: float) -> Estimate:
-    if not after.observed[:, ROWS].any():
+def _change_of_worst(
+    sums: ScoreSums, differences: Sequence[Scored], bounds: Bounds, confidence: float
+) -> Estimate:
+    enough = [group for group, own in enumerate(differences) if own.rows >= MIN_ROWS]
+    if not enough:
         return NO_ESTIMATE
-    now, drawn_now = _worst(after)
-    earlier, drawn_earlier = _worst(before)
-    return Estimate(now - earlier, *percentiles(drawn_now - drawn_earlier, confidence))
 
+    def of_model(place: int) -> dict[int, Scored]:
+        return {
+            group: Scored.of_sums(
+                int(sums.counts[group]),
+                float(sums.totals[group, place]),
+                float(sums.products[group, place, place]),
+            )
+            for group in enough
+        }
 
-def _worst(sums: RiskSums) -> tuple[float, Table]:
-    """Return the highest risk, and that group's risk in each resample."""
-    risks = ratios(sums.observed[:, LOSS], sums.observed[:, ROWS])
-    group = int(np.nanargmax(risks))
-    own = sums.resampled[:, group]
-    return float(risks[group]), ratios(own[:, LOSS], own[:, ROWS])
+    after, before = of_model(0), of_model(1)
+    worst, worst_before = (max(own, key=lambda group: own[group].mean) for own in (after, before))
+    if worst == worst_before:
+        return mean_interval(differences[worst], bounds.of_differences, confidence)
+    # Two groups have no row in common.
+    return difference(
+        mean_interval(after[worst], bounds, confidence),
+        mean_interval(before[worst_before], bounds, confidence),
+    )

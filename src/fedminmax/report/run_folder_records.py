@@ -4,11 +4,12 @@ What a record leaves out stays out of its file: a run without a baseline has no 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
+from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
 
 FORMAT: Final = 1
 # The metric that training is about: Brier risk, or squared error.
@@ -34,6 +35,11 @@ class Interval(BaseModel):
     high: Number
     rows: Count = 0
 
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether this group has rows enough for a verdict."""
+        return self.rows >= MIN_ROWS
+
 
 class Metric(BaseModel):
     """One metric over all test rows and by group, in the order of the groups' names."""
@@ -46,13 +52,26 @@ class Metric(BaseModel):
 
 
 class Measured(BaseModel):
-    """All metrics on the test rows, and how their intervals were made."""
+    """All metrics on the test rows.
+
+    Groups of fewer than ``min_rows`` rows are no worst group and in no gap. Earlier versions did
+    not have this, and made intervals with a bootstrap.
+    """
 
     model_config = FROZEN
     rows: Count
     confidence: float = CONFIDENCE
-    resamples: Count = RESAMPLES
+    min_rows: Count = 0
     metrics: dict[str, Metric]
+
+    def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
+        """Return the groups with too few test rows for a verdict, and their rows."""
+        first = next(iter(self.metrics.values()))
+        return {
+            name: own.rows
+            for name, own in zip(groups, first.by_group, strict=True)
+            if not own.has_enough_rows
+        }
 
 
 # In place of metrics where there are no test rows.
@@ -103,7 +122,7 @@ class ChangeOfRun(BaseModel):
     model_config = FROZEN
     baseline: BaselineOfChange
     confidence: float = CONFIDENCE
-    resamples: Count = RESAMPLES
+    min_rows: Count = 0
     metrics: dict[str, ChangeOfMetric]
 
     @property

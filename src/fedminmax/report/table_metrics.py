@@ -4,28 +4,27 @@ import math
 from collections.abc import Sequence
 
 from fedminmax.core.examples import Examples
-from fedminmax.report.bootstrap import CONFIDENCE, RESAMPLES
 from fedminmax.report.group_metrics import measure_scores
-from fedminmax.report.metric_by_group import NO_ESTIMATE, Estimate, GroupMetrics, MetricByGroup
+from fedminmax.report.mean_interval import MIN_ROWS, NO_ESTIMATE, Estimate
+from fedminmax.report.metric_by_group import GroupMetrics, MetricByGroup
 from fedminmax.report.model_scores import RISKS, ScoredRows, score_rows
 from fedminmax.report.run_folder_records import NOT_MEASURED, RISK, Interval, Measured, Metric
 from fedminmax.report.saved_model import SavedModel
 
 
-def measure(saved: SavedModel, parts: Sequence[Examples], seed: int) -> Measured:
+def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
     """Measure the model on all rows of these parts; risks are Brier or squared error.
 
-    The squared error is in the target's own unit. Bootstrap intervals are drawn with ``seed``.
+    The squared error is in the target's own unit.
     """
     if not any(len(part) for part in parts):
         return NOT_MEASURED
-    return measure_scored(score_rows([(saved, part) for part in parts]), saved.groups, seed)
+    return measure_scored(score_rows([(saved, part) for part in parts]), saved.groups)
 
 
-def measure_scored(rows: ScoredRows, groups: Sequence[str], seed: int) -> Measured:
+def measure_scored(rows: ScoredRows, groups: Sequence[str]) -> Measured:
     """Measure rows that are scored already."""
-    found = measure_scores(rows.scores, rows.group, RESAMPLES, CONFIDENCE, seed)
-    return measured(found, groups)
+    return measured(measure_scores(rows.scores, rows.group), groups)
 
 
 def measured(found: GroupMetrics, groups: Sequence[str]) -> Measured:
@@ -33,7 +32,7 @@ def measured(found: GroupMetrics, groups: Sequence[str]) -> Measured:
     return Measured(
         rows=sum(found.counts.values()),
         confidence=found.confidence,
-        resamples=found.resamples,
+        min_rows=MIN_ROWS,
         metrics={
             RISK if name in RISKS else name: _metric(metric, found, groups)
             for name, metric in found.metrics.items()
@@ -44,12 +43,13 @@ def measured(found: GroupMetrics, groups: Sequence[str]) -> Measured:
 def metric_cells(
     groups: Sequence[str], test: Measured, metrics: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headers and lines: a line per group, then all rows and the gap."""
+    """Return headers and lines: a line per group, all rows, the gap, then groups of few rows."""
     shown = [name for name in test.metrics if metrics is None or name in metrics]
     columns = [test.metrics[name] for name in shown]
     first = next(iter(test.metrics.values()))
-    lines = [
-        [
+    small = test.small_groups(groups)
+    lines = {
+        group: [
             group,
             f"{first.by_group[number].rows:,}",
             *(
@@ -58,15 +58,29 @@ def metric_cells(
             ),
         ]
         for number, group in enumerate(groups)
-    ]
+    }
     overall = [interval_words(column.overall) for column in columns]
     gaps = [interval_words(column.gap) for column in columns]
     headers = ["group", "rows", *(name.replace("_", " ") for name in shown)]
-    return headers, [*lines, ["all", f"{test.rows:,}", *overall], ["gap", "", *gaps]]
+    return headers, [
+        *(line for group, line in lines.items() if group not in small),
+        ["all", f"{test.rows:,}", *overall],
+        ["gap", "", *gaps],
+        *(line for group, line in lines.items() if group in small),
+    ]
+
+
+def small_groups_words(groups: Sequence[str], test: Measured) -> str:
+    """Say which groups have too few test rows for a verdict; nothing if there are none."""
+    small = test.small_groups(groups)
+    if not small:
+        return ""
+    names = ", ".join(f"{name} ({rows:,})" for name, rows in small.items())
+    return f"Too few test rows to say, under {MIN_ROWS}: {names}."
 
 
 def interval_words(interval: Interval, like: Interval | None = None) -> str:
-    """Show a value with its interval in four digits; nothing where there is no value.
+    """Show a value with its interval in four digits, as far as they are known.
 
     With ``like`` it has as many decimals as that one.
 
@@ -75,13 +89,16 @@ def interval_words(interval: Interval, like: Interval | None = None) -> str:
     >>> large = Interval(value=1234.56, low=999.9, high=20123.4)
     >>> interval_words(large), interval_words(Interval(value=0.0, low=-1.0, high=1.0), like=large)
     ('1,235 (1,000 to 20,123)', '0 (-1 to 1)')
+    >>> interval_words(Interval(value=7.5, low=None, high=None, rows=3))
+    '7.500 (no interval)'
     """
-    values = (interval.value, interval.low, interval.high)
-    if None in values:
+    if interval.value is None:
         return ""
     decimals = _decimals(like or interval)
-    value, low, high = (f"{number:z,.{decimals}f}" for number in values)
-    return f"{value} ({low} to {high})"
+    value = f"{interval.value:z,.{decimals}f}"
+    if interval.low is None or interval.high is None:
+        return f"{value} (no interval)"
+    return f"{value} ({interval.low:z,.{decimals}f} to {interval.high:z,.{decimals}f})"
 
 
 def _decimals(interval: Interval) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedminmax.report.change_results import change_from, with_change
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import load_model
-from fedminmax.report.model_scores import risk_sums, score_rows
+from fedminmax.report.model_scores import paired_sums, score_rows
 from fedminmax.report.table_results import finished_results, write_results
 from fedminmax.studies.run_folder import claim_run
 from fedminmax.studies.table_federation import census_of
@@ -29,11 +29,10 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
         if not ours or change_from(results, before) is not None:
             return
         saved = load_model(chosen.folder)
-        groups, seed = len(saved.groups), job.config.seed
         own, other = (
-            risk_sums(score_rows([(model, part) for part in parts]), groups, seed)
+            score_rows([(model, part) for part in parts])
             for model in (saved, load_model(baseline.folder))
         )
-        results = with_change(results, own, other, before)
+        results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
         write_card(chosen.folder, saved, results, census_of(job.tables), chosen.card)
         write_results(chosen.folder, results)

@@ -34,11 +34,11 @@ def finish_table(
     facts = TrainingFacts(
         run.trained_for(progress.round), config.seed, seconds, progress.gradient_evaluations
     )
-    test = measure(saved, [part.examples for part in tables.test], config.seed)
+    test = measure(saved, [part.examples for part in tables.test])
     personal: Measured | None = None
     notes: list[str] = []
     if progress.kept.numel():
-        personal, notes = measure_personal(saved, tables, federation, progress.kept, config.seed)
+        personal, notes = measure_personal(saved, tables, federation, progress.kept)
     remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
     results = results_of(saved, facts, test, remarks)
     if personal is not None:

@@ -20,4 +20,4 @@ def measure_files(folder: Path, files: Sequence[Path]) -> tuple[Measured, list[s
         encode(part.rows, saved.encoding, part.source) for source in read for part in source.parts
     ]
     warnings = [warning for source in read for warning in source.warnings]
-    return measure(saved, rows, config.seed), warnings
+    return measure(saved, rows), warnings

@@ -10,10 +10,6 @@ from fedminmax.federation.network_run import read_outcome
 from fedminmax.report.run_folder_records import SiteOfRun
 from fedminmax.report.table_results import Remarks
 
-INTERVALS = (
-    "the sites sent sums of their test scores, not rows: intervals are of the normal approximation"
-)
-
 
 def remarks_on(
     rounds: Sequence[NetworkRound], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
@@ -29,7 +25,7 @@ def remarks_on(
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
     return Remarks(
-        (INTERVALS, *absent),
+        tuple(absent),
         (
             *_unseen(rounds, groups),
             *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),

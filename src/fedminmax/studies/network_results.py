@@ -7,7 +7,7 @@ from fedminmax.data.tables.sizes import size_warnings
 from fedminmax.federation.agreement import Agreed
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.report.change_results import with_change
-from fedminmax.report.metrics_from_sums import DrawnSums
+from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
 from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measured
@@ -37,19 +37,21 @@ def results_of_runs(
     census: CensusFile,
 ) -> list[Results]:
     """Return each run's results, the method's with its change against the baseline."""
-    drawn = DrawnSums(tests.metrics, tests.sums, plan.seed)
+    has_rows = bool(tests.sums.counts.any())
     results = []
     for number, run in enumerate(runs):
         test = NOT_MEASURED
-        if drawn.rows:
-            test = measured(drawn.metrics(number), run.saved.groups)
+        if has_rows:
+            found = metrics_from_sums(tests.metrics, tests.sums, number)
+            test = measured(found, run.saved.groups)
         remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
         sizes = _sizes(run.saved, census, tests)
         remarks = replace(remarks, warnings=(*remarks.warnings, *sizes))
         own = results_of(run.saved, _facts(run, plan), test, remarks)
         results.append(own.model_copy(update={"sites": sites_of(run.rounds, plan)}))
-    if len(runs) > 1 and drawn.rows:
-        results[0] = with_change(results[0], drawn.risk(0), drawn.risk(1), results[1])
+    if len(runs) > 1 and has_rows:
+        pairs = paired_sums_of(tests.metrics, tests.sums)
+        results[0] = with_change(results[0], pairs, results[1])
     return results
 
 

@@ -20,7 +20,6 @@ def measure_personal(
     tables: FederatedTables,
     federation: InProcessFederation,
     kept: Tensor,
-    seed: int,
 ) -> tuple[Measured, list[str]]:
     """Return metrics by group over all holders' test rows, and what to note about them.
 
@@ -44,4 +43,4 @@ def measure_personal(
         )
     if not measured:
         return NOT_MEASURED, notes
-    return measure_scored(score_rows(measured), common.groups, seed), notes
+    return measure_scored(score_rows(measured), common.groups), notes
