@@ -1,5 +1,6 @@
 """What the sites agree on outlives the process: the same encoding, and nobody who comes late."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -100,3 +101,35 @@ def test_a_damaged_agreement_is_a_mistake_in_one_line(content: str, tmp_path: Pa
     path = tmp_path / AGREEMENT_FILE
     path.write_text(content)
     assert AGREEMENT_FILE in complaint_of(lambda: read_agreement(path))
+
+
+DAMAGED: dict[str, tuple[tuple[str | int, ...], object]] = {
+    "a negative count": (("counts", "north", 0), -1),
+    "a count beyond all numbers": (("counts", "north", 0), 10**30),
+    "an infinite count": (("counts", "north", 0), 1e999),
+    "too few counts": (("counts", "north"), []),
+    "a rate that is no word": (("learning_rate",), 0.5),
+    "a rate that is no number": (("learning_rate",), "fast"),
+    "a feature of another schema": (("encoding", "features", 0, "column"), "weight"),
+    "a deviation of 0": (("encoding", "features", 0, "deviation"), 0.0),
+    "a group of two columns": (("encoding", "groups", 0), ["Female", "old"]),
+    "a group twice": (("encoding", "groups", 0), ["Male"]),
+    "a foreign category": (("encoding", "features", 1, "categories"), ["z"]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_an_agreement_that_cannot_have_been_made_is_refused(
+    damage: str, config: TableConfig, tmp_path: Path
+) -> None:
+    plan = job(config)
+    agree(plan, DirectTransport(tmp_path), tmp_path / "run")
+    path = tmp_path / "run" / AGREEMENT_FILE
+    content = json.loads(path.read_text())
+    (*way, last), value = DAMAGED[damage]
+    place = content
+    for step in way:
+        place = place[step]
+    place[last] = value
+    path.write_text(json.dumps(content))
+    assert complaint_of(lambda: read_agreement(path)) == f"{path} is damaged; start a new run"

@@ -5,13 +5,16 @@ and the same counts, even if a site is away at that moment.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
@@ -30,6 +33,7 @@ from fedminmax.federation.wire import vector_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 
 AGREEMENT_FILE = "agreement.json"
+RowCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +160,14 @@ def read_agreement(path: Path) -> Agreed | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
-        counts = {str(site): list(map(int, n)) for site, n in content["counts"].items()}
-        return Agreed(encoding, counts, content["learning_rate"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        counts = TypeAdapter(dict[str, list[RowCount]]).validate_python(content["counts"])
+        rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
+        whole = all(len(own) == len(encoding.groups) for own in counts.values()) and counts
+        if whole and (rate is None or 0 < float(rate) < math.inf):
+            return Agreed(encoding, counts, rate)
+    except (ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
+    raise InputError(f"{path} is damaged; start a new run")
 
 
 def _write(path: Path, agreed: Agreed) -> None:
