@@ -37,6 +37,11 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="skip categories and group values with fewer rows over all files (10)",
     )
+    add(
+        "--merge-spellings",
+        action="store_true",
+        help="read labels, groups and categories that differ in letter case or spaces as one",
+    )
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
     parser.set_defaults(run=_run)
@@ -54,5 +59,9 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.init_config import init_config
     from fedminmax.data.tables.propose import InitChoices
 
-    choices = InitChoices(minimum_category=options.minimum_category, ranges=options.ranges)
+    choices = InitChoices(
+        minimum_category=options.minimum_category,
+        ranges=options.ranges,
+        merge_spellings=options.merge_spellings,
+    )
     init_config(options.files, options.target, options.groups, options.holder, options.out, choices)

@@ -19,7 +19,7 @@ ROWS: dict[str, Sequence[object]] = {
     "ward": ["a", "", "d"],
     "smoker": ["Yes", "0", "NA"],
     "sex": ["Female", "Male", "Male"],
-    "ill": ["no", "yes", " no"],
+    "ill": [" no", "yes", " no"],
 }
 
 

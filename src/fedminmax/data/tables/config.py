@@ -154,6 +154,7 @@ def _schema(sections: ConfigSections) -> Schema:
         minimum_group_size=groups.minimum_size,
         missing_values=tuple(data.missing_values),
         unlisted_group=MissingGroup(groups.unlisted),
+        merge_spellings=data.merge_spellings,
     )
 
 

@@ -1,6 +1,8 @@
 """What no single key of a configuration can say: whether its keys fit one another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import polars as pl
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config_sections import (
@@ -11,6 +13,7 @@ from fedminmax.data.tables.config_sections import (
     GroupsSection,
 )
 from fedminmax.data.tables.read_file import AUTO
+from fedminmax.data.tables.values import spellings
 from fedminmax.data.tables.words import did_you_mean, toml_key
 from fedminmax.methods.catalogue import CARDS
 
@@ -55,7 +58,7 @@ def _check_files(data: DataSection) -> None:
 
 
 def _check_target(data: DataSection) -> None:
-    _check_unique(data.classes, "[data] classes")
+    _check_unique(data.classes, "[data] classes", data)
     if data.task == "regression" and data.classes:
         raise InputError('[data] classes are given, but task = "regression"; remove one of them')
     if data.task == "classification" and len(data.classes) < 2:
@@ -74,13 +77,15 @@ def _check_feature(column: str, section: FeatureSection, sections: ConfigSection
             f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
             "category lists its categories, other kinds have none"
         )
-    _check_unique(section.categories, f"{where} categories")
+    _check_unique(section.categories, f"{where} categories", sections.data)
     if section.format and section.kind != "date":
         raise InputError(f'{where} has a format, but kind = "{section.kind}"; only dates have one')
 
 
 def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
-    _check_unique(groups.columns, "[groups] columns")
+    twice = next((name for name in groups.columns if groups.columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"[groups] columns has '{twice}' twice; remove one of them")
     if sections.data.target in groups.columns:
         raise InputError(
             f"[groups] columns has the target '{sections.data.target}'; choose another column"
@@ -91,7 +96,7 @@ def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
                 hint = did_you_mean(column, groups.columns)
                 raise InputError(f"[groups.{section}] '{column}' is not among the columns; {hint}")
     for column, values in groups.values.items():
-        _check_unique(values, f"[groups.values] {toml_key(column)}")
+        _check_unique(values, f"[groups.values] {toml_key(column)}", sections.data)
         if column in groups.bands:
             raise InputError(
                 f"[groups] has values and bands of {toml_key(column)}; remove one of them"
@@ -137,14 +142,21 @@ def _check_method(sections: ConfigSections) -> None:
         raise InputError(f"[method] {error}") from error
 
 
-def _check_unique(names: Sequence[str], where: str) -> None:
-    twice = next(iter(_repeated(names)), None)
-    if twice is not None:
-        raise InputError(f"{where} has '{twice}' twice; remove one of them")
-
-
-def _repeated(names: Sequence[str]) -> Iterable[str]:
-    return (name for name in names if names.count(name) > 1)
+def _check_unique(values: Sequence[str], where: str, data: DataSection) -> None:
+    """Refuse a value that is listed twice, in the same spelling or in another one."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise InputError(f"{where} has '{value}' twice; remove one of them")
+    same = "folded" if data.merge_spellings else "value"
+    first: dict[str, str] = {}
+    listed = spellings(pl.Series(values, dtype=pl.String))
+    for key, spelled in listed.select(same, "spelled").rows():
+        other = first.setdefault(key, spelled)
+        if other != spelled:
+            raise InputError(
+                f"{where} has '{other}' and '{spelled}', which are read as one value; remove one "
+                "of them"
+            )
 
 
 def _word(value: object) -> str:

@@ -29,6 +29,7 @@ class DataSection(BaseModel):
     held_out: Share | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     delimiter: Name = AUTO
+    merge_spellings: bool = False
     missing_values: list[str] = list(DEFAULT_MISSING_VALUES)
 
 

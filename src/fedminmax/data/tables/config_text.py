@@ -47,6 +47,8 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
     yield "held_out = 0.2               # share of each holder's rows to test on"
     yield "seed = 0                     # of all randomness"
     yield 'delimiter = "auto"           # or one character, for CSV files'
+    merge = f"merge_spellings = {str(proposal.choices.merge_spellings).lower()}"
+    yield f"{merge:<28} # true reads 'ill', 'ILL' and ' ill' as one"
     yield from _list("missing_values", DEFAULT_MISSING_VALUES)
     files = {name: _relative(path, folder) for name, path in proposal.files.items()}
     if proposal.holder_column:

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
-from fedminmax.data.tables.groups import group_name
+from fedminmax.data.tables.groups import group_name, key_by_value
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 from fedminmax.data.tables.words import listed
 
@@ -74,10 +74,10 @@ def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
 
 
 def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
-    numbers = {key: number for number, key in enumerate(encoding.groups)}
+    numbers = {key_by_value(key): number for number, key in enumerate(encoding.groups)}
     present = np.unique(rows.group).tolist()
     for place in present:
-        if rows.group_keys[place] not in numbers:
+        if key_by_value(rows.group_keys[place]) not in numbers:
             name = group_name(rows.group_keys[place], encoding.schema)
             count = int((rows.group == place).sum())
             raise InputError(
@@ -85,5 +85,5 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
                 f"training has {listed(encoding.group_names)}: remove these rows, or add such "
                 "rows to training"
             )
-    number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)
+    number_of = np.array([numbers.get(key_by_value(key), 0) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])

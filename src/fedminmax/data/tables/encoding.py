@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.groups import GroupKey, check_spellings, group_name, sort_groups
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Feature, Kind, Schema
 
@@ -83,6 +83,7 @@ class Encoding:
 
 def agree_on_encoding(schema: Schema, total: HolderSummary) -> Encoding:
     """Make the encoding from the summaries of all holders, added up."""
+    check_spellings(total.group_counts, schema)
     encoded = {feature.column: _encoded(feature, total) for feature in schema.features}
     kept = tuple(entry for entry in encoded.values() if entry.names)
     if not kept:

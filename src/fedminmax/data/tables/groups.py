@@ -8,9 +8,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.parse_columns import Column, parse_numbers, text_of
+from fedminmax.data.tables.parse_columns import Column, parse_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
+from fedminmax.data.tables.values import by_value, read_values, spellings, variants
 from fedminmax.data.tables.words import toml_key
 
 GroupKey = tuple[str | None, ...]
@@ -74,10 +75,10 @@ def check_listed(
 def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     """Return the value or band of each row under the column's own name."""
     if not protected.edges:
-        text = text_of(table.frame[protected.column], schema.missing_values)
+        values = read_values(table, protected.column, schema, protected.values)
         if protected.values and schema.unlisted_group is MissingGroup.OWN_GROUP:
-            text = text.set(~text.is_in(list(protected.values)), OTHER_VALUE)
-        return text.alias(protected.column)
+            return values.set(~values.is_in(list(protected.values)), OTHER_VALUE)
+        return values
     fix = f"correct it, or remove {toml_key(protected.column)} from [groups.bands]"
     column = Column(protected.column, Kind.NUMERIC, fix)
     numbers = parse_numbers(table, column, schema.missing_values)
@@ -85,6 +86,26 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     # An edge belongs to the band above it. NaN would sort above all edges.
     labels = bands.gather(np.digitize(numbers, np.asarray(protected.edges)))
     return labels.set(pl.Series(np.isnan(numbers)), None)
+
+
+def key_by_value(key: GroupKey) -> GroupKey:
+    """Return a key that is equal for equal values: models of older versions have true for 1."""
+    values = by_value(pl.Series([value or "" for value in key], dtype=pl.String)).to_list()
+    special = (OTHER_VALUE, MERGED_VALUE, None)
+    return tuple(own if own in special else new for own, new in zip(key, values, strict=True))
+
+
+def check_spellings(keys: Iterable[GroupKey], schema: Schema) -> None:
+    """Refuse groups of different holders that differ in letter case or spaces alone."""
+    for entry, values in zip(schema.protected, zip(*keys, strict=True), strict=True):
+        texts = [value for value in values if value not in (OTHER_VALUE, MERGED_VALUE)]
+        two = variants(spellings(pl.Series(texts, dtype=pl.String)), entry.values)
+        if two is not None:
+            raise InputError(
+                f"protected column '{entry.column}' has '{two[0]}' and '{two[1]}' at different "
+                "holders, which differ in letter case or spaces alone; correct one of them, or set "
+                "merge_spellings = true in [data] to read them as one"
+            )
 
 
 def is_known(value: str | None, entry: Protected) -> bool:

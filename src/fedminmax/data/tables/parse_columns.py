@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind
+from fedminmax.data.tables.values import by_value, texts_of
 from fedminmax.data.tables.words import toml_key
 
 BOOLEAN_WORDS = {
@@ -27,8 +28,6 @@ ISO_TIMES = (
     "%Y-%m-%d %H:%M",
 )
 MICROSECONDS_PER_DAY = 86_400_000_000
-# Up to here every whole number is a float of its own.
-LARGEST_WHOLE = 2.0**53
 EXPECTED = {
     Kind.NUMERIC: "a number",
     Kind.BOOLEAN: "true or false, yes or no, 1 or 0",
@@ -59,10 +58,7 @@ def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
 
     Whole numbers read alike whether their file stores them as text, integers or floats.
     """
-    whole = raw
-    if raw.dtype.is_float():
-        whole = _whole_if_all_are(raw.fill_nan(None))
-    text = whole.cast(pl.String)
+    text = texts_of(raw)
     if not raw.dtype.is_numeric():
         text = text.str.strip_chars()
     return text.set(text.is_in(list(missing_values)), None)
@@ -103,8 +99,10 @@ def numbers_in(text: pl.Series, kind: Kind, date_format: str | None = None) -> p
     """Return the numbers that these texts stand for, null where they stand for none."""
     readers: dict[Kind, Callable[[], pl.Series]] = {
         Kind.NUMERIC: lambda: text.cast(pl.Float64, strict=False),
-        Kind.BOOLEAN: lambda: text.str.to_lowercase().replace_strict(
-            BOOLEAN_WORDS, default=None, return_dtype=pl.Float64
+        Kind.BOOLEAN: lambda: (
+            by_value(text)
+            .str.to_lowercase()
+            .replace_strict(BOOLEAN_WORDS, default=None, return_dtype=pl.Float64)
         ),
         Kind.DATE: lambda: _days_in(text, date_format),
     }
@@ -129,12 +127,6 @@ def _days_in(text: pl.Series, date_format: str | None) -> pl.Series:
 def _days(dates: pl.Series) -> pl.Series:
     """Days since 1970, with the time of day as a fraction."""
     return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
-
-
-def _whole_if_all_are(numbers: pl.Series) -> pl.Series:
-    small = bool((numbers.abs() < LARGEST_WHOLE).all())
-    whole = small and bool((numbers == numbers.round()).all())
-    return numbers.cast(pl.Int64) if whole else numbers
 
 
 def _numeric(words: Sequence[str]) -> list[float]:

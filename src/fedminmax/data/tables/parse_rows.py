@@ -11,6 +11,7 @@ from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
+from fedminmax.data.tables.values import read_values
 from fedminmax.data.tables.words import listed
 
 
@@ -86,9 +87,9 @@ def parse_features(table: Table, schema: Schema) -> FeatureRows:
 def _parse_category(
     table: Table, feature: Feature, schema: Schema
 ) -> tuple[NDArray[np.int32], list[str]]:
-    text = text_of(table.frame[feature.column], schema.missing_values)
-    found = _positions(text, feature.categories)
-    unseen = found.is_null() & text.is_not_null()
+    values = read_values(table, feature.column, schema, feature.categories)
+    found = _positions(values, feature.categories)
+    unseen = found.is_null() & values.is_not_null()
     many = len(feature.categories)
     codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
     if not unseen.any():
@@ -109,18 +110,21 @@ def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
 
 def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
     target = schema.target
-    text = text_of(table.frame[target.column], schema.missing_values)
-    if text.null_count():
-        _, row = table.first_row(text.is_null())
+    if target.is_quantity:
+        values = text_of(table.frame[target.column], schema.missing_values)
+    else:
+        values = read_values(table, target.column, schema, target.classes)
+    if values.null_count():
+        _, row = table.first_row(values.is_null())
         raise InputError(
             f"{table.title}: target '{target.column}', row {row} is missing "
-            f"({text.null_count():,} such rows); fill or remove these rows"
+            f"({values.null_count():,} such rows); fill or remove these rows"
         )
     if target.is_quantity:
         fix = 'correct it, or set task = "classification" in [data]'
         column = Column(target.column, Kind.NUMERIC, fix)
         return parse_numbers(table, column, schema.missing_values)
-    return _parse_classes(table, text, target)
+    return _parse_classes(table, values, target)
 
 
 def _parse_classes(table: Table, text: pl.Series, target: Target) -> NDArray[np.int64]:

@@ -18,8 +18,12 @@ from fedminmax.data.tables.infer import (
 )
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import Table, read_table
-from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Protected, Target
+from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected, Target
+from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.words import listed
+
+# A column with more different texts than this is no list of values.
+MANY_VALUES = 1000
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class InitChoices:
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
     ranges: bool = False
+    merge_spellings: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,20 +72,31 @@ def propose(
         table.require(named, "which the command names")
     _check_same_columns(tables)
     others = [column for column in tables[0].frame.columns if column not in (target, holder_column)]
-    guessed_target = guess_target(_pooled(tables, target))
+    guessed_target = guess_target(_pooled(tables, target, choices))
     _check_classes(guessed_target, tables)
     minimum = choices.minimum_category
-    protected = {column: guess_protected(_pooled(tables, column), minimum) for column in groups}
+    protected = {
+        column: guess_protected(_pooled(tables, column, choices), minimum) for column in groups
+    }
     _check_groups([entry for entry, _ in protected.values()], minimum)
+    features = {
+        column: guess_feature(_pooled(tables, column, choices), minimum) for column in others
+    }
+    if not choices.merge_spellings:
+        labels = [] if guessed_target.is_quantity else [target]
+        labels += [entry.column for entry, _ in protected.values() if entry.values]
+        kinds = {column: guess.feature.kind for column, guess in features.items() if guess.feature}
+        for column in (*labels, *(name for name in kinds if kinds[name] is Kind.CATEGORY)):
+            _check_spellings(tables, column)
     return Proposal(
         files,
         holder_column,
-        _pooled(tables, holder_column).n_unique() if holder_column else len(paths),
+        _pooled(tables, holder_column, choices).n_unique() if holder_column else len(paths),
         sum(len(table.frame) for table in tables),
         guessed_target,
         tuple(entry for entry, _ in protected.values()),
         {column: rare for column, (_, rare) in protected.items() if rare.values},
-        {column: guess_feature(_pooled(tables, column), minimum) for column in others},
+        features,
         choices,
     )
 
@@ -99,9 +115,37 @@ def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
     raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
 
 
-def _pooled(tables: Sequence[Table], column: str) -> pl.Series:
+def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
+    """Return the column of all files, by value unless its values are far too many for a list."""
     texts = [text_of(table.frame[column], DEFAULT_MISSING_VALUES) for table in tables]
-    return pl.concat(texts).alias(column)
+    pooled = pl.concat(texts).alias(column)
+    if pooled.n_unique() > MANY_VALUES:
+        return pooled
+    found = spellings(pooled)
+    name = "folded" if choices.merge_spellings else "value"
+    counts = pooled.value_counts(sort=True).rename({column: "spelled", "count": "rows"})
+    # Of several spellings, the most frequent one is listed.
+    chosen = (
+        counts.join(found, on="spelled")
+        .sort("rows", "spelled", descending=[True, False])
+        .group_by(name, maintain_order=True)
+        .agg(pl.col("value").first().alias("chosen"), "spelled")
+        .explode("spelled")
+    )
+    words = dict(chosen.select("spelled", "chosen").rows())
+    if {word.lower() for word in words} <= BOOLEANS.keys():
+        words = {word: word.lower() for word in words}
+    return pooled.replace_strict(words, default=None, return_dtype=pl.String)
+
+
+def _check_spellings(tables: Sequence[Table], column: str) -> None:
+    texts = pl.concat([texts_of(table.frame[column]) for table in tables])
+    two = variants(spellings(texts, DEFAULT_MISSING_VALUES), ())
+    if two is not None:
+        raise InputError(
+            f"column '{column}' has '{two[0]}' and '{two[1]}', which differ in letter case or "
+            "spaces alone; correct one of them, or read them as one with --merge-spellings"
+        )
 
 
 def _check_words(

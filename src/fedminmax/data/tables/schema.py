@@ -82,6 +82,8 @@ class Schema:
     """Target, features and groups; ``missing_values`` are texts that stand for no value.
 
     ``unlisted_group`` is what happens to training rows with a protected value that is not listed.
+    ``merge_spellings`` reads labels, groups and categories that differ in letter case or spaces
+    alone as one.
     """
 
     target: Target
@@ -92,6 +94,7 @@ class Schema:
     minimum_group_size: int = DEFAULT_MINIMUM_GROUP_SIZE
     missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
     unlisted_group: MissingGroup = MissingGroup.ERROR
+    merge_spellings: bool = False
 
     @property
     def feature_columns(self) -> tuple[str, ...]:

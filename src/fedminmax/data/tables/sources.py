@@ -8,9 +8,9 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.groups import LEFT_OUT
-from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, read_table
+from fedminmax.data.tables.values import read_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def read_source(source: Source, config: TableConfig) -> SourceRows:
 def _split(table: Table, rows: ParsedRows, column: str, config: TableConfig) -> Iterator[Part]:
     """Give each holder its rows, holders in the order of their names."""
     table.require([column], "which [data] names as the holder column")
-    owners = text_of(table.frame[column], config.schema.missing_values)
+    owners = read_values(table, column, config.schema)
     if owners.null_count():
         _, row = table.first_row(owners.is_null())
         raise InputError(

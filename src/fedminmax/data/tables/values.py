@@ -1,0 +1,113 @@
+"""Labels, groups and categories, read by value: one value is one, however its file spells it.
+
+A whole number, a float and a boolean of the same value are one (1, 1.0, true), in text as in typed
+files. Texts that differ in letter case or in spaces alone may be one value or two. That is not
+guessed: they are refused, unless the schema merges such spellings, or lists both.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.schema import Schema
+
+# Up to here every whole number is a float of its own.
+LARGEST_WHOLE = 2.0**53
+# Digits after a leading zero, or an exponent, are those of a code (007, 1E50), which is a text.
+WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
+BROKEN = r"^[+-]?(?:0|[1-9][0-9]*)?\.[0-9]*[1-9]0*$"
+NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
+BOOLEANS = {"true": "1", "false": "0"}
+
+
+def by_value(text: pl.Series) -> pl.Series:
+    """Return trimmed texts in which equal numbers and booleans are equal.
+
+    >>> by_value(pl.Series(["1", "+1.0", "-0.0", " 2.50", "TRUE", "007", "Ill"])).to_list()
+    ['1', '1', '0', '2.5', '1', '007', 'Ill']
+    """
+    trimmed = text.str.strip_chars()
+    plain = pl.col(trimmed.name)
+    whole = plain.str.extract(r"^\+?(-?[0-9]+)").str.replace(r"^-0$", "0")
+    broken = plain.str.strip_prefix("+").str.strip_chars_end("0").str.replace(r"^(-?)\.", "${1}0.")
+    value = (
+        pl.when(plain.str.contains(WHOLE))
+        .then(whole)
+        .when(plain.str.contains(BROKEN))
+        .then(broken)
+        .otherwise(plain.str.to_lowercase().replace_strict(BOOLEANS, default=plain))
+    )
+    return trimmed.to_frame().select(value.alias(text.name)).to_series()
+
+
+def texts_of(raw: pl.Series) -> pl.Series:
+    """Return a column as texts; whole numbers read alike from integers and floats."""
+    if not raw.dtype.is_float():
+        return raw.cast(pl.String)
+    numbers = raw.fill_nan(None)
+    whole = (numbers == numbers.round()) & (numbers.abs() < LARGEST_WHOLE)
+    as_whole = numbers.set(~whole, None).cast(pl.Int64).cast(pl.String)
+    return as_whole.zip_with(whole.fill_null(value=False), numbers.cast(pl.String))
+
+
+def spellings(texts: pl.Series, missing_values: Sequence[str] = ()) -> pl.DataFrame:
+    """Return how a column's values are spelled, each spelling once, without missing ones.
+
+    ``value`` is equal for equal values, ``folded`` also for such that differ in letter case or
+    spaces alone. ``shown`` differs where a user may see two values.
+    """
+    spelled = texts.drop_nulls().unique(maintain_order=True).alias("spelled")
+    missing = [*missing_values, *by_value(pl.Series(missing_values, dtype=pl.String)).to_list()]
+    value = by_value(spelled).alias("value")
+    frame = pl.DataFrame([spelled, value]).filter(
+        ~pl.col("value").is_in(missing) & ~pl.col("spelled").str.strip_chars().is_in(missing)
+    )
+    words = pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
+    counted = pl.col("value").str.contains(NUMBER)
+    return frame.with_columns(
+        folded=words, shown=pl.when(counted).then(pl.col("value")).otherwise(pl.col("spelled"))
+    )
+
+
+def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | None:
+    """Return two spellings of what may be one value: of the column itself, or one of the list's.
+
+    Spellings that are listed are different values on purpose.
+    """
+    shown: dict[str, str] = {}
+    for folded, own in found.select("folded", "shown").rows():
+        other = shown.setdefault(folded, own)
+        if own != other and not {own, other} <= set(known):
+            return other, own
+    listed = spellings(pl.Series(known, dtype=pl.String))
+    by_folded = dict(listed.select("folded", "spelled").rows())
+    unlisted = found.filter(~pl.col("value").is_in(listed["value"].to_list()))
+    for folded, own in unlisted.select("folded", "shown").rows():
+        if folded in by_folded:
+            return by_folded[folded], own
+    return None
+
+
+def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
+    """Return a column by value, spelled as ``known`` lists it; null where it is missing."""
+    texts = texts_of(table.frame[column])
+    found = spellings(texts, schema.missing_values)
+    if not schema.merge_spellings:
+        two = variants(found, known)
+        if two is not None:
+            raise InputError(
+                f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
+                "they differ in letter case or spaces alone: correct one of them, or set "
+                "merge_spellings = true in [data] to read them as one"
+            )
+    listed = spellings(pl.Series(known, dtype=pl.String))
+    by_listed = dict(listed.select("value", "spelled").rows())
+    by_folded = dict(listed.select("folded", "spelled").rows())
+    final = {
+        spelled: by_listed.get(value)
+        or (by_folded.get(folded, folded) if schema.merge_spellings else value)
+        for spelled, value, folded in found.select("spelled", "value", "folded").rows()
+    }
+    return texts.replace_strict(final, default=None, return_dtype=pl.String).alias(column)
