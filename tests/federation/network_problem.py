@@ -26,6 +26,8 @@ from fedminmax.federation.wire_vectors import RefusedError
 
 SITES = ("north", "south", "west")
 ROWS = {"north": 60, "south": 45, "west": 30}
+# West has men alone: the group of women lives at two sites.
+WOMEN = {"north": 0.5, "south": 0.5, "west": 0.0}
 # A test never waits: too few replies end the run.
 AT_ONCE = Patience(give_up_after=0.0)
 CONFIG = """
@@ -56,18 +58,21 @@ baseline = "none"
 """
 
 
-def write_tables(folder: Path) -> Path:
-    """Write each site's table and the configuration; return the configuration's path."""
-    for place, (site, rows) in enumerate(ROWS.items()):
+def write_tables(folder: Path, women: Mapping[str, float] = WOMEN, rows_as: int = 1) -> Path:
+    """Write each site's table and the configuration; return the configuration's path.
+
+    ``women`` is their share at each site; tables are ``rows_as`` times as short as ``ROWS`` says.
+    """
+    for place, site in enumerate(SITES):
+        rows = ROWS[site] // rows_as
         generator = np.random.default_rng(place)
         age = generator.normal(40 + 10 * place, 12, rows).round(1)
-        # West has men alone: the group of women lives at two sites.
-        women = generator.random(rows) < (0.5 if site != "west" else 0.0)
-        ill = generator.random(rows) < 1 / (1 + np.exp(-(age - 45) / 8 + women))
+        female = generator.random(rows) < women[site]
+        ill = generator.random(rows) < 1 / (1 + np.exp(-(age - 45) / 8 + female))
         ward = generator.choice(["a", "b", "c"], rows)
         lines = [
             f"{a},{'Female' if w else 'Male'},{d},{'yes' if i else 'no'}"
-            for a, w, d, i in zip(age, women, ward, ill, strict=True)
+            for a, w, d, i in zip(age, female, ward, ill, strict=True)
         ]
         text = "\n".join(["age,sex,ward,ill", *lines]) + "\n"
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedminmax.core.messages import Sums
-from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation import network_run
 from fedminmax.federation.checkpoint import save_checkpoint
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
@@ -84,8 +84,35 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
     "NaN": (spoiled(lambda r: replace(r, step=r.step * torch.nan)), "NaN or infinity"),
     "infinite loss": (spoiled(lambda r: replace(r, group_loss=r.group_loss / 0)), "NaN or inf"),
     "infinite scale": (spoiled(lambda r: replace(r, scale=torch.inf)), "scale with NaN"),
-    "negative scale": (spoiled(lambda r: replace(r, scale=-1.0)), "negative scale"),
-    "wrong shape": (spoiled(lambda r: replace(r, step=r.step[1:])), "most others"),
+    "negative scale": (spoiled(lambda r: replace(r, scale=-1.0)), "a scale of -1, expected 36"),
+    "huge scale": (spoiled(lambda r: replace(r, scale=1e300)), "a scale of 1e+300, expected 36"),
+    "no scale": (spoiled(lambda r: replace(r, scale=0.0)), "a scale of 0, expected 36"),
+    "its own model": (
+        spoiled(lambda r: replace(r, step=r.step * -1e6, scale=r.scale * 1e6)),
+        "a scale of 3.6e+07, expected 36",
+    ),
+    "curvature": (spoiled(lambda r: replace(r, curvature=-1e300)), "a curvature of -1e+300"),
+    "evaluations": (
+        spoiled(lambda r: replace(r, gradient_evaluations=2**62)),
+        "gradient evaluations, expected 36",
+    ),
+    "negative loss": (spoiled(lambda r: replace(r, group_loss=-r.group_loss)), "a negative loss"),
+    # The model starts at 0, where every row's Brier loss is 0.5, and 2 is the most at any model.
+    "ten times its loss": (
+        spoiled(lambda r: replace(r, group_loss=r.group_loss * 10)),
+        "at most",
+    ),
+    "loss of 1e300": (spoiled(lambda r: replace(r, group_loss=r.group_loss + 1e300)), "at most"),
+    "half of its counts": (
+        spoiled(lambda r: replace(r, group_count=r.group_count // 2)),
+        "rows in this round where its census says 36",
+    ),
+    "losses of holders": (
+        spoiled(lambda r: replace(r, holder_loss=r.group_loss + 0, holder_count=r.group_count + 0)),
+        "losses of 2 holders, expected 0",
+    ),
+    "statistics": (spoiled(lambda r: replace(r, statistics=r.group_loss + 0)), "further numbers"),
+    "wrong shape": (spoiled(lambda r: replace(r, step=r.step[1:])), "expected 10 and 0"),
     "negative counts": (spoiled(lambda r: replace(r, group_count=-r.group_count)), "negative"),
     "impossible counts": (
         spoiled(lambda r: replace(r, group_count=r.group_count * 2)),
@@ -95,7 +122,7 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
         spoiled(lambda r: replace(r, group_count=r.group_count * 0)),
         "counts no rows of",
     ),
-    "too large": (spoiled(lambda r: replace(r, step=r.step * 1e5)), "times as long as the others'"),
+    "too large": (spoiled(lambda r: replace(r, step=r.step * -99)), "with its rows and this model"),
     "no message": (lambda _: b"hello", "no message"),
     "no bytes": (lambda _: 3, "expected bytes"),
     "raises": (raising, "its work failed"),
@@ -117,11 +144,34 @@ def test_a_bad_reply_is_named_and_left_out(fault: str, tmp_path: Path) -> None:
     assert reason in second.refused["south"]
 
 
-def test_the_limit_on_steps_is_a_setting(tmp_path: Path) -> None:
-    plan = job(tmp_path, patience=replace(AT_ONCE, largest_step_ratio=1e9))
-    transport = FaultyTransport(tmp_path, WRONG["too large"][0])
+@pytest.mark.parametrize(("ratio", "took_part"), [(1e3, ("north", "west")), (1e12, SITES)])
+def test_local_training_of_a_network_is_compared_with_the_others(
+    ratio: float, took_part: tuple[str, ...], tmp_path: Path
+) -> None:
+    """How far it goes has no limit that is known beforehand."""
+    config = read_config(write_tables(tmp_path))
+    patience = replace(AT_ONCE, largest_step_ratio=ratio)
+    plan = plan_of(config, [PlannedRun("fedavg", {"epochs": "1"}, 2)], patience)
+    plan = replace(plan, model=ModelChoice("mlp", (3,), "brier"))
+    transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=r.step * 1e7)))
     run_plan(plan, transport, tmp_path / "run")
-    assert all(entry.took_part == SITES for entry in rounds_of(tmp_path, plan))
+    assert rounds_of(tmp_path, plan)[0].took_part == took_part
+
+
+def test_the_only_site_of_a_group_is_not_left_out_but_stops_the_run(tmp_path: Path) -> None:
+    women = {"north": 0.0, "south": 1.0, "west": 0.0}
+    plan = plan_of(
+        read_config(write_tables(tmp_path, women)), [PlannedRun("fedminmax", {}, 3)], AT_ONCE
+    )
+    transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, scale=1e300)))
+    transport.wrong_questions = range(2, 1000)
+    outcome = run_plan(plan, transport, tmp_path / "run")
+    assert outcome.error is not None
+    assert "round 2: nobody else has group 'Female' (south sent a scale of 1e+300" in outcome.error
+    assert [entry.round for entry in rounds_of(tmp_path, plan)] == [1]
+    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
+    members = read_members(run_folder(tmp_path / "run", plan, 0))
+    assert torch.equal(members, simulated_members(tmp_path, plan, 0, fused=False))
 
 
 def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ and the same counts, even if a site is away at that moment.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -20,10 +20,12 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.core.messages import Census
+from fedminmax.core.row_limits import UNKNOWN_LENGTHS, RowLengths
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.federation.agreed_rate import agree_on_rate
 from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes, task_of
 from fedminmax.federation.planned_runs import rate_is_open, with_rate
@@ -38,11 +40,15 @@ RowCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 
 @dataclass(frozen=True, eq=False)
 class Agreed:
-    """What is kept: encoding, rows by site and group, and the learning rate if it was open."""
+    """What is kept: encoding, rows by site and group, and the learning rate if it was open.
+
+    ``lengths`` limit what sites can reply; those of a run from before they were kept are unknown.
+    """
 
     encoding: Encoding
     counts: Mapping[str, Sequence[int]]
     learning_rate: str | None
+    lengths: Mapping[str, RowLengths] = field(default_factory=dict)
 
     def rows(self, sites: Sequence[str]) -> Tensor:
         """Return rows by site and group, with none for a site that is not part of it."""
@@ -52,12 +58,16 @@ class Agreed:
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """The plan, its encoding, the census, and why some sites are not part of it."""
+    """The plan, its encoding, the census, and why some sites are not part of it.
+
+    ``row_lengths`` are those of the sites, in the plan's order.
+    """
 
     plan: NetworkPlan
     encoding: Encoding
     census: Census
     refused: Mapping[str, str]
+    row_lengths: tuple[RowLengths, ...]
 
     @property
     def task(self) -> Task:
@@ -80,7 +90,8 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         told = _without_misfits(told, counts, "counts other groups than its summary had", refused)
         counts = {site: counts[site] for site in told}
         rate = agree_on_rate(plan, encoding, counts, transport) if rate_is_open(plan.runs) else None
-        agreed = Agreed(encoding, counts, rate)
+        own = {site: row_lengths(summaries[site], encoding) for site in told}
+        agreed = Agreed(encoding, counts, rate, own)
         _write(folder / AGREEMENT_FILE, agreed)
     else:
         late = [site for site in told if site not in agreed.counts]
@@ -93,7 +104,8 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         words = {"rate": agreed.learning_rate.encode()}
         refused |= transport(tuple(told), "take_rate", words).failures
     census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes))
-    return Agreement(plan, encoding, census, refused)
+    lengths = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
+    return Agreement(plan, encoding, census, refused, lengths)
 
 
 def _without_misfits(
@@ -162,9 +174,11 @@ def read_agreement(path: Path) -> Agreed | None:
         encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
         counts = TypeAdapter(dict[str, list[RowCount]]).validate_python(content["counts"])
         rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
+        # Runs that began with an earlier version have none.
+        lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content.get("row_lengths", {}))
         whole = all(len(own) == len(encoding.groups) for own in counts.values()) and counts
         if whole and (rate is None or 0 < float(rate) < math.inf):
-            return Agreed(encoding, counts, rate)
+            return Agreed(encoding, counts, rate, lengths)
     except (ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
     raise InputError(f"{path} is damaged; start a new run")
@@ -175,5 +189,6 @@ def _write(path: Path, agreed: Agreed) -> None:
         "encoding": json.loads(encoding_as_json(agreed.encoding)),
         "counts": agreed.counts,
         "learning_rate": agreed.learning_rate,
+        "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
     }
     write_json(path, content)

@@ -18,7 +18,7 @@ from fedminmax.core.task import Task
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.schema import Schema
-from fedminmax.federation.reply_checks import LARGEST_STEP_RATIO
+from fedminmax.federation.reply_checks import MAX_STEP_RATIO
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
@@ -72,7 +72,7 @@ class Patience:
     minimum_sites: int = MINIMUM_SITES
     rounds_left_out: int = 10
     give_up_after: float = 3600.0
-    largest_step_ratio: float = LARGEST_STEP_RATIO
+    largest_step_ratio: float = MAX_STEP_RATIO
 
 
 @dataclass(frozen=True)

@@ -6,26 +6,49 @@ is left out for some rounds and then asked again. What happened is noted for eac
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.row_limits import RowLimits, row_limits
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.reply_checks import check_reply, other_lengths, too_large
+from fedminmax.federation.reply_checks import StepLength, check_reply, too_large
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.transport import Transport
 from fedminmax.federation.wire import largest_message, order_to_bytes, sums_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
-from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
+from fedminmax.methods.expected_reply import Sender
+from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
 
 SECONDS_BETWEEN_TRIES = 5.0
 
 
 class TooFewSitesError(RuntimeError):
     """Not enough sites answered for as long as the plan waits; everything so far is saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """An order to some sites, as the method's and as bytes, and what a row can do at its model."""
+
+    method: AnyMethod[Any]
+    order: Order
+    message: bytes
+    places: Mapping[str, int]
+    limits: RowLimits
+
+
+@dataclass(frozen=True, eq=False)
+class GoodReply:
+    """A reply that can be true, and how long its step is."""
+
+    sums: Sums
+    step: StepLength
 
 
 class RemoteFederation:
@@ -52,7 +75,9 @@ class RemoteFederation:
         self._run = run
         self._notice = notice
         self._pause = pause
-        self._start = agreement.task.initial_parameters
+        task = agreement.task
+        self._start, self._loss = task.initial_parameters, task.loss
+        self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._asked_again_in: dict[str, int] = {}
         self._notes = RoundNotes()
 
@@ -86,48 +111,52 @@ class RemoteFederation:
         notes, self._notes = self._notes, RoundNotes()
         return notes
 
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:  # noqa: ARG002
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these sites and add up their replies, in the sites' order."""
-        return add_up(self._replies(order, participants))
+        return add_up(self._replies(method, order, participants))
 
     def ask_each(
-        self,
-        method: VectorMethod[StateT],  # noqa: ARG002
-        order: Order,
-        participants: Sequence[int],
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
     ) -> tuple[Sums, ...]:
         """Send the order to these sites and return their replies, in the sites' order."""
-        return tuple(self._replies(order, participants))
+        return tuple(self._replies(method, order, participants))
 
     def ask_keeping(
         self,
-        method: KeepingMethod[StateT],  # noqa: ARG002
+        method: KeepingMethod[StateT],
         order: Order,
         participants: Sequence[int],
         kept: Tensor,
     ) -> tuple[Sums, Tensor]:
         """Add up the replies; what the sites keep stays with them, and ``kept`` as it is."""
-        return add_up(self._replies(order, participants)), kept
+        return add_up(self._replies(method, order, participants)), kept
 
-    def _replies(self, order: Order, participants: Sequence[int]) -> list[Sums]:
+    def _replies(
+        self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> list[Sums]:
         """Return all good replies, in the sites' order; wait until they are enough."""
         patience, sites = self._agreement.plan.patience, self._agreement.plan.sites
         wanted = {sites[number]: number for number in participants}
         enough = min(self._agreement.plan.minimum_sites, len(wanted))
         message = order_to_bytes(order)
+        limits = row_limits(self._layers, order.parameters, self._loss)
+        question = Question(method, order, message, wanted, limits)
         self._notes.bytes_out = max(self._notes.bytes_out, len(message))
         deadline = time.monotonic() + patience.give_up_after
-        replies: dict[str, Sums] = {}
+        replies: dict[str, GoodReply] = {}
         invited = self._invited(wanted, order.moment.round)
         while True:
             asked = [site for site in invited if site not in replies]
-            replies |= self._ask_once(asked, message, wanted, order.moment.round)
-            for site, reason in self._against_others(replies).items():
-                del replies[site]
-                self._notes.refused[site] = reason
+            good, false = self._ask_once(asked, question)
+            replies |= good
+            steps = {site: reply.step for site, reply in replies.items()}
+            false |= too_large(steps, patience.largest_step_ratio)
+            self._notes.refused |= false
+            self._check_groups_left(false, order)
+            replies = {site: reply for site, reply in replies.items() if site not in false}
             if len(replies) >= enough:
                 self._notice.unlink(missing_ok=True)
-                return [replies[site] for site in wanted if site in replies]
+                return [replies[site].sums for site in wanted if site in replies]
             reasons = "; ".join(self._notes.refused.values())
             short = (
                 f"round {order.moment.round}: {len(replies)} of {len(wanted)} sites answered, "
@@ -153,37 +182,55 @@ class RemoteFederation:
         return [site for site in wanted if site not in reasons]
 
     def _ask_once(
-        self, asked: list[str], message: bytes, wanted: Mapping[str, int], number: int
-    ) -> dict[str, Sums]:
-        """Ask these sites, and return the replies that can be true."""
+        self, asked: list[str], question: Question
+    ) -> tuple[dict[str, GoodReply], dict[str, str]]:
+        """Ask these sites; return the replies that can be true, and why the others cannot."""
         if not asked:
-            return {}
-        answers = self._transport(asked, "answer", {"run": self._run, "order": message})
+            return {}, {}
+        answers = self._transport(asked, "answer", {"run": self._run, "order": question.message})
         for site, reason in answers.failures.items():
             self._notes.refused[site] = reason
         for site in answers.late:
             rounds = self._agreement.plan.patience.rounds_left_out
-            self._asked_again_in[site] = number + rounds + 1
-        replies = {}
+            self._asked_again_in[site] = question.order.moment.round + rounds + 1
+        replies, false = {}, {}
         for site, answer in answers.messages.items():
             try:
-                replies[site] = self._read(site, wanted[site], answer)
+                replies[site] = self._read(site, answer, question)
                 self._notes.refused.pop(site, None)
                 self._asked_again_in.pop(site, None)
             except RefusedError as error:
-                self._notes.refused[site] = str(error)
-        return replies
+                false[site] = str(error)
+        return replies, false
 
-    def _read(self, site: str, place: int, answer: object) -> Sums:
+    def _read(self, site: str, answer: object, question: Question) -> GoodReply:
         content = checked_bytes(answer, largest_message(self._start), site)
         reply, seconds = sums_from_bytes(content, self._start, self.census.groups, site)
-        check_reply(reply, place, self.census.counts[place], site)
+        place = question.places[site]
+        sender = Sender(place, self.census.counts[place], self.census.holders, question.limits)
+        lengths = self._agreement.row_lengths[place]
+        try:
+            step = check_reply(question.method, question.order, sender, lengths, reply, site)
+        except RefusedError:
+            raise
+        except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
+            # What is expected depends on what was told: it must not stop everybody else.
+            raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
         self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
         self._notes.bytes_in = max(self._notes.bytes_in, len(content))
-        return reply
+        return GoodReply(reply, step)
 
-    def _against_others(self, replies: Mapping[str, Sums]) -> dict[str, str]:
-        """Return the sites whose replies do not fit the others', each with a reason."""
-        misfits = other_lengths(replies)
-        fitting = {site: reply for site, reply in replies.items() if site not in misfits}
-        return misfits | too_large(fitting, self._agreement.plan.patience.largest_step_ratio)
+    def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
+        """Stop if the refused sites are all that have a group: the run is for that group, too."""
+        if not false:
+            return
+        sites = self._agreement.plan.sites
+        gone = [site in false or site in self._agreement.refused for site in sites]
+        for group, name in enumerate(self.group_names):
+            holders = self.census.counts[:, group].nonzero().squeeze(1).tolist()
+            if all(gone[place] for place in holders):
+                reasons = "; ".join(why for s, why in false.items() if sites.index(s) in holders)
+                raise TooFewSitesError(
+                    f"round {order.moment.round}: nobody else has group '{name}' ({reasons}); "
+                    "stopped, everything before this round is saved: correct that site and resume"
+                )

@@ -1,90 +1,196 @@
-"""Whether a site's reply can be true: finite, counts within its census, no step out of all bounds.
+"""Whether a site's reply can be true: every number within what an honest site can send.
 
-A refused reply is left out of its round with its site's name and the reason. What no check of one
-reply against the others can tell, for example a plausible lie, passes.
+What that is follows from the order, the site's census and the lengths of its rows: exact values
+for counts and scales, limits for losses and steps (``expected_reply``, ``row_limits``). The limits
+hold for every table, so that no honest reply is refused. Only the length of a step by local
+training has none where the model is a network or the loss has no limited slope; there sites are
+compared with each other, each per unit of the length that is expected of it. A refused reply is
+left out of its round with its site's name and the reason. A plausible lie passes.
 """
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from fedminmax.core.messages import Sums
+from fedminmax.core.messages import Order, Reveals, Sums
+from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths
 from fedminmax.federation.wire_vectors import RefusedError, check_finite
+from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
+from fedminmax.methods.method import AnyMethod, OneStepMethod, takes_one_step
 
-LARGEST_STEP_RATIO = 1000.0
-FEWEST_TO_COMPARE = 3
+MAX_STEP_RATIO = 1000.0
+MIN_TO_COMPARE = 3
+# Room for rounding in single precision: of exact values, and of limits.
+ROUNDING = 1e-4
+LIMIT_ROUNDING = 1e-2
 
 
-def check_reply(reply: Sums, place: int, counts: Tensor, site: str) -> None:
-    """Refuse what the holder at this place, with these counts by group, cannot have sent."""
+@dataclass(frozen=True)
+class StepLength:
+    """A step's length in units of what is expected of its site, and if that unit is a limit."""
+
+    length: float
+    is_limited: bool
+
+
+def check_reply(
+    method: AnyMethod[Any],
+    order: Order,
+    sender: Sender,
+    lengths: RowLengths,
+    reply: Sums,
+    site: str,
+) -> StepLength:
+    """Refuse what this sender cannot have sent; return how long its step is."""
     for name in ("step", "group_loss", "holder_loss", "statistics"):
         check_finite(getattr(reply, name), name, site)
     if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
         raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
-    if reply.scale < 0 or reply.gradient_evaluations < 0:
-        raise RefusedError(f"{site} sent a negative scale or number of evaluations; refused")
-    _check_counts(reply.group_count, counts, "rows of a group", site)
-    if bool((reply.group_loss[reply.group_count == 0] != 0).any()):
+    _check_losses(reply, sender, lengths, site)
+    expected = expected_reply(method, order, sender, reply)
+    _check_numbers(reply, expected, site)
+    _check_own_loss(reply, sender, expected.own_loss, site)
+    return _check_step(reply, expected, lengths, site)
+
+
+def expected_reply(
+    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """Return what an honest sender with these losses replies."""
+    if takes_one_step(method):
+        return _expected_of_one_step(method, order, sender, reply)
+    return method.expected(order, sender, reply)
+
+
+def _expected_of_one_step(
+    method: OneStepMethod[Any], order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """The step is eta sum_i c_i grad_i: the row weights say all."""
+    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+    slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
+    total = float(reply.group_loss.sum())
+    return ExpectedReply(
+        numbers=len(order.parameters),
+        scale=float(own.scale[0]),
+        rows=sender.rows,
+        evaluations=sender.rows,
+        reach=method.learning_rate * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
+        own_loss=OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None,
+    )
+
+
+def _check_losses(reply: Sums, sender: Sender, lengths: RowLengths, site: str) -> None:
+    """Refuse counts above the census, and losses that no such rows have at the order's model."""
+    count, loss = reply.group_count, reply.group_loss
+    if bool((count < 0).any()):
+        raise RefusedError(f"{site} sent a negative count of rows of a group; refused")
+    if bool((count > sender.counts).any()):
+        place = int((count > sender.counts).nonzero()[0])
+        raise RefusedError(
+            f"{site} counts {int(count[place]):,} rows of a group where its census has "
+            f"{int(sender.counts[place]):,}; refused"
+        )
+    if bool((loss[count == 0] != 0).any()):
         raise RefusedError(f"{site} sent a loss for a group that it counts no rows of; refused")
-    own = reply.holder_count.new_zeros(len(reply.holder_count))
-    if len(own):
-        if place >= len(own):
-            raise RefusedError(f"{site} sent losses for {len(own)} holders; refused")
-        own[place] = counts.sum()
-        _check_counts(reply.holder_count, own, "rows of a holder", site)
-    if bool((reply.holder_loss[reply.holder_count == 0] != 0).any()):
+    if bool((loss < -LOSS_ROUNDING * count).any()):
+        raise RefusedError(f"{site} sent a negative loss ({float(loss.min()):g}); refused")
+    _check_not_above(loss, sender.limits.max_loss_sums(count, lengths), count, site)
+    rows = count.sum().unsqueeze(0)
+    _check_not_above(
+        loss.sum().unsqueeze(0), sender.limits.max_loss_sums(rows, lengths), rows, site
+    )
+
+
+def _check_not_above(loss: Tensor, limit: Tensor, count: Tensor, site: str) -> None:
+    above = loss > limit * (1.0 + ROUNDING) + LOSS_ROUNDING * count
+    if bool(above.any()):
+        place = int(above.nonzero()[0])
+        raise RefusedError(
+            f"{site} sent a loss of {float(loss[place]):g} over {int(count[place]):,} rows, which "
+            f"is at most {float(limit[place]):g} at this model; refused"
+        )
+
+
+def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
+    """Refuse other lengths, counts, scales and statistics than the order asks for."""
+    if len(reply.step) != expected.numbers or len(reply.statistics) != len(expected.least):
+        raise RefusedError(
+            f"{site} sent a step of {len(reply.step):,} and {len(reply.statistics):,} further "
+            f"numbers, expected {expected.numbers:,} and {len(expected.least):,}; refused"
+        )
+    rows = int(reply.group_count.sum())
+    if rows != expected.rows:
+        raise RefusedError(
+            f"{site} counts {rows:,} rows in this round where its census says "
+            f"{expected.rows:,}; refused"
+        )
+    for name in ("scale", "curvature"):
+        came, right = getattr(reply, name), getattr(expected, name)
+        if not abs(came - right) <= ROUNDING * abs(expected.scale):
+            raise RefusedError(f"{site} sent a {name} of {came:g}, expected {right:g}; refused")
+    if reply.gradient_evaluations != expected.evaluations:
+        raise RefusedError(
+            f"{site} counts {reply.gradient_evaluations:,} gradient evaluations, expected "
+            f"{expected.evaluations:,}; refused"
+        )
+    room = ROUNDING * (1.0 + expected.most.abs())
+    if bool(
+        (
+            (reply.statistics < expected.least - room) | (reply.statistics > expected.most + room)
+        ).any()
+    ):
+        raise RefusedError(f"{site} sent statistics that its rows cannot have; refused")
+
+
+def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str) -> None:
+    """Refuse a loss of another holder, and an own one that does not follow from the groups'."""
+    holders = sender.holders if own else 0
+    if len(reply.holder_loss) != holders or len(reply.holder_count) != holders:
+        raise RefusedError(
+            f"{site} sent losses of {len(reply.holder_loss)} holders, expected {holders}; refused"
+        )
+    if own is None:
+        return
+    others = torch.arange(holders) != sender.number
+    if bool(reply.holder_loss[others].any()) or bool(reply.holder_count[others].any()):
         raise RefusedError(f"{site} sent a loss for another holder; refused")
+    count, loss = int(reply.holder_count[sender.number]), float(reply.holder_loss[sender.number])
+    room = ROUNDING * (abs(own.most) + own.count * LOSS_ROUNDING)
+    if count != own.count or not own.least - room <= loss <= own.most + room:
+        raise RefusedError(
+            f"{site} sent a loss of its own of {loss:g} over {count:,}, which its groups' losses "
+            "do not give; refused"
+        )
 
 
-def other_lengths(replies: Mapping[str, Sums]) -> dict[str, str]:
-    """Return the sites whose vectors are not as long as most others', each with a reason."""
-    lengths = {
-        site: (len(reply.step), len(reply.holder_loss), len(reply.statistics))
-        for site, reply in replies.items()
-    }
-    if not lengths:
-        return {}
-    usual, _ = Counter(lengths.values()).most_common(1)[0]
-    return {
-        site: f"{site} sent vectors of lengths {own}, most others {usual}; refused"
-        for site, own in lengths.items()
-        if own != usual
-    }
+def _check_step(reply: Sums, expected: ExpectedReply, lengths: RowLengths, site: str) -> StepLength:
+    length = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64))
+    unit = expected.fixed + (expected.reach * lengths.rows if expected.reach > 0 else 0.0)
+    if expected.is_limit and length > unit * (1.0 + LIMIT_ROUNDING):
+        raise RefusedError(
+            f"{site} sent a step of length {length:g}, which is at most {unit:g} with its rows "
+            "and this model; refused"
+        )
+    return StepLength(length / unit if unit > 0 else 0.0, expected.is_limit)
 
 
-def too_large(replies: Mapping[str, Sums], ratio: float) -> dict[str, str]:
-    """Return the sites whose step is over ``ratio`` times the median of the others'.
+def too_large(steps: Mapping[str, StepLength], ratio: float) -> dict[str, str]:
+    """Return the sites whose step is too long beside the others', each with a reason.
 
-    Steps are compared per unit of their scale: a site with more rows may send a larger sum.
+    A step within its unit never is, and one whose limit is known was compared with that.
     """
-    if len(replies) < FEWEST_TO_COMPARE:
-        return {}
-    lengths = {site: _length(reply) for site, reply in replies.items()}
     found = {}
-    for site, length in lengths.items():
-        usual = statistics.median(other for name, other in lengths.items() if name != site)
-        if length > ratio * usual > 0:
+    for site, step in steps.items():
+        others = [other.length for name, other in steps.items() if name != site]
+        usual = statistics.median(others) if len(steps) >= MIN_TO_COMPARE else 1.0
+        if not step.is_limited and step.length > max(ratio * usual, 1.0):
             found[site] = (
-                f"{site} sent a step {length / usual:,.0f} times as long as the others', "
-                f"at most {ratio:,.0f} times is allowed; refused"
+                f"{site} sent a step {step.length / usual if usual else math.inf:,.0f} times as "
+                f"long as the others', at most {ratio:,.0f} times is allowed; refused"
             )
     return found
-
-
-def _length(reply: Sums) -> float:
-    length = float(reply.step.double().norm())
-    return length / reply.scale if reply.scale > 0 else length
-
-
-def _check_counts(came: Tensor, most: Tensor, what: str, site: str) -> None:
-    if bool((came < 0).any()):
-        raise RefusedError(f"{site} sent a negative count of {what}; refused")
-    if bool((came > most).any()):
-        place = int((came > most).nonzero()[0])
-        raise RefusedError(
-            f"{site} counts {int(came[place]):,} {what} where its census has "
-            f"{int(most[place]):,}; refused"
-        )

@@ -34,6 +34,7 @@ from fedminmax.core.local_epochs import LocalEpochs
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
 from fedminmax.methods.method import Holder
 
@@ -96,6 +97,11 @@ class Ditto:
         )
         both = 2 * reply.gradient_evaluations
         return replace(reply, gradient_evaluations=both), personal.clone()
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """As in FedAvg, with twice the work."""
+        common = self.fedavg.expected(order, sender, reply)
+        return replace(common, evaluations=2 * common.evaluations)
 
     def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
         """As in FedAvg."""

@@ -30,6 +30,7 @@ from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.checks import check_not_negative, check_whole
+from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
 from fedminmax.methods.local_sums import sums_before_training
@@ -38,6 +39,7 @@ from fedminmax.methods.snapshot_steps import (
     LocalSteps,
     descend_twice,
     draw_snapshot_step,
+    expect_snapshot,
     no_snapshot,
     train_with_snapshot,
     with_snapshot_step,
@@ -139,6 +141,17 @@ class DRFA:
         batch = next(shuffled_batches(len(holder.examples), self.batch_size, stream))
         reply = sums_before_training(order, only_rows(holder, batch), workspace)
         return tell_loss(reply, holder, own * mean_loss(reply))
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Both displacements, or a batch's mean loss."""
+        own = float(order.weights[sender.number])
+        if order.phase == 0:
+            return expect_snapshot(order, sender, reply, self._plan, weight=own)
+        rows = batch_sizes(sender.rows, self.batch_size)[0] if own else 0
+        told = own * float(reply.group_loss.sum()) / rows if own else 0.0
+        return ExpectedReply(
+            numbers=0, scale=0.0, rows=rows, evaluations=0, own_loss=OwnLoss(1, told, told)
+        )
 
     def update(self, state: DRFAState, total: Sums) -> DRFAState:
         """Move to the mean of the trained models and keep that of the snapshots."""

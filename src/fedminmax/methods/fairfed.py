@@ -44,6 +44,13 @@ from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    expect_local_epochs,
+    limits_by_cell,
+    with_numbers,
+)
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
@@ -124,14 +131,41 @@ class FairFed:
         scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
         positives = sum_by_cell(positive_answers(scores), examples, holder.groups)
         counts = count_by_cell(examples, holder.groups).to(torch.float64)
-        gap = disparity(self.parity, positives, counts)
-        number = accuracy(positives, counts) if math.isnan(gap) else gap
-        own = torch.zeros(3, holder.holders, dtype=torch.float64)
-        own[:, holder.number] = torch.tensor(
-            [number, not math.isnan(gap), True], dtype=torch.float64
-        )
-        told = [positives.flatten(), counts.flatten(), own.flatten()]
+        own = self._own_numbers(positives, counts, holder.number, holder.holders)
+        told = [positives.flatten(), counts.flatten(), own]
         return replace(before, statistics=torch.cat(told))
+
+    def _own_numbers(self, positives: Tensor, counts: Tensor, number: int, holders: int) -> Tensor:
+        """Return F_k or Acc_k, whether it is F_k, and that it took part, among all holders'."""
+        gap = disparity(self.parity, positives, counts)
+        own = torch.zeros(3, holders, dtype=torch.float64)
+        told = accuracy(positives, counts) if math.isnan(gap) else gap
+        own[:, number] = torch.tensor([told, not math.isnan(gap), True], dtype=torch.float64)
+        return own.flatten()
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Sums within their cells and the number that follows from them, or training."""
+        if order.phase == TRAIN:
+            training = expect_local_epochs(
+                order,
+                sender,
+                reply,
+                LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+                weight=float(order.weights[sender.number]),
+            )
+            return replace(training, rows=0)
+        cells = LABELS * len(sender.counts)
+        least, most = limits_by_cell(reply, sender)
+        sums = with_numbers(reply.statistics[: 2 * cells], 2 * cells).view(2, LABELS, -1)
+        own = self._own_numbers(sums[0], sums[1], sender.number, sender.holders)
+        return ExpectedReply(
+            numbers=0,
+            scale=0.0,
+            rows=sender.rows,
+            evaluations=0,
+            least=torch.cat([least, own]),
+            most=torch.cat([most, own]),
+        )
 
     def update(self, state: FairFedState, total: Sums) -> FairFedState:
         """Move omega; the model waits for the second question."""

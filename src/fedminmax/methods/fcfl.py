@@ -28,6 +28,7 @@ Where the paper or its code leaves a choice:
   rows in the batch is left out, and with fewer than two groups g_k = 0.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -46,6 +47,12 @@ from fedminmax.methods.checks import (
     check_positive,
     check_solver,
     check_whole,
+)
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    batch_sizes,
+    reach_of_one_batch,
 )
 from fedminmax.methods.fcfl_directions import (
     smoothed_maximum,
@@ -130,6 +137,24 @@ class FCFL:
             step=torch.cat(gradients),
             statistics=torch.tensor([loss.item(), disparity.item()], dtype=torch.float64),
             gradient_evaluations=2 * len(examples),
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Two gradients of one batch; a mean loss and a gap between rates.
+
+        A rate's gradient is a mean over its group's rows in the batch, of which there may be one.
+        """
+        size = batch_sizes(sender.rows, self.batch_size)[0]
+        of_gap = SHARPNESS * sender.limits.score_slope * math.sqrt(2.0)
+        highest = min(sender.limits.max_loss, float(reply.group_loss.sum()) / size)
+        return ExpectedReply(
+            numbers=2 * len(order.parameters),
+            scale=0.0,
+            rows=sender.rows,
+            evaluations=2 * size,
+            reach=math.hypot(reach_of_one_batch(sender, reply, size), of_gap),
+            least=torch.zeros(2, dtype=torch.float64),
+            most=torch.tensor([highest, 1.0], dtype=torch.float64),
         )
 
     def update_from_each(self, state: FCFLState, replies: Sequence[Sums]) -> FCFLState:

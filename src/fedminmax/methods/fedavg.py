@@ -22,6 +22,7 @@ from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descen
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_plan, check_positive
+from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
 
@@ -75,6 +76,11 @@ class FedAvg:
             scale=float(rows),
             gradient_evaluations=rows * self.epochs,
         )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """n_k times the displacement by the plan's epochs."""
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        return expect_local_epochs(order, sender, reply, plan, weight=float(sender.rows))
 
     def update(self, state: FedAvgState, total: Sums) -> FedAvgState:
         """Move to the weighted average of the trained models."""

@@ -54,6 +54,12 @@ from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    expect_local_epochs,
+    limits_by_cell,
+)
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
@@ -131,6 +137,25 @@ class FedFB:
         return positive_answers(
             positive_scores_of(workspace, holder.examples, holder.rows_per_chunk)
         )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """n_k times the displacement by epochs on the weighted loss; sums within their cells."""
+        present = sender.counts > 0
+        least, most = limits_by_cell(reply, sender)
+        if self.parity is Parity.OPPORTUNITY:
+            cells, counts = most.view(2, LABELS, -1)
+            # A cell's losses sum to no more than its group's.
+            losses = (sender.limits.max_loss * cells).minimum(reply.group_loss.clamp(min=0.0))
+            most = torch.stack([torch.where(cells > 0, losses, 0.0), counts]).flatten()
+        common = expect_local_epochs(
+            order,
+            sender,
+            reply,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            weight=float(sender.rows),
+            row_weight=float(order.weights.view(LABELS, -1)[:, present].max()),
+        )
+        return replace(common, least=least, most=most)
 
     def update(self, state: FedFBState, total: Sums) -> FedFBState:
         """Average the models; move lambda by what the entering model did in each cell."""

@@ -45,6 +45,12 @@ from fedminmax.core.positive_scores import positive_scores_of
 from fedminmax.core.scored_step import train_on_scores
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    expect_local_epochs,
+    limits_by_cell,
+)
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
@@ -133,6 +139,19 @@ class FedGFT:
             return train_locally(workspace, holder.examples, plan, stream)
         slopes = order.weights.to(order.parameters)[cells_of(holder.examples, holder.groups)]
         return train_on_scores(workspace, holder.examples, plan, stream, slopes)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """n_k times the displacement by epochs on loss and scores; sums within their cells."""
+        least, most = limits_by_cell(reply, sender)
+        common = expect_local_epochs(
+            order,
+            sender,
+            reply,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            weight=float(sender.rows),
+            slope_of_scores=float(order.weights.abs().max()),
+        )
+        return replace(common, least=least, most=most)
 
     def update(self, state: FedGFTState, total: Sums) -> FedGFTState:
         """Average the models; take note of the rates of the model that entered the round."""

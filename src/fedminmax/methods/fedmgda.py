@@ -39,6 +39,7 @@ from fedminmax.methods.checks import (
     check_positive,
     check_solver,
 )
+from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
 from fedminmax.methods.method import Holder
 from fedminmax.methods.qfedavg import HolderWeighting
@@ -98,8 +99,15 @@ class FedMGDA:
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train as in FedAvg; only the update's direction will count."""
-        fedavg = FedAvg(self.learning_rate, self.epochs, self.batch_size)
-        return fedavg.local(order, holder, workspace)
+        return self._fedavg.local(order, holder, workspace)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """As in FedAvg."""
+        return self._fedavg.expected(order, sender, reply)
+
+    @property
+    def _fedavg(self) -> FedAvg:
+        return FedAvg(self.learning_rate, self.epochs, self.batch_size)
 
     def update_from_each(self, state: FedMGDAState, replies: Sequence[Sums]) -> FedMGDAState:
         """Step along the shortest mixture; shorten the next step."""

@@ -15,6 +15,7 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.local_sums import displacement, sums_before_training
@@ -68,6 +69,17 @@ class FedMinMaxLocal:
             step=displacement(order, trained).mul_(rows),
             scale=float(rows),
             gradient_evaluations=rows * self.epochs,
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """n_k times the displacement by epochs on the weighted loss."""
+        return expect_local_epochs(
+            order,
+            sender,
+            reply,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            weight=float(sender.rows),
+            row_weight=float(order.weights[sender.counts > 0].max()),
         )
 
     def update(self, state: FedMinMaxState, total: Sums) -> FedMinMaxState:

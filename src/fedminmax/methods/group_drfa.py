@@ -25,6 +25,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative
+from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.local_sums import sums_before_training
@@ -33,6 +34,7 @@ from fedminmax.methods.snapshot_steps import (
     LocalSteps,
     descend_twice,
     draw_snapshot_step,
+    expect_snapshot,
     no_snapshot,
     train_with_snapshot,
     with_snapshot_step,
@@ -100,6 +102,19 @@ class GroupDRFA:
             self._plan,
             weight=float(len(holder.examples)),
             row_weights=by_group[holder.examples.group],
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Both displacements, or the groups' loss sums alone."""
+        if order.phase == 1:
+            return ExpectedReply(numbers=0, scale=0.0, rows=sender.rows, evaluations=0)
+        return expect_snapshot(
+            order,
+            sender,
+            reply,
+            self._plan,
+            weight=float(sender.rows),
+            row_weight=float(order.weights[:-1][sender.counts > 0].max()),
         )
 
     def update(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:

@@ -38,12 +38,18 @@ from torch import Tensor
 
 from fedminmax.core.extra_gradient import train_with_extra_gradient
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs
+from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    expect_local_epochs,
+    path_of,
+)
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.local_sums import displacement
@@ -142,6 +148,40 @@ class GroupSCAFFPD:
             step=displacement(order, trained).mul_(rows),
             scale=float(rows),
             gradient_evaluations=rows * (1 + self.epochs),
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Gradient sums by group, or n_k times the displacement by corrected steps."""
+        rows = sender.rows
+        if order.phase == 0:
+            slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
+            return ExpectedReply(
+                numbers=len(sender.counts) * len(order.parameters),
+                scale=float(rows),
+                rows=rows,
+                evaluations=rows,
+                reach=float(slopes.max().sqrt()),
+            )
+        groups = len(sender.counts)
+        by_group, direction = order.weights[:groups], order.weights[groups:]
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        steps = self.epochs * batches_per_epoch(rows, self.batch_size)
+        plain = expect_local_epochs(
+            order,
+            sender,
+            reply,
+            plan,
+            weight=float(rows),
+            row_weight=float(by_group[sender.counts > 0].max()),
+        )
+        # Each step also has c - grad F_k(theta^r): the latter is a weighted mean over all rows.
+        own = float(torch.dot(sender.counts.to(torch.float64), by_group.square()).sqrt())
+        return replace(
+            plain,
+            rows=0,
+            evaluations=rows * (1 + self.epochs),
+            reach=plain.reach + self.learning_rate * steps * own * path_of(sender, reply).slope,
+            fixed=plain.fixed + self.learning_rate * steps * rows * float(direction.norm()),
         )
 
     def update(self, state: GroupSCAFFPDState, total: Sums) -> GroupSCAFFPDState:

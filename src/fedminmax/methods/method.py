@@ -17,6 +17,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.expected_reply import ExpectedReply, Sender
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -124,7 +125,15 @@ class Holder:
     kept: Tensor
 
 
-class LocalMethod(Method[StateT], Protocol[StateT]):
+class HasExpectations(Protocol):
+    """What methods other than one-step ones say of honest replies."""
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Return what an honest sender replies; losses and counts are within its census."""
+        ...
+
+
+class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
     """A method whose holders do work of their own."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
@@ -144,7 +153,7 @@ class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
         ...
 
 
-class KeepingMethod(Method[StateT], Protocol[StateT]):
+class KeepingMethod(Method[StateT], HasExpectations, Protocol[StateT]):
     """A method whose holders keep something to themselves from round to round."""
 
     def start_keeping(self, parameters: Tensor) -> Tensor:
@@ -158,7 +167,7 @@ class KeepingMethod(Method[StateT], Protocol[StateT]):
         ...
 
 
-class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
+class VectorMethod(ServerHalf[StateT], HasExpectations, Protocol[StateT]):
     """A method that needs each holder's reply by itself (``Reveals.OWN_VECTOR``)."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:

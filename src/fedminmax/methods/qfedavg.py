@@ -31,12 +31,15 @@ from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descen
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.bounded_exponential import bounded_exponential
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 SMALLEST_LOSS = 1e-10
+# Compared with a row that has the mean loss, and counts 1.
+VANISHING = 1e-20
 
 
 class HolderWeighting(Enum):
@@ -110,9 +113,7 @@ class QFedAvg:
         lipschitz = 1.0 / self.learning_rate
         pull = displacement(order, trained).mul_(lipschitz)
         squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
-        weight = rows if self.weighting is HolderWeighting.ROWS else 1
-        exponent = self.q * math.log(loss / float(order.weights[0]))
-        relative = weight * bounded_exponential(exponent)
+        relative = self._relative_weight(order, loss, rows)
         curvature = relative * self.q * squared_length / loss
         return replace(
             before,
@@ -122,11 +123,30 @@ class QFedAvg:
             gradient_evaluations=rows * self.epochs,
         )
 
+    def _relative_weight(self, order: Order, loss: float, rows: int) -> float:
+        """Return p_k phi_k."""
+        weight = rows if self.weighting is HolderWeighting.ROWS else 1
+        return weight * bounded_exponential(self.q * math.log(loss / float(order.weights[0])))
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """The weights follow from the losses told, and the curvature from the step."""
+        loss = max(float(reply.group_loss.sum()), 0.0) / sender.rows + SMALLEST_LOSS
+        relative = self._relative_weight(order, loss, sender.rows)
+        weight = relative / self.learning_rate
+        plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
+        plain = expect_local_epochs(order, sender, reply, plan, weight=weight)
+        pull = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64)) / relative
+        curvature = relative * self.q * pull**2 / loss
+        if relative < VANISHING:
+            # In single precision such a step is lost on the way; what it counts is next to nothing.
+            curvature = min(max(reply.curvature, curvature), VANISHING)
+        return replace(plain, scale=weight + curvature, curvature=curvature)
+
     def update(self, state: QFedAvgState, total: Sums) -> QFedAvgState:
         """Step by the quotient; remember the mean loss as the next reference."""
         mean_loss = float(total.group_loss.sum()) / int(total.group_count.sum())
         return QFedAvgState(
             descend(state.parameters, total),
-            mean_loss + SMALLEST_LOSS,
+            max(mean_loss, 0.0) + SMALLEST_LOSS,
             1.0 - total.curvature / total.scale,
         )

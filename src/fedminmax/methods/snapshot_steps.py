@@ -14,6 +14,7 @@ sample of the tau models that the round went through.
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import hypot
 
 import numpy as np
 import torch
@@ -23,6 +24,14 @@ from fedminmax.core.local_epochs import shuffled_batches, take_step
 from fedminmax.core.messages import Order, Sums, descend
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_positive, check_whole
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    Sender,
+    batch_sizes,
+    path_of,
+    reach_of_batches,
+    rounding_of_steps,
+)
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
@@ -86,6 +95,39 @@ def train_with_snapshot(
         step=torch.cat([at_end, at_snapshot]).mul_(weight),
         scale=weight,
         gradient_evaluations=sum(len(examples if rows is None else rows) for rows in batches),
+    )
+
+
+def expect_snapshot(
+    order: Order,
+    sender: Sender,
+    reply: Sums,
+    plan: LocalSteps,
+    *,
+    weight: float,
+    row_weight: float = 1.0,
+) -> ExpectedReply:
+    """Expect both displacements times ``weight``; ``row_weight`` is the largest of a row."""
+    if weight == 0:
+        numbers = 2 * len(order.parameters)
+        return ExpectedReply(numbers=numbers, scale=0.0, rows=sender.rows, evaluations=0)
+    path, sizes = path_of(sender, reply), batch_sizes(sender.rows, plan.batch_size)
+    epochs, rest = divmod(plan.steps, len(sizes))
+    slope = weight * row_weight * path.slope
+
+    def reach(steps: int) -> float:
+        whole, more = divmod(steps, len(sizes))
+        per_epoch = reach_of_batches(sizes, plan.learning_rate)
+        return slope * (whole * per_epoch + reach_of_batches(sizes[:more], plan.learning_rate))
+
+    return ExpectedReply(
+        numbers=2 * len(order.parameters),
+        scale=weight,
+        rows=sender.rows,
+        evaluations=epochs * sender.rows + sum(sizes[:rest]),
+        reach=hypot(reach(plan.steps), reach(int(order.weights[-1]))),
+        fixed=2.0 * weight * rounding_of_steps(order, plan.steps),
+        is_limit=path.is_limit,
     )
 
 

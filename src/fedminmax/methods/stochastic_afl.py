@@ -31,6 +31,13 @@ from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    Sender,
+    batch_sizes,
+    reach_of_one_batch,
+)
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
 from fedminmax.methods.local_sums import sums_before_training
@@ -135,6 +142,22 @@ class StochasticAFL:
         drawn = [next(shuffled_batches(rows, self.batch_size, stream)) for _ in range(times)]
         parts = [batch for batch in drawn if batch is not None]
         return only_rows(holder, torch.cat(parts) if parts else None)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """A weighted batch gradient, and the mean loss of other batches times its draws."""
+        step_weight, loss_draws = order.weights[:, sender.number].tolist()
+        size = batch_sizes(sender.rows, self.batch_size)[0]
+        lots = 1 if self.estimator is GradientEstimator.PER_DOMAIN else int(step_weight)
+        drawn = sender.rows if size == sender.rows else lots * size
+        highest = min(sender.limits.max_loss, float(reply.group_loss.sum()) / size)
+        return ExpectedReply(
+            numbers=len(order.parameters),
+            scale=step_weight,
+            rows=sender.rows,
+            evaluations=drawn if step_weight else 0,
+            reach=self.learning_rate * step_weight * reach_of_one_batch(sender, reply, size),
+            own_loss=OwnLoss(1, 0.0, loss_draws * highest),
+        )
 
     def update(self, state: StochasticAFLState, total: Sums) -> StochasticAFLState:
         """Descend in the model, ascend in lambda; who did not answer keeps its weight."""

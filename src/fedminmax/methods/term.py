@@ -29,6 +29,12 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    Sender,
+    expect_local_epochs,
+)
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.local_sums import displacement, sums_before_training
@@ -121,6 +127,23 @@ class TERM:
         counts = torch.zeros(holder.holders, dtype=torch.int64)
         losses[holder.number], counts[holder.number] = rows * loss, rows
         return replace(before, holder_loss=losses, holder_count=counts)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """R_k follows from the groups' losses; then omega_k times the displacement."""
+        rows = sender.rows
+        loss, group_weights = self._tilt_groups(reply)
+        if order.phase == EVALUATE:
+            own = OwnLoss(rows, rows * loss, rows * loss)
+            return ExpectedReply(numbers=0, scale=0.0, rows=rows, evaluations=0, own_loss=own)
+        training = expect_local_epochs(
+            order,
+            sender,
+            reply,
+            LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
+            weight=float(order.weights[sender.number]),
+            row_weight=float(group_weights.max()) if self.group_tilt > 0 else 1.0,
+        )
+        return training if self.group_tilt > 0 else replace(training, rows=0)
 
     def _tilt_groups(self, before: Sums) -> tuple[float, Tensor]:
         """Return R_k, and the weight of a row of each group in its gradient."""

@@ -1,0 +1,154 @@
+"""How large losses and gradients can be, when only the lengths of the rows are known.
+
+For a stack of linear layers with ReLU between them, outputs and gradients are at most a multiple
+of the row's length, and the multiple follows from the weights. With x~ the row with a 1 appended
+(so |x~| >= 1), W~_j = [W_j b_j] and |h~_j| <= A_j |x~|:
+
+    A_0 = 1,  A_j^2 = |W~_j|^2 A_{j-1}^2 + 1            (ReLU lengthens nothing)
+    |outputs| <= |W~_m| A_{m-1} |x~|
+    |d outputs / d theta|^2 <= sum_j A_{j-1}^2 prod_{i>j} |W_i|^2 |x~|^2
+
+|W| is a norm that is never below the spectral one: the Frobenius norm, or the root of the product
+of the largest row and column sums, whichever is less. For a linear model the last factor is 1
+whatever the weights.
+
+Limits over many rows follow by Cauchy and Schwarz from sum_i |x~_i|^2, which holders tell before
+the first round. They hold for every table, so a value above them cannot be true.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+
+# Length of the gradient of a two-class probability in the outputs, p (1 - p) sqrt(2), at p = 1/2.
+SCORE_SLOPE = math.sqrt(2.0) / 4.0
+# A row's loss in single precision is that far from the true one, with room.
+LOSS_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class LossLimits:
+    """Of any row: its largest loss, and the largest length of its gradient in the outputs.
+
+    The third number is the square of that length per unit of loss. Infinite means no limit.
+    """
+
+    loss: float
+    slope: float
+    squared_slope_per_loss: float
+
+
+# Brier: the gradient is 2 (diag p - p p^T) (p - y), and the matrix has no eigenvalue above 1/2;
+# with q on one wrong class it has length 4 sqrt(2) q^2 (1 - q), largest at q = 2/3.
+# Cross-entropy: p - y has length at most sqrt(2) (1 - p_y), and (1 - p_y)^2 <= -log p_y.
+LOSS_LIMITS: dict[Loss, LossLimits] = {
+    brier_loss: LossLimits(2.0, 16.0 * math.sqrt(2.0) / 27.0, 1.0),
+    cross_entropy_loss: LossLimits(math.inf, math.sqrt(2.0), 2.0),
+    squared_error_loss: LossLimits(math.inf, math.inf, 4.0),
+}
+
+
+@dataclass(frozen=True)
+class RowLengths:
+    """Of one holder: the roots of sum_i |x~_i|^2 and, where targets are quantities, sum_i y_i^2."""
+
+    rows: float
+    targets: float = 0.0
+
+
+UNKNOWN_LENGTHS = RowLengths(math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class RowLimits:
+    """What one row of length 1 can do at a given model: the limits of rows are multiples of it.
+
+    ``slope`` is the largest gradient of its loss in the parameters, ``squared_slope_per_loss`` the
+    square of that gradient per unit of loss, ``score_slope`` the largest gradient of its score p_1.
+    ``output`` is its largest output. With ``at_every_model`` all but the output hold at any model.
+    """
+
+    classes: int
+    max_loss: float
+    slope: float
+    squared_slope_per_loss: float
+    score_slope: float
+    output: float
+    at_every_model: bool
+
+    def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
+        """Return at most what squared gradients of rows of length 1 sum to, by group.
+
+        ``losses`` are the loss sums of the groups, which have ``counts`` rows.
+        """
+        rounded = losses.clamp(min=0.0) + LOSS_ROUNDING * counts
+        by_loss = self.squared_slope_per_loss * rounded
+        if math.isinf(self.slope):
+            return by_loss
+        return by_loss.minimum(self.slope**2 * counts.to(torch.float64))
+
+    def max_loss_sums(self, counts: Tensor, lengths: RowLengths) -> Tensor:
+        """Return at most what the losses of so many rows of a holder sum to."""
+        rows = counts.to(torch.float64)
+        if math.isfinite(self.max_loss):
+            return self.max_loss * rows
+        if self.classes == 0:
+            both = self.output * lengths.rows + lengths.targets
+            return torch.where(rows > 0, both**2, 0.0)
+        # log sum_c exp(o_c - o_y) <= log C + sqrt(2) |o|.
+        spread = math.sqrt(2.0) * self.output * lengths.rows
+        limit = math.log(self.classes) * rows + spread * rows.sqrt()
+        return torch.where(rows > 0, limit, 0.0)
+
+
+def row_limits(layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss) -> RowLimits:
+    """Return the limits for layers with ReLU between them and these parameters, in their order.
+
+    >>> limits = row_limits([nn.Linear(2, 1)], torch.tensor([3.0, 0.0, 4.0]), squared_error_loss)
+    >>> limits.output, limits.squared_slope_per_loss, limits.at_every_model
+    (5.0, 4.0, True)
+    """
+    weights = _weights(layers, parameters.detach().to("cpu", torch.float64))
+    squared_input, inputs = 1.0, []
+    output = 0.0
+    for weight, bias in weights:
+        inputs.append(squared_input)
+        with_bias = _squared_norm(torch.cat([weight, bias.unsqueeze(1)], dim=1))
+        output = math.sqrt(with_bias * squared_input)
+        squared_input = with_bias * squared_input + 1.0
+    squared_gain, passed_back = 0.0, 1.0
+    for (weight, _), squared in zip(reversed(weights), reversed(inputs), strict=True):
+        squared_gain += passed_back * squared
+        passed_back *= _squared_norm(weight)
+    gain, of_loss, outputs = math.sqrt(squared_gain), LOSS_LIMITS[loss], layers[-1].out_features
+    return RowLimits(
+        classes=0 if loss is squared_error_loss else outputs,
+        max_loss=of_loss.loss,
+        slope=of_loss.slope * gain,
+        squared_slope_per_loss=of_loss.squared_slope_per_loss * squared_gain,
+        score_slope=SCORE_SLOPE * gain,
+        output=output,
+        at_every_model=len(layers) == 1,
+    )
+
+
+def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
+    shapes = [layer.weight.shape for layer in layers]
+    sizes = [size for rows, columns in shapes for size in (rows * columns, rows)]
+    parts = torch.split(parameters, sizes)
+    return [
+        (weight.view(shape), bias)
+        for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)
+    ]
+
+
+def _squared_norm(matrix: Tensor) -> float:
+    """Return the square of a norm that is at least the spectral one."""
+    size = matrix.abs()
+    sums = float(size.sum(dim=0).max()) * float(size.sum(dim=1).max())
+    return min(float(matrix.square().sum()), sums)
