@@ -60,7 +60,7 @@ def test_one_row_of_the_worst_kind_attains_the_limit() -> None:
         model.weight.zero_()
         model.bias.copy_(torch.tensor([math.log(2.0), 0.0]))
     gradients = torch.autograd.grad(
-        brier_loss(model(x), torch.tensor([1])).sum(), model.parameters()
+        brier_loss(model(x), torch.tensor([1])).sum(), list(model.parameters())
     )
     length = torch.cat([gradient.reshape(-1) for gradient in gradients]).norm()
     assert float(length) == pytest.approx(limits_of(model, brier_loss).slope * math.sqrt(26.0))

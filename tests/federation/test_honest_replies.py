@@ -27,8 +27,8 @@ from tests.federation.network_problem import (
 SHARES = {"mixed": WOMEN, "single": {"north": 0.0, "south": 1.0, "west": 0.0}}
 # Their weights soon differ by many orders between groups and sites, and from round to round.
 LONG = {
-    "group-term": {"tilt": "30"},
-    "stochastic-afl": {},
+    "group-term": {"tilt": "300"},
+    "stochastic-afl": {"learning_rate": "5"},
     "term": {"tilt": "30", "group_tilt": "30", "epochs": "1"},
     "qfedavg": {"q": "10", "epochs": "1"},
 }
@@ -57,7 +57,7 @@ def train_over_bytes(
 @pytest.mark.parametrize("sites", SHARES)
 @pytest.mark.parametrize("key", LONG)
 def test_in_a_long_run(key: str, sites: str, tmp_path: Path) -> None:
-    train_over_bytes(tmp_path, PlannedRun(key, LONG[key], 150), sites)
+    train_over_bytes(tmp_path, PlannedRun(key, LONG[key], 60), sites)
 
 
 @pytest.mark.parametrize("model", MODELS)
