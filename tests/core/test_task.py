@@ -1,12 +1,23 @@
 """Models and losses that no federation can train as if rows were pooled are refused."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, prune
 
-from fedminmax.core.examples import check_examples
-from fedminmax.core.losses import brier_loss, squared_error_loss
+from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.task import Task, check_fit, check_task
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import train
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.method import AnyMethod
 from tests.complaints import complaint_of
 
 ROWS = check_examples(
@@ -98,3 +109,205 @@ def test_running_statistics_of_instances_are_refused_too() -> None:
     tracking = nn.Sequential(nn.Linear(2, 3), nn.InstanceNorm1d(3, track_running_stats=True))
     assert "GroupNorm" in complaint_of(lambda: check_task(Task(tracking, brier_loss)))
     check_task(Task(nn.Sequential(nn.Linear(2, 3), nn.InstanceNorm1d(3)), brier_loss))
+
+
+def by_sgd(model: nn.Module, loss: Loss, rows: Examples, *, rate: float, steps: int) -> nn.Module:
+    """Train a model itself with torch's own optimiser on the mean loss of all rows."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.autograd.backward(loss(model(rows.x), rows.y).mean())
+        optimiser.step()
+    return model
+
+
+def pruned(layer: nn.Linear) -> nn.Linear:
+    prune.l1_unstructured(layer, "weight", amount=2)  # type: ignore[no-untyped-call]
+    return layer
+
+
+def two_layers(last: nn.Module) -> nn.Module:
+    torch.manual_seed(5)
+    for parameter in last.parameters():
+        nn.init.normal_(parameter)
+    return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), last)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        nn.utils.weight_norm,
+        parametrizations.weight_norm,
+        pruned,
+    ],
+)
+@pytest.mark.parametrize("method", [FedMinMax(0.3), FedAvg(0.3, epochs=1, batch_size=None)])
+def test_weights_computed_in_every_pass_are_trained(
+    wrapped: Callable[[nn.Linear], nn.Linear], method: AnyMethod[Any]
+) -> None:
+    """With one holder and one group both methods are gradient descent on the mean loss."""
+    model = two_layers(wrapped(nn.Linear(2, 3)))
+    x = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
+    rows = Examples(x, torch.arange(6) % 3, torch.zeros(6).long())
+    federation = InProcessFederation(model, brier_loss, [(rows.x, rows.y, rows.group)])
+    done = list(train(federation, method, rounds=4))[-1]
+    found = federation.model(done.parameters(Iterate.LAST))
+    expected = by_sgd(model, brier_loss, rows, rate=0.3, steps=4)
+    torch.testing.assert_close(found(x), expected(x))
+
+
+@pytest.mark.parametrize("method", [FedMinMax(0.3), FedAvg(0.3, epochs=1, batch_size=None)])
+def test_labels_may_be_shares_of_classes(method: AnyMethod[Any]) -> None:
+    model = nn.Linear(2, 3)
+    shares = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5], [0.2, 0.2, 0.6]])
+    rows = Examples(torch.tensor([[1.0, 2.0], [0.5, -1.0], [0.0, 1.0]]), shares, torch.zeros(3))
+    holder = (rows.x, rows.y, rows.group.long())
+    federation = InProcessFederation(model, cross_entropy_loss, [holder])
+    done = list(train(federation, method, rounds=4))[-1]
+    found = federation.model(done.parameters(Iterate.LAST))
+    expected = by_sgd(model, cross_entropy_loss, rows, rate=0.3, steps=4)
+    torch.testing.assert_close(found(rows.x), expected(rows.x))
+
+
+class HiddenInAList(nn.Module):
+    """The first layer is no submodule: torch does not see it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = [nn.Linear(2, 2)]
+        self.last = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.first[0](x))
+        return outputs
+
+
+def patched_around_itself() -> nn.Module:
+    model = nn.Linear(2, 3)
+    own = model.forward
+    model.forward = lambda x: 2 * own(x)  # type: ignore[method-assign,assignment]
+    return model
+
+
+def with_gradient_hook() -> nn.Module:
+    model = nn.Linear(2, 3)
+    model.weight.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
+    return model
+
+
+class ComputedOnce(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 3)
+        self.doubled = 2 * self.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.linear(inputs, self.doubled, self.bias)
+
+
+class Pair(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs), inputs  # type: ignore[return-value]
+
+
+def not_finite() -> nn.Module:
+    model = nn.Linear(2, 3)
+    nn.init.constant_(model.bias, float("nan"))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (HiddenInAList(), "shape (2, 2) that is no parameter of the model"),
+        (patched_around_itself(), "bind a patched forward to the model (types.MethodType)"),
+        (with_gradient_hook(), "parameter 'weight' has a gradient hook"),
+        (ComputedOnce(), "'doubled' was computed from parameters before training"),
+        (Pair(2, 3), "must be Tensor, not tuple"),
+        (not_finite(), "parameter 'bias' is NaN or infinite"),
+        (nn.Linear(2, 3, dtype=torch.complex64), "torch.complex64"),
+        (nn.Linear(2, 3, device="meta"), "on meta"),
+        (nn.Linear, "the class Linear; give a torch.nn.Module"),
+        ("linear", "the model is 'linear'; give a torch.nn.Module"),
+    ],
+)
+def test_models_that_cannot_be_trained_as_they_are(model: Any, words: str) -> None:
+    holder = (ROWS.x, ROWS.y, ROWS.group)
+    assert words in complaint_of(lambda: InProcessFederation(model, cross_entropy_loss, [holder]))
+
+
+class Temperature(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return brier_loss(outputs * self.scale, targets)
+
+
+def fails_without_a_word(_outputs: Tensor, _targets: Tensor) -> Tensor:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("brier", "the loss is 'brier'; give a function"),
+        (Temperature(), "shape (1,) that is no parameter of the model"),
+        (lambda outputs, targets: None, "the loss gives NoneType"),  # noqa: ARG005
+        (fails_without_a_word, "AssertionError"),
+        (squared_error_loss, "reduction='none'"),
+    ],
+)
+def test_losses_that_cannot_be_trained_on(loss: Any, words: str) -> None:
+    holder = (ROWS.x, torch.zeros(4, 3) if loss is squared_error_loss else ROWS.y, ROWS.group)
+    assert words in complaint_of(lambda: InProcessFederation(nn.Linear(2, 3), loss, [holder]))
+
+
+def test_a_loss_may_be_an_object_without_a_hash() -> None:
+    @dataclass
+    class Scaled:
+        factor: float
+
+        def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return self.factor * brier_loss(outputs, targets)
+
+    model, holder = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
+    scaled = InProcessFederation(model, Scaled(2.0), [holder])
+    plain = InProcessFederation(model, brier_loss, [holder])
+    methods: list[AnyMethod[Any]] = [FedMinMax(), FedAvg(epochs=1)]
+    for method in methods:
+        risks = [next(train(own, method, rounds=1)).risks for own in (scaled, plain)]
+        torch.testing.assert_close(risks[0], 2 * risks[1])
+
+
+def test_training_works_inside_no_grad() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3))
+    holder = (ROWS.x, ROWS.y, ROWS.group)
+
+    def trained() -> Tensor:
+        federation = InProcessFederation(model, brier_loss, [holder])
+        return next(train(federation, FedMinMax(), rounds=1)).parameters()
+
+    with torch.no_grad():
+        inside = trained()
+    assert torch.equal(inside, trained())
+
+
+def test_whole_numbers_for_a_model_with_squeezed_output_are_explained() -> None:
+    def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.softplus(outputs) - outputs * targets
+
+    model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    holder = (ROWS.x, ROWS.y % 2, ROWS.group)
+    message = complaint_of(lambda: InProcessFederation(model, logistic, [holder]))
+    assert "the model has one output" in message
+    InProcessFederation(model, logistic, [(ROWS.x, (ROWS.y % 2).float(), ROWS.group)])
+
+
+def test_a_model_that_gives_more_than_outputs_is_told_so() -> None:
+    def first(outputs: Tensor, targets: Tensor) -> Tensor:
+        return brier_loss(outputs[0], targets)
+
+    message = complaint_of(lambda: check_fit(Task(Pair(2, 3), first), ROWS, "holder 0"))
+    assert "the model gives tuple" in message

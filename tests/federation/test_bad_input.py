@@ -2,12 +2,14 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
@@ -125,8 +127,12 @@ def test_arrays_and_pairs_are_refused_with_what_to_give() -> None:
     assert "(ndarray, ndarray, ndarray)" in complaint_of(lambda: federation(arrays))
 
 
-def test_a_model_that_keeps_score_of_its_calls_is_refused() -> None:
-    model = nn.Sequential(spectral_norm(nn.Linear(2, 3)))
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.spectral_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize("wrapped", [spectral_norm, nn.utils.spectral_norm])
+def test_a_model_that_keeps_score_of_its_calls_is_refused(
+    wrapped: Callable[[nn.Linear], nn.Linear],
+) -> None:
+    model = nn.Sequential(wrapped(nn.Linear(2, 3)))
     message = complaint_of(lambda: InProcessFederation(model, brier_loss, [GOOD]))
     assert "changes its own buffers" in message
 
@@ -170,3 +176,89 @@ def test_q_fedavg_refuses_negative_losses() -> None:
     built = InProcessFederation(nn.Linear(2, 3), negative, [GOOD])
     message = complaint_of(lambda: list(train(built, QFedAvg(1.0), rounds=1)))
     assert "never negative" in message
+
+
+class RowByRow(Dataset[tuple[Tensor, int, int]]):
+    """A data set that knows its rows only one at a time."""
+
+    def __len__(self) -> int:
+        return len(GOOD[0])
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int, int]:
+        return GOOD[0][row], int(GOOD[1][row]), int(GOOD[2][row])
+
+
+@pytest.mark.parametrize("holder", [TensorDataset(*GOOD), RowByRow()])
+def test_a_data_set_of_rows_is_a_holder(holder: Any) -> None:
+    model = nn.Linear(2, 3)
+    given = next(
+        train(InProcessFederation(model, brier_loss, [holder]), FedMinMax(), rounds=1)
+    ).parameters()
+    tensors = next(
+        train(InProcessFederation(model, brier_loss, [GOOD]), FedMinMax(), rounds=1)
+    ).parameters()
+    assert torch.equal(given, tensors)
+
+
+@pytest.mark.parametrize(
+    ("holders", "words"),
+    [
+        ([TensorDataset(GOOD[0], GOOD[1])], "holder 0: got (Tensor, Tensor)"),
+        ([[GOOD[0][:2], *GOOD[1:]]], "x has 2 rows"),
+        ([ConcatDataset([RowByRow(), TensorDataset(GOOD[0][:, :1], *GOOD[1:])])], "put together"),
+        (GOOD, "holder 0: got (Tensor)"),
+        ({"a": GOOD}, "holders came as dict"),
+        (None, "holders came as NoneType"),
+        ([None], "holder 0: got (NoneType)"),
+        ([(GOOD[0].to_sparse(), *GOOD[1:])], "give x.to_dense()"),
+        ([(GOOD[0], GOOD[1] + 0j, GOOD[2])], "y holds complex numbers"),
+        ([(*GOOD[:2], torch.tensor([0, 1, 2**40]))], "number the groups from 0 without gaps"),
+        ([(GOOD[0].long(), *GOOD[1:])], "give x.float()"),
+        ([(GOOD[0], GOOD[1].float(), GOOD[2])], "give y.long()"),
+        ([(GOOD[0], GOOD[1][:, None], GOOD[2])], "give the vector y.squeeze(1)"),
+    ],
+)
+def test_holders_that_cannot_be_read(holders: Any, words: str) -> None:
+    assert words in complaint_of(lambda: InProcessFederation(nn.Linear(2, 3), brier_loss, holders))
+
+
+def test_rows_of_another_shape_or_type_are_named_by_holder() -> None:
+    def own_choice(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.square().sum(dim=1) + 0 * targets
+
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    small, large = torch.zeros(3, 1, 4, 4), torch.zeros(3, 1, 5, 5)
+    images = [(small, *GOOD[1:]), (large, *GOOD[1:])]
+    message = complaint_of(lambda: InProcessFederation(model, own_choice, images))
+    assert "holder 1: a row of x is torch.float32 of shape (1, 5, 5), at holder 0" in message
+    kinds = [(small, *GOOD[1:]), (small, GOOD[1].float(), GOOD[2])]
+    message = complaint_of(lambda: InProcessFederation(model, own_choice, kinds))
+    assert "holder 1: a row of y is one torch.float32, at holder 0 it is one torch.int64" in message
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "a"], "groups 0 and 1 are both named 'a'"),
+        ("ab", "the text 'ab'; give a list"),
+        ([0, 1], "the name of group 0 is 0; give a text"),
+        ([], "only 0 group names"),
+    ],
+)
+def test_names_that_do_not_tell_groups_apart(names: Any, words: str) -> None:
+    assert words in complaint_of(lambda: federation([GOOD], names))
+
+
+@pytest.mark.parametrize(
+    "vector", [torch.zeros(8), torch.zeros(10), torch.zeros(1, 9), [0.0] * 9, None]
+)
+def test_a_model_needs_a_vector_of_its_length(vector: Any) -> None:
+    assert "a vector of 9 numbers" in complaint_of(lambda: federation([GOOD]).model(vector))
+
+
+def test_what_the_server_is_shown_is_one_of_three() -> None:
+    shown: Any = "sums"
+    message = complaint_of(
+        lambda: InProcessFederation(nn.Linear(2, 3), brier_loss, [GOOD], reveals=shown)
+    )
+    assert "reveals = 'sums'" in message

@@ -1,5 +1,6 @@
 """One holder's rows: features, targets and the group of each row, checked once on entry."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,10 @@ def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
     fedminmax.core.errors.InputError: holder 0: x has 2 rows, y 2 and group 1; make them equal
     """
     for name, tensor in (("x", x), ("y", y), ("group", group)):
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise InputError(f"{owner}: {name} is sparse or nested; give {name}.to_dense()")
+        if tensor.is_complex():
+            raise InputError(f"{owner}: {name} holds complex numbers; give real ones")
         if tensor.dim() == 0:
             raise InputError(f"{owner}: {name} is a single number; give one entry per row")
     lengths = (int(x.shape[0]), int(y.shape[0]), int(group.shape[0]))
@@ -59,6 +64,29 @@ def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
                 f"{owner}: {name} is NaN or infinite in row {row}; fill or drop that row"
             )
     return Examples(x, y if y.is_floating_point() else y.long(), group.long())
+
+
+def check_alike(holders: Sequence[Examples]) -> None:
+    """Refuse rows of one holder that have another shape or type than those of the others."""
+    kinds = [
+        (number, name, (str(tensor.dtype), *tensor.shape[1:]))
+        for number, rows in enumerate(holders)
+        if len(rows)
+        for name, tensor in (("x", rows.x), ("y", rows.y))
+    ]
+    first: dict[str, tuple[int, tuple[object, ...]]] = {}
+    for number, name, kind in kinds:
+        other, expected = first.setdefault(name, (number, kind))
+        if kind != expected:
+            raise InputError(
+                f"holder {number}: a row of {name} is {_in_words(kind)}, at holder {other} it is "
+                f"{_in_words(expected)}; make them alike"
+            )
+
+
+def _in_words(kind: tuple[object, ...]) -> str:
+    dtype, *shape = kind
+    return f"{dtype} of shape {tuple(shape)}" if shape else f"one {dtype}"
 
 
 def concatenate(parts: list[Examples]) -> Examples:

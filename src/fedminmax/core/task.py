@@ -1,6 +1,8 @@
 """What is learned: an architecture and a loss per example, and whether they can be federated."""
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,17 @@ from torch.nn.parameter import is_lazy
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.losses import Loss
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
+
+# What a model or a loss that does not fit is likely to raise.
+_ERRORS_OF_USERS = (
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +47,27 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a copy that shares no tensor with the model.
+
+    Torch refuses to copy tensors that were computed from parameters. Some modules keep such ones
+    and compute them anew in every pass (torch.nn.utils.weight_norm, prune): copied by value.
+    """
+    values = {id(tensor): tensor.detach().clone() for _, _, tensor in _computed_tensors(model)}
+    try:
+        return copy.deepcopy(model, values)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise InputError(f"the model cannot be copied: {first_line(error)}") from error
+
+
 def check_task(task: Task) -> None:
     """Refuse a model that no federation can train as if its data were pooled."""
-    parameters = trainable_parameters(task.model)
-    if not parameters:
-        raise InputError("the model has no trainable parameter; give a model that can learn")
-    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
-    if len(kinds) > 1:
-        raise InputError(f"the model mixes dtypes or devices {kinds}; move it to one of each")
+    given: object = task.model
+    if not isinstance(given, nn.Module):
+        what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        raise InputError(f"the model is {what}; give a torch.nn.Module, such as linear(4, 2)")
+    if not callable(task.loss):
+        raise InputError(f"the loss is {task.loss!r}; give a function, such as brier_loss")
     for name, module in task.model.named_modules():
         running = isinstance(module, _NormBase) and module.track_running_stats
         if isinstance(module, _BatchNorm) or running:
@@ -52,50 +77,116 @@ def check_task(task: Task) -> None:
             )
     if any(is_lazy(parameter) for parameter in task.model.parameters()):
         raise InputError("the model has lazy layers; run one batch through it first")
+    parameters = trainable_parameters(task.model)
+    if not parameters:
+        raise InputError("the model has no trainable parameter; give a model that can learn")
+    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+    if len(kinds) > 1:
+        raise InputError(f"the model mixes dtypes or devices {kinds}; move it to one of each")
+    first = parameters[0]
+    if not first.is_floating_point() or first.is_meta or first.is_inference():
+        raise InputError(
+            f"the model's parameters are {first.dtype} on {first.device}"
+            f"{', made in inference mode' if first.is_inference() else ''}; "
+            "give real numbers that can be trained"
+        )
+    for name, parameter in task.model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise InputError(f"the model's parameter '{name}' is NaN or infinite; start elsewhere")
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise InputError(
+                f"the model's parameter '{name}' has a gradient hook, which copies of the model do "
+                "not have; write what it does into the model's forward or the loss"
+            )
 
 
 def check_fit(task: Task, examples: Examples, owner: str) -> None:
     """Try the model and the loss on two rows, and refuse labels outside the model's outputs."""
     few = examples.rows(torch.arange(min(2, len(examples))))
-    try:
-        outputs = task.model(few.x)
-        losses = task.loss(outputs, few.y.clamp(min=0, max=0) if labelled(few) else few.y)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{owner}: model and loss do not fit x of shape {tuple(few.x.shape)} "
-            f"and y of {few.y.dtype}: {reason}"
-        ) from error
+    # Labels that the model has no output for are named below.
+    outputs, losses = try_task(
+        task, replace(few, y=few.y.clamp(min=0, max=0)) if labelled(few) else few, owner
+    )
     if not losses.requires_grad:
         raise InputError("the loss has no gradient in the model's outputs; use a smooth loss")
     if losses.dtype != outputs.dtype:
         raise InputError(
             f"the loss gives {losses.dtype} for outputs of {outputs.dtype}; keep their precision"
         )
+    if labelled(examples) and outputs.numel() == len(few):
+        raise InputError(
+            f"{owner}: y holds class labels, but the model has one output; give a model with "
+            "an output per class, or y in floating point for regression"
+        )
     if tuple(losses.shape) != (len(few),):
         raise InputError(
             f"the loss must give one number per row, got shape {tuple(losses.shape)} for "
             f"{len(few)} rows; use a loss without mean or sum (reduction='none')"
+            f"{_hint(task, few, '')}"
         )
     if labelled(examples) and outputs.dim() == 2:
         classes = int(outputs.shape[1])
         outside = (examples.y < 0) | (examples.y >= classes)
-        if classes == 1:
-            raise InputError(
-                f"{owner}: y holds class labels, but the model has one output; give a model with "
-                "an output per class, or y in floating point for regression"
-            )
         if bool(outside.any()):
             row = int(outside.nonzero()[0])
             raise InputError(
                 f"{owner}: label {int(examples.y[row])} in row {row}, but the model has "
                 f"{classes} outputs; labels must be 0 to {classes - 1}"
             )
+    elif labelled(examples):
+        try_task(task, few, owner)
+    own = {id(parameter) for parameter in task.model.parameters()}
+    for tensor in _leaves_of(losses):
+        if id(tensor) not in own:
+            raise InputError(
+                f"the model or the loss computes with a trainable tensor of shape "
+                f"{tuple(tensor.shape)} that is no parameter of the model, so that nothing trains "
+                "it; register it (nn.Parameter, nn.ModuleList), detach it, or bind a patched "
+                "forward to the model (types.MethodType)"
+            )
+
+
+def check_computed_anew(given: nn.Module, copied: nn.Module) -> None:
+    """Refuse a tensor that was computed from parameters once: training would not move it.
+
+    ``copied`` is a copy after a pass; what a pass computes anew is no longer the copied value.
+    """
+    modules = dict(copied.named_modules())
+    for owner, name, _ in _computed_tensors(given):
+        if getattr(modules[owner], name).is_leaf:
+            raise InputError(
+                f"the model's '{f'{owner}.{name}'.lstrip('.')}' was computed from parameters "
+                "before training, which would not move it; compute it in forward"
+            )
+
+
+def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
+    """Return outputs and losses of some rows, or say in one line why there are none."""
+    outputs: object = None
+    losses: object = None
+    try:
+        with torch.enable_grad():
+            outputs = task.model(rows.x)
+            losses = task.loss(outputs, rows.y)  # type: ignore[arg-type]
+    except _ERRORS_OF_USERS as error:
+        raise InputError(
+            f"{owner}: model and loss do not fit x of shape {tuple(rows.x.shape)} "
+            f"and y of {rows.y.dtype}: {first_line(error)}{_hint(task, rows, str(error))}"
+        ) from error
+    for name, found in (("model", outputs), ("loss", losses)):
+        if not isinstance(found, Tensor):
+            raise InputError(f"the {name} gives {type(found).__name__}; make it give one tensor")
+    return outputs, losses  # type: ignore[return-value]
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in one line; its type if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def labelled(examples: Examples) -> bool:
-    """Whether targets are class numbers (whole) rather than quantities (floating point)."""
-    return examples.y.dtype == torch.int64
+    """Whether targets are class numbers (whole, one per row) rather than quantities or shares."""
+    return examples.y.dtype == torch.int64 and examples.y.dim() == 1
 
 
 def classes_of(task: Task, examples: Examples) -> int:
@@ -103,7 +194,43 @@ def classes_of(task: Task, examples: Examples) -> int:
     if not labelled(examples):
         return 0
     with torch.no_grad():
-        return int(task.model(examples.x[:1]).shape[1])
+        outputs = task.model(examples.x[:1])
+    return int(outputs.shape[1]) if outputs.dim() == 2 else 0
+
+
+def _hint(task: Task, rows: Examples, said: str) -> str:
+    """Return what is likely to help after what torch said, or nothing."""
+    if rows.y.dim() == 2 and rows.y.shape[1] == 1:
+        return "; y has one column: give the vector y.squeeze(1)"
+    if rows.y.is_floating_point() and task.loss in (brier_loss, cross_entropy_loss):
+        return "; class labels must be whole numbers: give y.long(), or y.argmax(1) for shares"
+    if not rows.x.is_floating_point():
+        return f"; x is {rows.x.dtype}: give x.float() unless the model looks whole numbers up"
+    if labelled(rows) and "Long" in said:
+        return "; y is torch.int64: give y.float() unless it holds classes"
+    return ""
+
+
+def _computed_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield the tensors that modules keep and that were computed: module, attribute, tensor."""
+    for owner, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                yield owner, name, value
+
+
+def _leaves_of(result: Tensor) -> Iterator[Tensor]:
+    """Yield the trainable tensors that a result was computed from, through autograd's graph."""
+    seen = set()
+    rest = [result.grad_fn]
+    while rest:
+        node = rest.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        rest += [following for following, _ in node.next_functions]
 
 
 def draws_random_numbers(model: nn.Module, examples: Examples) -> bool:

@@ -4,13 +4,11 @@ Modelled and not measured, so that the same data on the same machine are always 
 floating-point sums come out the same.
 """
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.task import Task
+from fedminmax.core.task import Task, copy_model
 
 # Activations of one chunk. On a CPU, small enough for the cache and for the allocator to get the
 # same blocks back each time; on other devices, large enough to keep them busy.
@@ -51,7 +49,7 @@ def multiplications_per_row(task: Task, examples: Examples) -> int:
             found.append(output.numel() // weight.shape[0] * weight.numel())
 
     # A copy: hooks must not stay on the user's model, whatever happens in its forward pass.
-    model = copy.deepcopy(task.model)
+    model = copy_model(task.model)
     for module in model.modules():
         module.register_forward_hook(count)
     with torch.no_grad():

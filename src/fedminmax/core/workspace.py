@@ -7,23 +7,22 @@ On a CPU the weights of 2D convolutions are stored with the channels last, which
 of a pass (see benchmarks/cnn_layouts.py); all that goes in and out is in the model's own order.
 """
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers
 from fedminmax.core.find_explicit_layers import find_explicit_layers, hooked_everywhere
 from fedminmax.core.losses import explicit_gradient_of
 from fedminmax.core.losses_with_gradients import loss_with_gradient_of
-from fedminmax.core.task import Task, trainable_parameters
+from fedminmax.core.task import Task, copy_model, trainable_parameters
 
 
 class Workspace:
     """A model copy in training mode; ``parameters`` are views of the flat vector ``flat``."""
 
     def __init__(self, task: Task) -> None:
-        self.model = copy.deepcopy(task.model).train()
+        self.model = copy_model(task.model).train()
         self.loss = task.loss
         self.loss_with_gradient = loss_with_gradient_of(task.loss)
         self.explicit_gradient = explicit_gradient_of(task.loss)
@@ -79,8 +78,12 @@ def split_like(vector: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
 
 def model_with(task: Task, parameters: Tensor) -> nn.Module:
     """Return a fresh copy of the task's model with these parameters, ready to predict."""
-    model = copy.deepcopy(task.model)
+    model = copy_model(task.model)
     own = trainable_parameters(model)
+    size, given = sum(parameter.numel() for parameter in own), getattr(parameters, "shape", None)
+    if given is None or tuple(given) != (size,):
+        came = type(parameters).__name__ if given is None else f"shape {tuple(given)}"
+        raise InputError(f"parameters: got {came}; the model needs a vector of {size} numbers")
     with torch.no_grad():
         for parameter, values in zip(own, split_like(parameters, own), strict=True):
             parameter.copy_(values)

@@ -1,31 +1,70 @@
 """What users hand over as holders: tensors in the model's precision, and every group with a row."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.examples import Examples, check_alike, check_examples
+from fedminmax.core.task import first_line
+
+Holding = Sequence[Tensor] | Dataset[tuple[Tensor, ...]]
+"""One holder's ``(x, y, group)``, or a data set whose rows are that."""
 
 
-def examples_of(rows: Sequence[object], like: Tensor, owner: str) -> Examples:
-    """Check a holder's (x, y, group), in the precision and on the device of ``like``."""
+def examples_of(holders: Iterable[Holding], like: Tensor) -> list[Examples]:
+    """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
+    if isinstance(holders, (Mapping, Tensor, str)) or not isinstance(holders, Iterable):
+        raise InputError(
+            f"holders came as {type(holders).__name__}; give a list with (x, y, group) of each"
+        )
     # Cast first: what is finite for the user may not be in the model's precision.
-    return check_examples(*_cast(rows, like, owner), owner)
+    found = [
+        check_examples(*_cast(rows, like, f"holder {number}"), f"holder {number}")
+        for number, rows in enumerate(holders)
+    ]
+    check_alike(found)
+    return found
+
+
+def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Refuse names that are no texts, or that do not tell groups apart."""
+    if group_names is None:
+        return None
+    if isinstance(group_names, str):
+        raise InputError(f"group_names is the text {group_names!r}; give a list with a name each")
+    names = tuple(group_names)
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"the name of group {number} is {name!r}; give a text")
+        if name in names[:number]:
+            raise InputError(
+                f"groups {names.index(name)} and {number} are both named {name!r}; "
+                "give every group a name of its own"
+            )
+    return names
 
 
 def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
     """Count rows by holder and group; refuse a group that no holder has."""
-    if not any(len(rows) for rows in holders):
+    rows_of_all = sum(len(rows) for rows in holders)
+    if not rows_of_all:
         raise InputError("no holder has a row; give at least one holder with data")
     highest = 1 + max(int(rows.group.max()) for rows in holders if len(rows))
-    groups = len(group_names) if group_names else highest
+    groups = highest if group_names is None else len(group_names)
     if highest > groups:
         raise InputError(
             f"group {highest - 1} occurs in the data, but only {groups} group names were given; "
             "name every group"
+        )
+    if groups > rows_of_all:
+        # Said before counting, which takes memory for every number up to the highest.
+        raise InputError(
+            f"{groups} groups (0 to {groups - 1}) for {rows_of_all} rows leave groups without a "
+            "row; number the groups from 0 without gaps"
         )
     counts = torch.stack([torch.bincount(rows.group.cpu(), minlength=groups) for rows in holders])
     for number, rows in enumerate(holders):
@@ -40,17 +79,34 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
     return counts
 
 
-def _cast(rows: Sequence[object], like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
+def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
     """Move a holder's tensors to the model's device, floating-point ones to its precision.
 
     Without their history: training asks for gradients in the model alone.
     """
-    tensors = [tensor for tensor in rows if isinstance(tensor, Tensor)]
-    if len(rows) != 3 or len(tensors) != 3:
-        kinds = ", ".join(type(entry).__name__ for entry in rows)
+    parts: object = _stacked(rows, owner) if isinstance(rows, Dataset) else rows
+    entries = list(parts) if isinstance(parts, (tuple, list)) else [parts]
+    tensors = [entry for entry in entries if isinstance(entry, Tensor)]
+    if len(entries) != 3 or len(tensors) != 3:
+        kinds = ", ".join(type(entry).__name__ for entry in entries[:5])
         raise InputError(f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors")
     x, y, group = (
         tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
         for tensor in (given.detach() for given in tensors)
     )
     return x, y, group
+
+
+def _stacked(rows: Dataset[tuple[Tensor, ...]], owner: str) -> Sequence[object]:
+    """Return a data set's rows as tensors over all of them."""
+    if isinstance(rows, TensorDataset):
+        return rows.tensors
+    try:
+        size = len(rows)  # type: ignore[arg-type]
+        columns: Sequence[object] = default_collate([rows[row] for row in range(size)])
+    except (TypeError, RuntimeError, LookupError, ValueError, NotImplementedError) as error:
+        raise InputError(
+            f"{owner}: the rows of {type(rows).__name__} cannot be put together "
+            f"({first_line(error)}); give rows (x, y, group) of one shape, or three torch tensors"
+        ) from error
+    return columns

@@ -1,21 +1,30 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
-from fedminmax.core.task import Task, check_fit, check_task, classes_of, draws_random_numbers
+from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
+from fedminmax.core.task import (
+    Task,
+    check_computed_anew,
+    check_fit,
+    check_task,
+    classes_of,
+    copy_model,
+    draws_random_numbers,
+)
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workers import one_thread
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows
-from fedminmax.federation.given_holders import count_rows, examples_of
+from fedminmax.federation.given_holders import Holding, checked_names, count_rows, examples_of
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.method import (
     Holder,
@@ -40,7 +49,8 @@ class InProcessFederation:
     Args:
         model: any torch module without batch normalisation; its parameters are the start.
         loss: a loss per example, such as ``brier_loss``.
-        holders: each holder's ``(x, y, group)``; groups are numbered from 0.
+        holders: each holder's ``(x, y, group)``, as three tensors or as a torch data set of such
+            rows; groups are numbered from 0.
         group_names: names for the groups; by default their numbers.
         fused: pool one-step methods into one pass; False takes the plain path for all.
         reveals: the finest thing that the server may see of one holder's reply; with
@@ -56,7 +66,7 @@ class InProcessFederation:
         self,
         model: nn.Module,
         loss: Loss,
-        holders: Sequence[tuple[Tensor, Tensor, Tensor]],
+        holders: Iterable[Holding],
         *,
         group_names: Sequence[str] | None = None,
         fused: bool = True,
@@ -64,13 +74,14 @@ class InProcessFederation:
     ) -> None:
         check_task(Task(model, loss))
         # A copy: what the user does to the model later must not move the start of a run.
-        self._task = Task(copy.deepcopy(model), loss)
+        self._task = Task(copy_model(model), loss)
         start = self._task.initial_parameters
-        self._holders = [
-            examples_of(rows, start, f"holder {number}") for number, rows in enumerate(holders)
-        ]
-        counts = count_rows(self._holders, group_names)
-        self._group_names = tuple(group_names or map(str, range(counts.shape[1])))
+        self._holders = examples_of(holders, start)
+        names = checked_names(group_names)
+        counts = count_rows(self._holders, names)
+        self._group_names = names or tuple(map(str, range(counts.shape[1])))
+        if not isinstance(reveals, Reveals):
+            raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
         self._reveals = reveals
         largest = max(self._holders, key=len)
         self._workspaces = [Workspace(self._task)]
@@ -78,10 +89,14 @@ class InProcessFederation:
             for number, examples in enumerate(self._holders):
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
+            check_computed_anew(model, self._task.model)
             self._census = Census(counts, classes_of(self._task, largest))
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         self._random = draws_random_numbers(self._workspaces[0].model, largest)
+        first = self._workspaces[0]
+        if first.explicit_layers is None or first.explicit_gradient is None:
+            check_rows_apart(self._task, contrasting_rows(self._holders))
         # Copies on both paths: what the user does to the tensors later must not move a run. Where
         # rows are pooled they are copied once, and the plain path works on views of them.
         if fused and not self._random:

@@ -1,0 +1,132 @@
+"""Whether each row's loss is its own: neither model nor loss may look at the other rows of a batch.
+
+Everything here adds up losses over rows, and cuts rows into holders, batches and chunks. A model or
+a loss that mixes rows gives other numbers for every cut, without an error. A few rows show it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples, concatenate
+from fedminmax.core.task import Task, copy_model, first_line, trainable_parameters, try_task
+
+CAUSE_IN_MODEL = (
+    "the model looks at other rows, for example it centres or normalises over the batch, or takes "
+    "its first dimension for time (batch_first); use torch.nn.LayerNorm or GroupNorm"
+)
+
+
+def contrasting_rows(holders: Sequence[Examples]) -> Examples:
+    """Pick four rows that are likely to differ: extreme targets, and the ends of a holder."""
+    occupied = [rows for rows in holders if len(rows)]
+    largest = max(occupied, key=len)
+    targets = [rows.y.reshape(len(rows), -1)[:, 0] for rows in occupied]
+    low = min(range(len(occupied)), key=lambda number: float(targets[number].min()))
+    high = max(range(len(occupied)), key=lambda number: float(targets[number].max()))
+    picked = (
+        (largest, 0),
+        (largest, len(largest) - 1),
+        (occupied[low], int(targets[low].argmin())),
+        (occupied[high], int(targets[high].argmax())),
+    )
+    return concatenate([rows.rows(torch.tensor([position])) for rows, position in picked])
+
+
+def check_rows_apart(task: Task, rows: Examples) -> None:
+    """Refuse a task whose losses differ with the company that a row has.
+
+    Two comparisons. A row among others against as many copies of itself: both batches have the
+    same shape, so that almost all digits must agree. And each row in a batch against the row alone,
+    where sums may be rounded in another order: what that can do to a loss is measured by changing
+    the last digit of the features. A model with dropout or the like is compared without it.
+    """
+    model = _stirred(task).train()
+    if _draws(Task(model, task.loss), rows):
+        model.eval()
+    still = Task(model, task.loss)
+    count = len(rows)
+    outputs, losses = _try_seeded(still, rows)
+    precision = torch.finfo(losses.dtype).eps
+    for row in range(count // 2, count):
+        own_outputs, own_losses = _try_seeded(still, rows.rows(torch.full((count,), row)))
+        strict = precision**0.75
+        if _differ(losses[row], own_losses[row], strict):
+            by_model = len(outputs) == count and _differ(outputs[row], own_outputs[row], strict)
+            cause = CAUSE_IN_MODEL if by_model else _cause_in_loss(outputs, rows)
+            raise _mixed(losses[row], own_losses[row], count, cause)
+    if _draws(still, rows):
+        # It draws other numbers for a batch of another shape: nothing can be compared.
+        return
+    _, shaken = _try_seeded(still, _last_digits_changed(rows))
+    rounding = 64.0 * float((losses - shaken).abs().max())
+    for row in range(count):
+        try:
+            _, alone = _try_seeded(still, rows.rows(torch.tensor([row])))
+        except InputError as error:
+            raise InputError(
+                f"model and loss fail on a batch of one row ({first_line(error)}), and such "
+                "batches occur; name the dimension in squeeze(1) and the like"
+            ) from error
+        if _differ(losses[row], alone.reshape(-1)[0], precision**0.25, rounding):
+            raise _mixed(losses[row], alone.reshape(-1)[0], count, _cause_in_loss(outputs, rows))
+
+
+def _stirred(task: Task) -> torch.nn.Module:
+    """Return a copy of the model without constant weights: a start at 0 makes all rows alike."""
+    model = copy_model(task.model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in trainable_parameters(model):
+            if bool((parameter == parameter.reshape(-1)[:1]).all()):
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.add_(0.1 * noise.to(parameter))
+    return model
+
+
+def _try_seeded(task: Task, rows: Examples) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        outputs, losses = try_task(task, rows, "a few rows")
+    return outputs.detach(), losses.detach()
+
+
+def _draws(task: Task, rows: Examples) -> bool:
+    """Tell whether a pass takes random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        try_task(task, rows, "a few rows")
+        return not torch.equal(before, torch.get_rng_state())
+
+
+def _last_digits_changed(rows: Examples) -> Examples:
+    if not rows.x.is_floating_point():
+        return rows
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, rows.x.shape, generator=generator).to(rows.x) * 2 - 1
+    return replace(rows, x=rows.x + rows.x * signs * torch.finfo(rows.x.dtype).eps)
+
+
+def _differ(one: Tensor, other: Tensor, tolerance: float, rounding: float = 0.0) -> bool:
+    """Tell whether two numbers differ; what is not a number is for the first round to refuse."""
+    size = torch.maximum(one.abs(), other.abs()).max()
+    return bool(((one - other).abs() > tolerance * size + rounding).any())
+
+
+def _cause_in_loss(outputs: Tensor, rows: Examples) -> str:
+    if outputs.dim() == 2 and outputs.shape[1] == 1 and rows.y.dim() == 1:
+        return (
+            "outputs of shape [n, 1] minus y of shape [n] is a table [n, n]; "
+            "use outputs.squeeze(1) or squared_error_loss"
+        )
+    return "the loss looks at the batch, for example by a mean or a sum over rows; drop that"
+
+
+def _mixed(among: Tensor, alone: Tensor, count: int, cause: str) -> InputError:
+    return InputError(
+        f"a row's loss is {float(among):g} in a batch of {count} and {float(alone):g} by itself: "
+        f"{cause}"
+    )
