@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedminmax import __version__
 from fedminmax.cli.run_study import Call, print_status, show_ticks
-from fedminmax.cli.tables import columns_that_fit, table_by_setting, wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
@@ -124,10 +124,8 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
         print(json.dumps({"rows": comparison_as_json(rows), "notes": notes}))
         return
     console = wide_console()
-    cells = comparison_cells(rows)
-    columns = slice(columns_that_fit(HEADERS, cells, console.width))
-    lines = [line[columns] for line in cells]
-    console.print(table_by_setting(f"Methods on {data}", HEADERS[columns], lines))
+    title = f"Methods on {data}"
+    print_table(console, title, HEADERS, comparison_cells(rows), names=2, sections=True)
     for note in notes:
         console.print(note, highlight=False)
     folder = call.folder

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedminmax.cli.tables import columns_that_fit, plain_table, wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.report.run_folder_records import Measured, Results, record_as_json
 from fedminmax.report.table_metrics import metric_cells, small_groups_words
@@ -34,10 +34,7 @@ def evaluate(folder: Path, files: Sequence[Path], *, as_json: bool) -> None:
 
 def _print(results: Results, test: Measured, title: str) -> None:
     console = wide_console()
-    headers, lines = metric_cells(results.groups, test)
-    columns = slice(columns_that_fit(headers, lines, console.width))
-    shown = [line[columns] for line in lines]
-    console.print(plain_table(title, headers[columns], shown))
+    print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
     small = small_groups_words(results.groups, test)

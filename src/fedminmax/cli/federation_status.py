@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.risk_words import highest_risks
-from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.federation.federation_file import read_sites_of
 from fedminmax.federation.flare_status import FederationStatus, RunStatus, look_at_federation
 
@@ -20,9 +20,10 @@ def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
         return
     console = wide_console()
     lines = [[site, _heard(status.heard.get(site))] for site in sites]
-    console.print(plain_table("Sites", ["site", "connected"], lines))
+    print_table(console, "Sites", ["site", "connected"], lines, sentences=1)
     runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
-    console.print(plain_table("Runs", ["run", "status", "round", "highest risks"], runs))
+    headers = ["run", "status", "round", "highest risks"]
+    print_table(console, "Runs", headers, runs, sentences=1)
     for run in status.runs:
         if run.notice:
             console.print(f"{run.name}: {run.notice}", markup=False, highlight=False)

@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
-from fedminmax.cli.tables import wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS
@@ -28,7 +26,9 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
         console.print(f"[bold]{card.key}[/bold]  {escape(card.paper)}", highlight=False)
         for what, words in _facts(card).items():
             console.print(f"  {what:<12}{escape(words)}", highlight=False)
-        console.print(_options(card))
+        options = [(option.name, option.default, option.source) for option in card.options]
+        headers = ("option", "default", "source of the default")
+        print_table(console, "", headers, options, names=2, sentences=1)
 
 
 def _facts(card: MethodCard) -> dict[str, str]:
@@ -40,15 +40,6 @@ def _facts(card: MethodCard) -> dict[str, str]:
         else "needs all of them in every round for what its paper promises",
         "round": card.pace.value,
     }
-
-
-def _options(card: MethodCard) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    for header in ("option", "default", "source of the default"):
-        table.add_column(header, no_wrap=True)
-    for option in card.options:
-        table.add_row(option.name, option.default, option.source)
-    return table
 
 
 def _plain(card: MethodCard) -> dict[str, object]:

@@ -5,12 +5,10 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.cli.progress import display
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
-from fedminmax.cli.tables import table_by_setting
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.report.fashion_figure import draw_accuracies
 from fedminmax.report.fashion_results import FashionRow, summarise_fashion
@@ -133,16 +131,11 @@ def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: 
 
 
 def _print_tables(rows: list[FashionRow], notes: list[str], files: list[Path]) -> None:
-    console = Console(soft_wrap=True)
+    console = wide_console()
     title = "Papadaki et al. 2021, Table 2, next to ours"
-    console.print(table_by_setting(title, TABLE_2_HEADERS, table_2_cells(rows)))
-    lines = appendix_cells(rows)
-    # Ten groups are too wide for a terminal.
-    for block in (range(3, 6), range(6, 9), range(9, 11), range(11, 13)):
-        columns = [0, 1, 2, *block]
-        headers = [APPENDIX_HEADERS[column] for column in columns]
-        cells = [tuple(line[column] for column in columns) for line in lines]
-        console.print(table_by_setting("All groups, next to the appendix table", headers, cells))
+    print_table(console, title, TABLE_2_HEADERS, table_2_cells(rows), names=3, sections=True)
+    title = "All groups, next to the appendix table"
+    print_table(console, title, APPENDIX_HEADERS, appendix_cells(rows), names=3, sections=True)
     for note in notes:
         console.print(note, highlight=False)
     console.print(f"Results: {', '.join(map(str, files))}", highlight=False)

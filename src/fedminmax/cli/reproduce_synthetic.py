@@ -4,10 +4,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from fedminmax.cli.run_study import Call, finish_with_bars, open_study, print_status
-from fedminmax.cli.tables import table_by_setting
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
@@ -45,9 +43,9 @@ def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Cal
 
 
 def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
-    console = Console(soft_wrap=True)
+    console = wide_console()
     title = "Papadaki et al. 2021, Table 1, next to ours"
-    console.print(table_by_setting(title, HEADERS, table_cells(rows)))
+    print_table(console, title, HEADERS, table_cells(rows), names=2, sections=True)
     for note in notes:
         console.print(note, highlight=False)
     console.print(f"Results: {folder / 'results.json'}, {folder / 'table.md'}", highlight=False)

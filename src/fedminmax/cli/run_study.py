@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from fedminmax import __version__
 from fedminmax.cli.progress import display
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.report.durations import in_words
 from fedminmax.studies.finish import Tick, check_runs, finish_runs, is_finished, run_folder
 from fedminmax.studies.run_folder import check_folder, claim_folder
@@ -71,22 +68,10 @@ def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: C
         rows = [_as_json(status, rest) for status, rest in zip(statuses, left, strict=True)]
         print(json.dumps({"folder": str(call.folder), "runs": rows}))
         return
-    console = Console(soft_wrap=True)
-    table = Table(title=f"Runs in {call.folder}", box=SIMPLE_HEAD, padding=0)
-    for header in ("Setting", "Method", "Fold", "Round", "of", "Spent", "Left, about"):
-        table.add_column(header, justify="left" if header in ("Setting", "Method") else "right")
-    for status, rest in zip(statuses, left, strict=True):
-        plan = status.plan
-        table.add_row(
-            plan.setting,
-            plan.title,
-            str(plan.fold),
-            str(status.round),
-            str(plan.rounds),
-            in_words(status.seconds),
-            "done" if status.finished else _rest(rest),
-        )
-    console.print(table)
+    console = wide_console()
+    headers = ("Setting", "Method", "Fold", "Round", "of", "Spent", "Left, about")
+    lines = [_cells(status, rest) for status, rest in zip(statuses, left, strict=True)]
+    print_table(console, f"Runs in {call.folder}", headers, lines, names=2)
     console.print(_summary(statuses, left), highlight=False)
 
 
@@ -95,6 +80,19 @@ def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
     known = [rest for rest in left if rest is not None]
     total = in_words(sum(known)) if len(known) == len(left) else "not known before a first round"
     return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
+
+
+def _cells(status: RunStatus, rest: float | None) -> tuple[str, ...]:
+    plan = status.plan
+    return (
+        plan.setting,
+        plan.title,
+        str(plan.fold),
+        str(status.round),
+        str(plan.rounds),
+        in_words(status.seconds),
+        "done" if status.finished else _rest(rest),
+    )
 
 
 def _rest(seconds: float | None) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_kits import settle_site, site_name
@@ -46,7 +46,7 @@ def check(kit: Path, config: Path, data: Path, changes: PolicyChanges) -> None:
     settle_site(kit, settings)
     console = wide_console()
     lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
-    console.print(plain_table(f"Training rows at {site}", ["group", "rows"], lines))
+    print_table(console, f"Training rows at {site}", ["group", "rows"], lines)
     if found.hidden:
         hidden = ", ".join(f"{name} ({rows:,} rows)" for name, rows in found.hidden.items())
         console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)

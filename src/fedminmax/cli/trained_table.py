@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedminmax.cli.tables import plain_table, wide_console
+from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.report.change_results import change_from
 from fedminmax.report.run_folder_records import RISK, Results
 from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
@@ -50,7 +50,7 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
         ]
     title = f"Test risk by group ({100 * tests[0].confidence:g} % intervals)"
     lines = list(zip(*columns.values(), strict=True))
-    console.print(plain_table(title, list(columns), lines))
+    print_table(console, title, list(columns), lines)
     if change is not None:
         _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
     for name, metric in zip(names, metrics, strict=True):
@@ -67,7 +67,7 @@ def _print_personal(console: Console, results: Results) -> None:
     if own is None or not own.rows:
         return
     title = "Personal models, each on its own holder's test rows"
-    console.print(plain_table(title, *metric_cells(results.groups, own, [RISK])))
+    print_table(console, title, *metric_cells(results.groups, own, [RISK]))
 
 
 def _say(console: Console, words: str) -> None:
