@@ -20,13 +20,13 @@ FIRST_WORDS = tuple(name.split()[0] for name in GROUPS)
 HEADERS = ["group", "rows", "risk", "false positive rate", "calibration error"]
 
 
-def _printed(width: int, **how: int) -> list[str]:
+def _printed(width: int) -> list[str]:
     lines = [
         [name, f"{place},234", *(f"0.{place}{n}23 (0.0009 to 0.9)" for n in range(3))]
         for place, name in enumerate(GROUPS)
     ]
     file = io.StringIO()
-    print_table(Console(file=file, width=width), "A title of some words", HEADERS, lines, **how)
+    print_table(Console(file=file, width=width), "A title of some words", HEADERS, lines)
     return file.getvalue().splitlines()
 
 

@@ -71,8 +71,8 @@ def print_table(
         table = Table(title=Text(printable(title) + part), box=SIMPLE_HEAD, padding=0)
         for column in columns:
             is_text = column < names or column >= len(headers) - sentences
-            justify = "left" if is_text else "right"
-            table.add_column(Text(headers[column]), justify=justify, width=widths[column])
+            header, width = Text(headers[column]), widths[column]
+            table.add_column(header, justify="left" if is_text else "right", width=width)
         gaps = [*_gaps(lines), False] if sections else [False] * len(lines)
         for line, gap in zip(lines, gaps, strict=True):
             table.add_row(*(Text(line[column]) for column in columns), end_section=gap)
