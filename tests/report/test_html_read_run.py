@@ -61,6 +61,18 @@ def test_a_damaged_line_is_named_by_its_number(tmp_path: Path) -> None:
     assert "rounds.jsonl is damaged in line 7 (risks" in complaint_of(lambda: read_run(folder))
 
 
+@pytest.mark.parametrize("number", ["1e308", "NaN", "Infinity"])
+def test_a_number_that_no_figure_can_show(number: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    entry = json.loads(lines[6])
+    entry["risks"][0] = float(number)
+    lines[6] = json.dumps(entry) + "\n"
+    (folder / "rounds.jsonl").write_text("".join(lines))
+    message = complaint_of(lambda: read_run(folder))
+    assert "rounds.jsonl is damaged in line 7: a number in it is out of range" in message
+
+
 def test_a_last_line_that_a_crash_cut_off_is_not_part_of_the_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     with (folder / "rounds.jsonl").open("a") as file:
@@ -84,6 +96,17 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
             "results.json",
             lambda c: c["test"]["metrics"]["accuracy"]["by_group"].pop(),
             "accuracy has 1 values for 2 groups",
+        ),
+        ("census.json", lambda c: c.update(other_tests={"x": [1]}), "'other_tests' is not 1 h"),
+        ("census.json", lambda c: c.update(holders=[], train=[], test=[]), "holders"),
+        ("census.json", lambda c: c["train"][0].__setitem__(0, 10**30), "train.0.0"),
+        ("results.json", lambda c: c["test"]["metrics"].pop("risk"), "test has no risk"),
+        ("results.json", lambda c: c.update(seconds=1e308), "seconds"),
+        ("results.json", lambda c: c.update(target="\ud800"), "is damaged"),
+        (
+            "results.json",
+            lambda c: c["test"]["metrics"]["risk"]["by_group"][0].update(value=1e308),
+            "test.metrics.risk.by_group.0.value",
         ),
         (
             "baseline/results.json",

@@ -1,7 +1,10 @@
 """Saved models: every way to give rows leads to the same answers, also in a fresh process."""
 
+import json
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -12,7 +15,8 @@ import polars as pl
 import pytest
 import torch
 from safetensors import safe_open
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 import fedminmax
 from fedminmax.core.mixture import Mixture
@@ -156,3 +160,59 @@ def test_one_line_in_a_fresh_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(saved.predict(ROWS).tolist())
     assert fedminmax.load_model is load_model
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 100, -1])
+def test_a_file_that_is_cut_off(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(path, CASES["logistic"])
+    path.write_bytes(path.read_bytes()[:size])
+    assert "is no model file or is damaged; train anew" in complaint_of(lambda: load_model(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        ("hidden", "[8, 4]", "x"),
+        ("hidden", "[8, 4]", '["a"]'),
+        ("hidden", "[8, 4]", "[-1]"),
+        # Two matrices that no memory could hold.
+        ("hidden", "[8, 4]", "[10000000, 10000000]"),
+        ("members", "1", "0"),
+        ("members", "1", "many"),
+        ("members", "1", "1000000000"),
+        ("encoding", '"deviation":10.0', '"deviation":0.0'),
+        ("encoding", '"mean":50.0', '"mean":1e999'),
+        ("encoding", '"column":"age","mean"', '"column":"aged","mean"'),
+        ("encoding", '"categories":["a","b"],"flags', '"categories":["a","c"],"flags'),
+        ("encoding", '[["f"],["m"]]', '[["f","g"],["m","g"]]'),
+        ("encoding", '[["f"],["m"]]', "[]"),
+        ("encoding", '"classes":["low","mid","high"]', '"classes":[]'),
+    ],
+)
+def test_a_file_that_contradicts_itself(key: str, old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(path, CASES["mlp of three classes"])
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+        tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+    text = metadata[key]
+    if key == "encoding":
+        text = json.dumps(json.loads(text), separators=(",", ":"))
+    assert old in text
+    metadata[key] = text.replace(old, new)
+    save_file(tensors, path, metadata)
+    said = complaint_of(lambda: load_model(path))
+    assert said.startswith(str(path))
+    assert said.endswith("train anew")
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.double, lambda weights: weights * math.nan])
+def test_a_file_of_other_numbers(change: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(path, CASES["logistic"])
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+        tensors = {name: change(file.get_tensor(name)) for name in file.offset_keys()}
+    save_file(tensors, path, metadata)
+    assert "is not all finite numbers of 32 bits" in complaint_of(lambda: load_model(path))

@@ -1,22 +1,28 @@
 """Do the files of a run folder fit together?"""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.run_folder_records import RISK, CensusFile, Results
+from fedminmax.report.run_folder_records import MAX_COUNT, MAX_NUMBER, RISK, CensusFile, Results
 
 
 def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: str) -> None:
     """Refuse a census of other groups, or without a count for each holder and group."""
     if tuple(census.groups) != tuple(groups):
         raise InputError(f"{path} names other groups than results.json; {remedy}")
-    for part, table in (("train", census.train), ("test", census.test)):
-        if len(table) != len(census.holders) or any(len(line) != len(groups) for line in table):
+    others = tuple(census.other_tests.values())
+    for part, table, holders in (
+        ("train", census.train, len(census.holders)),
+        ("test", census.test, len(census.holders)),
+        ("other_tests", others, len(others)),
+    ):
+        if len(table) != holders or any(len(line) != len(groups) for line in table):
             raise InputError(
-                f"{path} is damaged: '{part}' is not {len(census.holders)} holders x "
-                f"{len(groups)} groups; {remedy}"
+                f"{path} is damaged: '{part}' is not {holders} holders x {len(groups)} groups; "
+                f"{remedy}"
             )
 
 
@@ -30,15 +36,6 @@ def check_trained(
         group.value is not None for group in results.risk.by_group
     ):
         raise InputError(f"{path} has no test risk; train with held-out rows or test files")
-    personal = results.personal.metrics if results.personal else {}
-    for name, metric in (*results.test.metrics.items(), *personal.items()):
-        if len(metric.by_group) != groups:
-            raise InputError(
-                f"{path} is damaged: {name} has {len(metric.by_group)} values for {groups} groups; "
-                f"{remedy}"
-            )
-    if results.change and any(len(m.by_group) != groups for m in results.change.metrics.values()):
-        raise InputError(f"{path} is damaged: its change is not of {groups} groups; {remedy}")
     path = folder / "rounds.jsonl"
     if not rounds:
         raise InputError(f"{path} has no rounds; {remedy}")
@@ -48,6 +45,19 @@ def check_trained(
                 f"{path} is damaged in line {number}: {len(line.risks)} risks for {groups} groups; "
                 f"{remedy}"
             )
+        if not (0 < line.round <= MAX_COUNT and all(map(_is_usable, _numbers(line)))):
+            raise InputError(
+                f"{path} is damaged in line {number}: a number in it is out of range; {remedy}"
+            )
+
+
+def _numbers(line: RoundRecord) -> list[float]:
+    known = [risk for risk in line.risks if risk is not None]
+    return [line.seconds, *known, *line.weights]
+
+
+def _is_usable(value: float) -> bool:
+    return math.isfinite(value) and abs(value) <= MAX_NUMBER
 
 
 def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str) -> None:

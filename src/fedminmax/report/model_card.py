@@ -9,7 +9,7 @@ from pathlib import Path
 from fedminmax.core.files import write_text
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.durations import in_words
-from fedminmax.report.markdown import markdown_cell, markdown_table
+from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
 from fedminmax.report.run_folder_records import CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
@@ -46,7 +46,7 @@ def write_card(
 
 
 def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
-    target, task = saved.encoding.schema.target.column, results.task
+    target, task = markdown_text(saved.encoding.schema.target.column), results.task
     model = f"{saved.kind} model"
     if saved.hidden:
         model += f" with hidden layers {list(saved.hidden)}"
@@ -65,12 +65,12 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
 
 
 def _data(saved: SavedModel, census: CensusFile) -> str:
-    protected = " x ".join(entry.column for entry in saved.encoding.schema.protected)
+    protected = " x ".join(markdown_text(entry.column) for entry in saved.encoding.schema.protected)
     seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
     others = census.other_tests.values()
     lines = [
         [
-            markdown_cell(group),
+            group,
             f"{_column(census.train, number):,}",
             f"{_column([*census.test, *others], number):,}",
             f"{sum(line[number] > 0 for line in census.train)} of {len(census.holders)}",
@@ -127,7 +127,7 @@ def _limits(results: Results) -> str:
 
 def _remarks(results: Results) -> str:
     remarks = [*results.warnings, *results.notes]
-    lines = "\n".join(f"- {line}" for line in remarks)
+    lines = "\n".join(f"- {markdown_text(line)}" for line in remarks)
     return f"## Remarks on the data\n\n{lines}" if remarks else ""
 
 

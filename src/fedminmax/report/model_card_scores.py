@@ -1,6 +1,6 @@
 """The sections of model_card.md with figures by group: test rows, baseline, personal models."""
 
-from fedminmax.report.markdown import markdown_cell, markdown_table
+from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import ChangeOfRun, Measured, Results
 from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
@@ -12,7 +12,7 @@ def scores_section(results: Results) -> str:
     if not test.rows:
         return "## Test results\n\nThere were no test rows: nothing is known about new rows."
     worst = results.risk.worst_group
-    named = "" if worst is None else f"; in risk it is {markdown_cell(worst)}"
+    named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
     return (
         f"## Test results\n\nOn {test.rows:,} rows that training did not see. In parentheses: "
         f"{_intervals(test)}. A star marks the worst group of a column{named}. The gap is between "
@@ -29,7 +29,7 @@ def change_section(results: Results) -> str:
         return ""
     change, risk = section.risk, results.risk
     lines = [
-        [markdown_cell(name), f"{own.rows:,}", interval_words(own, like=risk.overall)]
+        [name, f"{own.rows:,}", interval_words(own, like=risk.overall)]
         for name, own in zip(results.groups, change.by_group, strict=True)
         if own.has_enough_rows
     ]
@@ -59,12 +59,11 @@ def personal_section(results: Results) -> str:
 
 
 def _table(results: Results, test: Measured) -> str:
-    headers, lines = metric_cells(results.groups, test)
-    return markdown_table(headers, [[markdown_cell(line[0]), *line[1:]] for line in lines])
+    return markdown_table(*metric_cells(results.groups, test))
 
 
 def _small_groups(results: Results) -> str:
-    words = small_groups_words(list(map(markdown_cell, results.groups)), results.test)
+    words = small_groups_words(list(map(markdown_text, results.groups)), results.test)
     return f"\n\n{words}" if words else ""
 
 

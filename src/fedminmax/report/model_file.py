@@ -6,6 +6,7 @@ No code is run by reading it, and other programs can read it without fedminmax.
 import json
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -72,14 +73,20 @@ def load_model(source: str | Path) -> SavedModel:
         )
     try:
         return _loaded(metadata, tensors, str(path))
-    except (KeyError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged ({str(error).splitlines()[0]}); train anew") from error
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is damaged ({reason}); train anew") from error
 
 
 def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -> SavedModel:
     encoding = encoding_from_json(metadata["encoding"], source)
     hidden = tuple(json.loads(metadata["hidden"]))
     members = int(metadata["members"])
+    if not 1 <= members <= max(1, len(tensors)):
+        raise ValueError(f"{members} members with {len(tensors)} tensors")
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+            raise ValueError(f"{name} is not all finite numbers of 32 bits")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
         models[0] if members == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
@@ -96,13 +103,15 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
 def _member(
     encoding: Encoding, hidden: tuple[int, ...], tensors: dict[str, Tensor], prefix: str
 ) -> nn.Module:
-    model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+    # Without memory: what a damaged file says of its sizes must not be believed before it is seen.
+    with torch.device("meta"):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
     own = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    model.load_state_dict(own)
+    model.load_state_dict(own, assign=True)
     return model.eval()
 
 

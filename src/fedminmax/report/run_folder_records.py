@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
 
@@ -16,13 +16,19 @@ FORMAT: Final = 1
 RISK = "risk"
 
 
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+# Files may come from elsewhere: numbers that nothing here can count or draw are damage.
+MAX_COUNT, MAX_NUMBER = 2**53, 1e100
 # None where there is nothing to measure: a group without test rows, an unseen group.
-Number = Annotated[float | None, AfterValidator(_finite)]
-Count = Annotated[int, Field(ge=0)]
+Number = Annotated[
+    Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
+]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 FROZEN = ConfigDict(frozen=True)
 
 
@@ -60,7 +66,7 @@ class Measured(BaseModel):
 
     model_config = FROZEN
     rows: Count
-    confidence: float = CONFIDENCE
+    confidence: Confidence = CONFIDENCE
     min_rows: Count = 0
     metrics: dict[str, Metric]
 
@@ -121,7 +127,7 @@ class ChangeOfRun(BaseModel):
 
     model_config = FROZEN
     baseline: BaselineOfChange
-    confidence: float = CONFIDENCE
+    confidence: Confidence = CONFIDENCE
     min_rows: Count = 0
     metrics: dict[str, ChangeOfMetric]
 
@@ -154,14 +160,33 @@ class Results(BaseModel):
     classes: tuple[str, ...]
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     seed: int
-    seconds: float
-    gradient_evaluations: int
+    seconds: Seconds
+    gradient_evaluations: Count
     test: Measured
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     personal: Measured | None = None
     sites: tuple[SiteOfRun, ...] | None = None
     change: ChangeOfRun | None = None
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> "Results":
+        """Refuse metrics without a risk, or without a value for each group."""
+        parts = {
+            "test": self.test.metrics,
+            "personal": self.personal.metrics if self.personal else {},
+            "change": self.change.metrics if self.change else {},
+        }
+        for part, metrics in parts.items():
+            if metrics and RISK not in metrics:
+                raise ValueError(f"{part} has no {RISK}")
+            for name, metric in metrics.items():
+                if len(metric.by_group) != len(self.groups):
+                    raise ValueError(
+                        f"{part}: {name} has {len(metric.by_group)} values for "
+                        f"{len(self.groups)} groups"
+                    )
+        return self
 
     @property
     def risk(self) -> Metric:
@@ -174,7 +199,7 @@ class CensusFile(BaseModel):
 
     model_config = FROZEN
     format: Literal[1]
-    holders: tuple[str, ...]
+    holders: Annotated[tuple[str, ...], Field(min_length=1)]
     groups: tuple[str, ...]
     train: tuple[tuple[Count, ...], ...]
     test: tuple[tuple[Count, ...], ...]
@@ -190,4 +215,5 @@ def what_is_wrong(error: ValidationError) -> str:
     """Name the first key that does not fit, and why."""
     details = error.errors()[0]
     key = ".".join(str(part) for part in details["loc"])
-    return " ".join(f"{key} {details['msg']}".split())
+    words = details["msg"].removeprefix("Value error, ")
+    return " ".join(f"{key} {words}".split())

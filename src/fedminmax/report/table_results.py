@@ -1,10 +1,10 @@
 """results.json of a run on tables: how it was trained and what it scored."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
@@ -75,7 +75,7 @@ def read_results(folder: Path) -> Results | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_bytes())
         found = content["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged; {ADVICE}") from error
