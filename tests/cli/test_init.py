@@ -71,7 +71,8 @@ def test_a_configuration_is_not_overwritten(tmp_path: Path) -> None:
     write_files(tmp_path)
     (tmp_path / "fedminmax.toml").write_text("mine")
     assert complaint(*WORDS, cwd=tmp_path) == (
-        "fedminmax: error: fedminmax.toml is already there; remove it, or give another --out\n"
+        "fedminmax: error: fedminmax.toml is already there; give another --out, or --force to "
+        "replace it\n"
     )
     assert (tmp_path / "fedminmax.toml").read_text() == "mine"
 

@@ -36,8 +36,11 @@ def test_several_runs_and_a_name_for_the_page(tmp_path: Path) -> None:
     words = ["report", "a", "b", "--out", "pages/two.html"]
     page = tmp_path / "pages" / "two.html"
     assert fedminmax(*words, cwd=tmp_path).returncode == 0
-    # Another call replaces its own page.
-    write_report([tmp_path / "a"], page, None)
+    text = page.read_bytes()
+    said = complaint_of(lambda: write_report([tmp_path / "a"], page, None, force=False))
+    assert said.endswith("two.html is already there; give another --out, or --force to replace it")
+    assert page.read_bytes() == text
+    write_report([tmp_path / "a"], page, None, force=True)
     assert "AFL" not in page.read_text()
     assert [path.name for path in (tmp_path / "pages").iterdir()] == ["two.html"]
 
@@ -57,28 +60,30 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
         ([run], thesis / "new.html", None, "thesis.html is a file, no folder for new.html"),
         ([run], tmp_path / "new.html", thesis / "a" / "b", "thesis.html is a file, no folder"),
     ):
-        assert expected in complaint_of(partial(write_report, folders, out, figures))
+        assert expected in complaint_of(partial(write_report, folders, out, figures, force=True))
     assert sorted(tmp_path.rglob("*")) == before
     assert thesis.read_text() == "years of work"
 
 
 def test_figures_replace_those_of_a_report_and_nothing_else(tmp_path: Path) -> None:
     run, page, figures = write_run(tmp_path / "run"), tmp_path / "page.html", tmp_path / "figures"
-    write_report([run], page, figures)
+    write_report([run], page, figures, force=True)
     before = {path: path.read_bytes() for path in figures.iterdir()}
-    write_report([run], page, figures)
+    again = complaint_of(lambda: write_report([run], tmp_path / "b.html", figures, force=False))
+    assert "is already there; give another folder with --figures, or --force" in again
+    write_report([run], page, figures, force=True)
     assert {path: path.read_bytes() for path in figures.iterdir()} == before
     for name in ("run-rounds.svg", "run-census.png"):
         own = figures / name
         own.write_text("<svg>drawn by hand for a fedminmax report</svg>")
         page.unlink()
-        said = complaint_of(lambda: write_report([run], page, figures))
+        said = complaint_of(lambda: write_report([run], page, figures, force=True))
         assert f"{own} is there and is no figure of a report" in said
         changed = {path for path in figures.iterdir() if path.read_bytes() != before.get(path)}
         assert changed == {own}
         assert not page.exists()
         own.unlink()
-        write_report([run], page, figures)
+        write_report([run], page, figures, force=True)
 
 
 def test_the_commands_of_its_page_in_the_documentation_exist() -> None:

@@ -155,8 +155,14 @@ def test_nothing_is_overwritten(hospitals: Path, capsys: Capture) -> None:
         "model.onnx": ["export", "runs/fedminmax", "--onnx", "model.onnx"],
     }.items():
         Path(name).write_text("mine")
-        assert f"{name} is already there; remove it" in complaint_here(capsys, *words)
+        assert f"{name} is already there; give another" in complaint_here(capsys, *words)
         assert Path(name).read_text() == "mine"
+        run_here(*words, "--force")
+        assert Path(name).read_bytes() != b"mine"
+    rows = Path("later.csv").read_bytes()
+    words = ["predict", "runs/fedminmax", "later.csv", "--out", "later.csv", "--force"]
+    assert "later.csv has the rows to predict" in complaint_here(capsys, *words)
+    assert Path("later.csv").read_bytes() == rows
     words = ["predict", "runs/fedminmax", "later.csv", "--out", "north.csv/deep/x.csv"]
     assert complaint_here(capsys, *words) == (
         "north.csv is a file, no folder for x.csv; give another --out"

@@ -16,9 +16,11 @@ def init_config(
     holder: str | None,
     out: Path,
     choices: InitChoices,
+    *,
+    force: bool = False,
 ) -> None:
-    """Write the configuration unless there is one, and say what was found and what was skipped."""
-    check_new_file(out, "--out")
+    """Write the configuration, and say what was found and what was skipped."""
+    check_new_file(out, "--out", force=force)
     proposal = propose(files, target, groups, holder, choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")

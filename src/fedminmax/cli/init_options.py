@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.option_types import positive_int
+from fedminmax.cli.output_files import FORCE
 
 DEFAULT_OUT = Path("fedminmax.toml")
 
@@ -44,6 +45,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
+    add("--force", action="store_true", help=FORCE)
     parser.set_defaults(run=_run)
 
 
@@ -64,4 +66,12 @@ def _run(options: argparse.Namespace) -> None:
         ranges=options.ranges,
         merge_spellings=options.merge_spellings,
     )
-    init_config(options.files, options.target, options.groups, options.holder, options.out, choices)
+    init_config(
+        options.files,
+        options.target,
+        options.groups,
+        options.holder,
+        options.out,
+        choices,
+        force=options.force,
+    )

@@ -4,11 +4,17 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 
+FORCE = "replace the file if it is there"
 
-def check_new_file(path: Path, option: str) -> None:
-    """Refuse a file that is there, or that could not be."""
-    if path.exists():
-        raise InputError(f"{path} is already there; remove it, or give another {option}")
+
+def check_new_file(path: Path, option: str, *, force: bool) -> None:
+    """Refuse a file that is there unless it may be replaced, or that could not be written."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a file with {option}")
+    if path.exists() and not force:
+        raise InputError(
+            f"{path} is already there; give another {option}, or --force to replace it"
+        )
     check_parents(path, option)
 
 

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.output_files import FORCE
+
 DEFAULT_OUT = Path("predictions.csv")
 
 
@@ -20,10 +22,11 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
     add("file", type=Path, metavar="FILE", help="CSV or Parquet")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
+    add("--force", action="store_true", help=FORCE)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.predict import predict
 
-    predict(options.folder, options.file, options.out)
+    predict(options.folder, options.file, options.out, force=options.force)

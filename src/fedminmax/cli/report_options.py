@@ -21,10 +21,11 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
     add("--figures", type=Path, metavar="FOLDER", help="write each figure here as PNG and SVG too")
+    add("--force", action="store_true", help="replace an earlier report and its figures")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.write_report import write_report
 
-    write_report(options.runs, options.out, options.figures)
+    write_report(options.runs, options.out, options.figures, force=options.force)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax import __version__
-from fedminmax.cli.output_files import check_parents
+from fedminmax.cli.output_files import check_new_file, check_parents
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.report.html_export import check_figures, export_figures
@@ -12,14 +12,14 @@ from fedminmax.report.html_read_run import read_runs
 from fedminmax.report.html_report import build_report, is_report, render_report
 
 
-def write_report(folders: Sequence[Path], out: Path, figures: Path | None) -> None:
+def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, force: bool) -> None:
     """Write the page, the figures if they are asked for, and say where they are."""
-    _check_out(out)
+    _check_out(out, force=force)
     if figures is not None:
         _check_folder(figures)
     report = build_report(read_runs(folders))
     if figures is not None:
-        check_figures(report.figures, figures)
+        check_figures(report.figures, figures, force=force)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
         print(part.story)
@@ -31,13 +31,13 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None) -> No
             print("Some signs are not in matplotlib's font and show as boxes in these figures.")
 
 
-def _check_out(out: Path) -> None:
-    """Leave alone what is no report of ours."""
-    check_parents(out, "--out")
+def _check_out(out: Path, *, force: bool) -> None:
+    """Replace nothing without a word, and never what is no report of ours."""
     if out.is_dir():
         raise InputError(f"{out} is a folder; give a file such as {out / 'report.html'} with --out")
     if out.exists() and not is_report(out.read_text(encoding="utf-8", errors="replace")):
         raise InputError(f"{out} is there and is no report; give another file with --out")
+    check_new_file(out, "--out", force=force)
 
 
 def _check_folder(figures: Path) -> None:

@@ -26,14 +26,19 @@ class Exported:
     lacks_signs: bool
 
 
-def check_figures(figures: Sequence[ReportFigure], folder: Path) -> None:
-    """Leave alone what is no figure of ours."""
+def check_figures(figures: Sequence[ReportFigure], folder: Path, *, force: bool) -> None:
+    """Replace nothing without a word, and never what is no figure of ours."""
     for one in figures:
         for path in figure_paths(folder / one.name):
             if path.is_dir() or (path.exists() and MARKS[path.suffix] not in path.read_bytes()):
                 raise InputError(
                     f"{path} is there and is no figure of a report; move it, or give another "
                     "folder with --figures"
+                )
+            if path.exists() and not force:
+                raise InputError(
+                    f"{path} is already there; give another folder with --figures, or --force to "
+                    "replace it"
                 )
 
 

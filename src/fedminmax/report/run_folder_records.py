@@ -4,7 +4,7 @@ What a record leaves out stays out of its file: a run without a baseline has no 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -172,7 +172,7 @@ class Results(BaseModel):
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":
         """Refuse metrics without a risk, or without a value for each group."""
-        parts = {
+        parts: dict[str, Mapping[str, Metric] | Mapping[str, ChangeOfMetric]] = {
             "test": self.test.metrics,
             "personal": self.personal.metrics if self.personal else {},
             "change": self.change.metrics if self.change else {},
