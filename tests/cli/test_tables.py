@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedminmax.cli.tables import print_table
-from tests.cli.hospitals import results_of, write_config, write_hospitals
+from tests.cli.hospitals import HOSPITALS, draw_patients, results_of, write_config
 from tests.cli.in_process import run_here
 
 GROUPS = [
@@ -75,14 +75,13 @@ def test_train_and_evaluate_on_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str],
     columns: int,
 ) -> None:
-    write_hospitals(tmp_path)
     monkeypatch.chdir(tmp_path)
     names = {"Female": GROUPS[0], "Male": GROUPS[1]}
-    for path in tmp_path.glob("*.csv"):
-        frame = pl.read_csv(path)
-        frame.with_columns(pl.col("sex").replace(names)).write_csv(path)
+    for seed, hospital in enumerate(HOSPITALS):
+        frame = draw_patients(300, seed).with_columns(pl.col("sex").replace(names))
+        frame.write_csv(f"{hospital}.csv")
     monkeypatch.setenv("COLUMNS", str(columns))
-    run_here("train", write_config(tmp_path, method="rounds = 2"))
+    run_here("train", write_config(tmp_path, data="held_out = 0.5", method="rounds = 2"))
     trained = capsys.readouterr().out
     run_here("evaluate", "runs/fedminmax")
     evaluated = capsys.readouterr().out
