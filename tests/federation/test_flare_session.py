@@ -1,11 +1,17 @@
-"""What the coordinator fetched stays until something else takes its place."""
+"""What the coordinator fetched stays until replaced; who is there is who was heard of."""
 
 from pathlib import Path
 
 import pytest
+from nvflare.fuel.flare_api.api_spec import ClientInfo, NoConnection, ServerInfo, SystemInfo
 
 from fedminmax.federation.flare_server import RESULTS_FOLDER
-from fedminmax.federation.flare_session import fetch_results
+from fedminmax.federation.flare_session import (
+    came_back_without_the_job,
+    fetch_results,
+    jobs_at_sites,
+    wait_for_sites,
+)
 
 
 class MadeUpSession:
@@ -50,3 +56,34 @@ def test_a_job_that_left_nothing_takes_nothing_away(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         fetch_results(LostSession(), "job-3", folder)
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "1"}
+
+
+class ListingSession:
+    """A server that lists sites by when it heard of them; a site that is gone blocks a command."""
+
+    def __init__(self, heard: dict[str, float], living: dict[str, str]) -> None:
+        self._heard = heard
+        self._living = living
+
+    def get_system_info(self) -> SystemInfo:
+        clients = [ClientInfo(name, time) for name, time in self._heard.items()]
+        return SystemInfo(ServerInfo("started", 0.0), clients, [])
+
+    def get_client_job_status(self, names: list[str]) -> list[dict[str, str]]:
+        if not set(names) <= self._living.keys():
+            raise NoConnection("no answer within 5 seconds")
+        return [{"client_name": name, "status": self._living[name]} for name in names]
+
+
+def test_a_site_that_was_not_heard_of_is_not_there() -> None:
+    living = {"north": "running", "west": "no_jobs"}
+    session = ListingSession({"north": 1000.0, "west": 991.0, "south": 900.0}, living)
+    assert jobs_at_sites(session, ["north", "south", "west", "east"]) == living
+    assert came_back_without_the_job(session, ["north", "south", "west"])
+    assert not came_back_without_the_job(session, ["north", "south"])
+    assert wait_for_sites(session, ["north", "south"], 0.0, lambda: None) == ["south"]
+
+
+def test_a_site_that_has_just_gone_does_not_end_the_connection() -> None:
+    session = ListingSession({"north": 1000.0, "south": 995.0}, {"north": "no_jobs"})
+    assert not came_back_without_the_job(session, ["north", "south"])

@@ -185,6 +185,34 @@ def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: 
     assert asked == [True, True, False, False, True, True]
 
 
+def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
+    """One that is gone costs no waiting for an answer, and more rounds pass until the next try."""
+
+    class GoneForAWhile(FaultyTransport):
+        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+            if site == "south" and question == "present" and len(self.asked_present) < 2:
+                self.asked_present.append(site)
+                raise RefusedError("south cannot be reached")
+            return super().answer(site, question, words)
+
+        asked_present: list[str] = []  # noqa: RUF012 - one instance
+
+    plan = job(tmp_path, rounds=13, patience=replace(AT_ONCE, rounds_left_out=1))
+    transport = GoneForAWhile(tmp_path, too_late)
+    transport.wrong_questions = range(2, 3)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    rounds = rounds_of(tmp_path, plan)
+    # Late in round 2; tried again in 4 and 7, and there in 12.
+    took_part = [entry.round for entry in rounds if "south" in entry.took_part]
+    assert took_part == [1, 12, 13]
+    assert rounds[1].refused["south"] == "south did not answer in time"
+    assert rounds[3].refused["south"] == rounds[6].refused["south"] == "south is not connected"
+    assert rounds[7].refused["south"] == "south was too late and is asked again in round 12"
+    assert [sites for question, sites in transport.calls if question == "present"] == (
+        [("south",)] * 3
+    )
+
+
 def test_too_few_sites_stop_the_run_with_everything_saved(tmp_path: Path) -> None:
     plan = job(tmp_path, patience=replace(AT_ONCE, minimum_sites=3))
     transport = FaultyTransport(tmp_path, raising)

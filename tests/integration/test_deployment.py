@@ -41,11 +41,12 @@ class Deployment:
     participants: list[psutil.Popen]
     coordinators: list[psutil.Popen]
 
-    def coordinate(self, out: str) -> psutil.Popen:
-        words = ["federation", "run", "fedminmax.toml", "--kit", str(self.kit), "--out", out]
+    def coordinate(self, out: str, *more: str, stderr: int = subprocess.DEVNULL) -> psutil.Popen:
+        words = ["federation", "run", "fedminmax.toml", "--kit", str(self.kit), "--out", out, *more]
         # These tests may run under nohup, which commands inherit; a user's terminal is not so.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        self.coordinators.append(start(*words, "--minimum-sites", "3", cwd=self.folder))
+        words += ["--minimum-sites", "3"]
+        self.coordinators.append(start(*words, cwd=self.folder, stderr=stderr))
         signal.signal(signal.SIGHUP, before)
         return self.coordinators[-1]
 
@@ -67,9 +68,9 @@ class Deployment:
         raise AssertionError(f"not seen within {SECONDS:g} seconds; last: {status}")
 
 
-def start(*words: str | Path, cwd: Path) -> psutil.Popen:
+def start(*words: str | Path, cwd: Path, stderr: int = subprocess.DEVNULL) -> psutil.Popen:
     return psutil.Popen(
-        command(*map(str, words)), cwd=cwd, env=ONE_THREAD, stderr=subprocess.DEVNULL
+        command(*map(str, words)), cwd=cwd, env=ONE_THREAD, stderr=stderr, text=True
     )
 
 
@@ -171,3 +172,18 @@ def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None
         fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
         atol=1e-9,
     )
+
+
+def test_a_site_that_is_gone_for_good_ends_the_run_with_everything_saved(
+    deployment: Deployment,
+) -> None:
+    """Sites may take the default ten minutes, but this one is gone, and the run does not wait."""
+    coordinator = deployment.coordinate("gone", "--give-up-after", "5s", stderr=subprocess.PIPE)
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+    end([deployment.participants.pop()])
+    _, words = coordinator.communicate(timeout=SECONDS)
+    assert coordinator.returncode == 2
+    line = words.splitlines()[-1]
+    assert "2 of 3 sites answered, at least 3 are needed (west is no longer connected)" in line
+    assert "stopped after 5 seconds, everything is saved" in line
+    assert "Traceback" not in words

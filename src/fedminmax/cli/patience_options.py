@@ -24,14 +24,14 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=600.0,
         metavar="TIME",
-        help="a site that takes longer is left out for some rounds (10m)",
+        help="at most; a site that takes longer is left out for some rounds (10m)",
     )
     add(
         "--rounds-left-out",
         type=whole_number,
         default=10,
         metavar="N",
-        help="after so many it is asked again (10)",
+        help="after so many it is asked again, then after twice as many, ... (10)",
     )
     add(
         "--give-up-after",

@@ -17,7 +17,7 @@ from fedminmax.core.safe_rate import (
 )
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.federation.network_plan import NetworkPlan
-from fedminmax.federation.transport import Transport
+from fedminmax.federation.transport import Transport, gathered
 from fedminmax.federation.wire import vector_from_bytes, vector_to_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 
@@ -40,7 +40,7 @@ def agree_on_rate(
         sums = torch.zeros_like(directions)
         rows = torch.zeros(len(directions), dtype=torch.float64)
         words = {"directions": vector_to_bytes(directions.flatten())}
-        answers = transport(tuple(counts), "curvature", words)
+        answers = gathered(transport(tuple(counts), "curvature", words))
         for site in counts:
             if site not in answers.messages:
                 continue

@@ -30,7 +30,7 @@ from fedminmax.federation.agreed_rate import agree_on_rate
 from fedminmax.federation.network_plan import NetworkPlan, plan_to_bytes, task_of
 from fedminmax.federation.planned_runs import rate_is_open, with_rate
 from fedminmax.federation.summary_message import summary_from_bytes
-from fedminmax.federation.transport import Transport
+from fedminmax.federation.transport import Transport, gathered
 from fedminmax.federation.wire import vector_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 
@@ -102,7 +102,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     if agreed.learning_rate is not None:
         plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
         words = {"rate": agreed.learning_rate.encode()}
-        refused |= transport(tuple(told), "take_rate", words).failures
+        refused |= gathered(transport(tuple(told), "take_rate", words)).failures
     census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes))
     lengths = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
     return Agreement(plan, encoding, census, refused, lengths)
@@ -124,7 +124,7 @@ def _summaries(
     plan: NetworkPlan, transport: Transport
 ) -> tuple[dict[str, HolderSummary], dict[str, str]]:
     """Send the plan; return what each site told of its rows, and the reasons of the others."""
-    answers = transport(plan.sites, "prepare", {"plan": plan_to_bytes(plan)})
+    answers = gathered(transport(plan.sites, "prepare", {"plan": plan_to_bytes(plan)}))
     summaries, refused = {}, dict(answers.failures)
     for site in plan.sites:
         if site in answers.messages:
@@ -154,7 +154,8 @@ def _counts(
     encoding: Encoding, transport: Transport, sites: tuple[str, ...]
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
     """Send the encoding; return each site's counts by group, and the reasons of the others."""
-    answers = transport(sites, "encode", {"encoding": encoding_as_json(encoding).encode()})
+    words = {"encoding": encoding_as_json(encoding).encode()}
+    answers = gathered(transport(sites, "encode", words))
     told, refused = {}, dict(answers.failures)
     like = torch.zeros(len(encoding.groups), dtype=torch.int64)
     for site, message in answers.messages.items():

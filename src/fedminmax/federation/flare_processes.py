@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -16,18 +17,21 @@ from fedminmax.federation.flare_kits import PROJECT, settle_server, site_name
 SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
 SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
+# So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.
+SECONDS_FOR_A_GOODBYE = "15"
 
 
 def start_server(kit: Path) -> psutil.Popen:
     """Start the server of this kit."""
     settle_server(kit)
-    return _start(kit, [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"], [])
+    words = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
+    return _start(kit, words, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": SECONDS_FOR_A_GOODBYE})
 
 
 def start_site(kit: Path) -> psutil.Popen:
     """Start the site of this kit."""
     words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
-    return _start(kit, words, [f"uid={site_name(kit)}"])
+    return _start(kit, words, [f"uid={site_name(kit)}"], {})
 
 
 def free_port() -> int:
@@ -37,12 +41,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _start(kit: Path, words: list[str], settings: list[str]) -> psutil.Popen:
+def _start(
+    kit: Path, words: list[str], settings: list[str], variables: Mapping[str, str]
+) -> psutil.Popen:
     kit.joinpath("transfer").mkdir(exist_ok=True)
     command = [sys.executable, "-u", "-m", *words, "--set", "secure_train=true"]
     command += [*settings, f"org={PROJECT}", "config_folder=config"]
     # Several participants share this machine's cores.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)
     with (kit / OUTPUT_FILE).open("ab") as output:
         return psutil.Popen(
             command,

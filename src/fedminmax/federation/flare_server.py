@@ -1,23 +1,28 @@
 """The server's half of a job on NVIDIA FLARE: calls to sites, and the round loop around them."""
 
+import queue
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nvflare.collab import collab
+from nvflare.collab.api.exceptions import RunAborted
+from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.network_news import collect_news, news_as_json
 from fedminmax.federation.network_plan import NetworkPlan, plan_from_bytes
 from fedminmax.federation.network_run import run_plan
-from fedminmax.federation.transport import Answers
+from fedminmax.federation.transport import NO_LIMITS, SECONDS_TO_SAY_SO, Answer
+from fedminmax.federation.waiting import wait_for_all
 
 RUNS_FOLDER = "fedminmax_runs"
 # Where a job's coordinator finds the run among the job's results.
 RESULTS_FOLDER = "fedminmax_results"
 NEWS_TOPIC = "fedminmax_news"
 LONGEST_REASON = 300
+SECONDS_BETWEEN_ABORT_CHECKS = 1.0
 
 
 class FlareServer:
@@ -34,10 +39,15 @@ class FlareServer:
         results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
         engine = collab.fl_ctx.get_engine()
         engine.register_app_command(NEWS_TOPIC, tell_news, plan, folder)
-        seconds = plan.patience.seconds_per_answer
+        agreed = plan.patience.seconds_per_answer
 
-        def ask(sites: Sequence[str], question: str, words: Mapping[str, object]) -> Answers:
-            return ask_sites(sites, question, words, seconds)
+        def ask(
+            sites: Sequence[str],
+            question: str,
+            words: Mapping[str, object],
+            seconds: Mapping[str, float] = NO_LIMITS,
+        ) -> Iterator[Answer]:
+            return ask_sites(sites, question, words, {**dict.fromkeys(sites, agreed), **seconds})
 
         outcome = run_plan(plan, ask, folder)
         shutil.copytree(folder, results)
@@ -59,31 +69,84 @@ def tell_news(
 
 
 def ask_sites(
-    sites: Sequence[str], question: str, words: Mapping[str, object], seconds: float
-) -> Answers:
+    sites: Sequence[str], question: str, words: Mapping[str, object], limits: Mapping[str, float]
+) -> Iterator[Answer]:
     """Call the question at those of the sites that are in the job, all at once."""
-    present = {proxy.name for proxy in collab.clients}
-    failures = {site: f"{site} is not connected" for site in sites if site not in present}
-    called = [site for site in sites if site in present]
-    if not called:
-        return Answers({}, failures)
-    started = time.monotonic()
-    group = collab.get_clients(called)(timeout=seconds)
-    results = getattr(group, question)(**words)
-    # The engine also calls it a timeout if it finds nobody there.
-    waited = time.monotonic() - started >= seconds
-    messages = {}
-    for site, answer in results:
-        if isinstance(answer, str):
-            failures[site] = f"{site}: {answer[:LONGEST_REASON]}"
-        else:
-            messages[site] = answer
-    late = {site for site, error in results.failures.items() if _too_late(error)}
-    silent = f"did not answer within {seconds:g} seconds" if waited else "cannot be reached"
-    for site in results.failures:
-        failures[site] = f"{site} {silent if site in late else 'failed'}"
-    return Answers(messages, failures, frozenset(late))
+    in_the_job = {proxy.name for proxy in collab.clients}
+    for site in sites:
+        if site not in in_the_job:
+            yield Answer(site, failure=f"{site} is not connected")
+    called = [site for site in sites if site in in_the_job]
+    if called:
+        own = {site: limits[site] for site in called}
+        arrivals = FlareArrivals(_call(called, question, words, max(own.values())))
+        for answer in wait_for_all(arrivals, own, _who_is_there):
+            if answer.late:
+                _let_go(answer.site)
+            yield answer
 
 
-def _too_late(error: Exception) -> bool:
-    return isinstance(getattr(error, "cause", None), TimeoutError)
+class FlareArrivals:
+    """The results of a call to several sites, as they come."""
+
+    def __init__(self, results: ResultQueue) -> None:
+        self._results = results
+        self._failed: set[str] = set()
+
+    def next_within(self, seconds: float) -> Answer | None:
+        """Return the next answer; None if none came within these seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if collab.is_aborted:
+                raise RunAborted("the job was stopped while it waited for sites")
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                # The queue also says, without a name, that a call failed.
+                item = self._results.q.get(timeout=min(left, SECONDS_BETWEEN_ABORT_CHECKS))
+            except queue.Empty:
+                if left <= SECONDS_BETWEEN_ABORT_CHECKS:
+                    return None
+                continue
+            return _as_answer(*item) if isinstance(item, tuple) else self._failure()
+
+    def _failure(self) -> Answer:
+        site = next(site for site in self._results.failures if site not in self._failed)
+        self._failed.add(site)
+        error = self._results.failures[site]
+        # The engine calls it a timeout if it finds nobody there.
+        gone = isinstance(error.cause, TimeoutError)
+        why = "cannot be reached" if gone else "failed"
+        return Answer(site, failure=f"{site} {why}", late=True)
+
+
+def _as_answer(site: str, answer: object) -> Answer:
+    if isinstance(answer, str):
+        return Answer(site, failure=f"{site}: {answer[:LONGEST_REASON]}")
+    return Answer(site, answer)
+
+
+def _let_go(site: str) -> None:
+    """End the engine's own waiting for a site: the end of a job would wait for it, too."""
+    (proxy,) = collab.get_clients([site])
+    for waiter in list(proxy.backend.cell.requests_dict.values()):
+        if waiter.target == proxy.backend.target_fqcn:
+            waiter.stream_error = "given up"
+            waiter.in_receiving.set()
+
+
+def _who_is_there(sites: list[str]) -> set[str]:
+    results = _call(sites, "present", {}, SECONDS_TO_SAY_SO)
+    arrivals, there = FlareArrivals(results), set()
+    for _ in sites:
+        answer = arrivals.next_within(SECONDS_TO_SAY_SO)
+        if answer is not None and answer.failure is None:
+            there.add(answer.site)
+    return there
+
+
+def _call(
+    sites: Sequence[str], question: str, words: Mapping[str, object], seconds: float
+) -> ResultQueue:
+    group = collab.get_clients(sites)(timeout=seconds, blocking=False)
+    results: ResultQueue = getattr(group, question)(**words)
+    return results

@@ -27,6 +27,9 @@ GONE = (NoConnection, SessionClosed, ConnectionError)
 # A job whose process begins or ends at this moment.
 NOT_NOW = (JobNotRunning, NoReply, InternalError)
 WITHOUT_A_JOB = "no_jobs"
+NO_REPLY = "no_reply"
+# A site lets the server hear of it every ten seconds.
+SECONDS_UNHEARD = 30.0
 ENDED = "FINISHED"
 
 
@@ -36,6 +39,24 @@ def sites_present(session: Session) -> dict[str, float]:
     return {client.name: float(client.last_connect_time) for client in found}
 
 
+def jobs_at_sites(session: Session, sites: Sequence[str]) -> dict[str, str]:
+    """Return those of these sites that answer now, with how the last of each one's jobs is.
+
+    The engine lists a site that is gone for another ten minutes, and waits for its answer for
+    longer than a command may take; so those that were not heard of are not asked.
+    """
+    heard = sites_present(session)
+    since = max(heard.values(), default=0.0) - SECONDS_UNHEARD
+    listed = [site for site in sites if site in heard and heard[site] >= since]
+    try:
+        told = session.get_client_job_status(listed) if listed else None
+    except (NoClientsAvailable, InternalError, NoReply, NoConnection):
+        # One of them has just gone; if it is the server, the next command says so.
+        return {}
+    states = {str(entry["client_name"]): str(entry["status"]) for entry in told or []}
+    return {site: state for site, state in states.items() if state != NO_REPLY}
+
+
 def wait_for_sites(
     session: Session, sites: Sequence[str], seconds: float, alive: Callable[[], None]
 ) -> list[str]:
@@ -43,8 +64,8 @@ def wait_for_sites(
     deadline = time.monotonic() + seconds
     while True:
         alive()
-        present = sites_present(session)
-        missing = [site for site in sites if site not in present]
+        there = jobs_at_sites(session, sites)
+        missing = [site for site in sites if site not in there]
         if not missing or time.monotonic() > deadline:
             return missing
         time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -96,11 +117,7 @@ def news_of(session: Session, job: str, seen: Sequence[int]) -> News | None:
 
 def came_back_without_the_job(session: Session, sites: Sequence[str]) -> bool:
     """Tell whether one of these sites is connected and has no job: it could join the next one."""
-    try:
-        told = session.get_client_job_status(list(sites)) or []
-    except (NoClientsAvailable, InternalError, NoReply):
-        return False
-    return any(entry.get("status") == WITHOUT_A_JOB for entry in told)
+    return WITHOUT_A_JOB in jobs_at_sites(session, sites).values()
 
 
 def list_jobs(session: Session) -> list[tuple[str, str, str]]:

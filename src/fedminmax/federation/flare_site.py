@@ -6,6 +6,7 @@ everything else stays in the site's own log.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,13 @@ class FlareSite:
     def __init__(self) -> None:
         self._site: Site | None = None
         self._log = logging.getLogger("fedminmax.site")
+        # An order that the server gave up on may still be worked at when the next one comes.
+        self._work = threading.Lock()
+
+    @collab.publish
+    def present(self) -> bytes:
+        """Tell that this site is there, also while it works."""
+        return b""
 
     @collab.publish
     def prepare(self, plan: bytes) -> bytes | str:
@@ -74,7 +82,8 @@ class FlareSite:
 
     def _guarded(self, work: Callable[[], bytes]) -> bytes | str:
         try:
-            return work()
+            with self._work:
+                return work()
         except RefusedError as error:
             self._log.warning("refused: %s", error)
             return str(error)

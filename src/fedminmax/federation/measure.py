@@ -14,7 +14,7 @@ from fedminmax.data.tables.score_rows import metric_names
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.measure_message import models_to_bytes, score_sums_from_bytes
 from fedminmax.federation.tensor_file import read_tensors, write_tensors
-from fedminmax.federation.transport import Transport
+from fedminmax.federation.transport import Transport, gathered
 from fedminmax.federation.wire_vectors import RefusedError
 
 MEASURED_FILE = "measured.safetensors"
@@ -40,7 +40,7 @@ def measure(
     asked = [site for site in plan.sites if site not in agreement.refused]
     precision = plan.precision.dtype
     message = models_to_bytes([table.to(precision) for table in members])
-    answers = transport(asked, "measure", {"models": message})
+    answers = gathered(transport(asked, "measure", {"models": message}))
     told, silent = _told(answers.messages, groups, scores)
     rows = torch.zeros(len(plan.sites), groups, dtype=torch.int64)
     for site, sums in told.items():

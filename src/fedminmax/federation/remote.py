@@ -1,7 +1,8 @@
 """The federation over a network: every reply is checked, and added up in the order of the sites.
 
 A reply that cannot be true is left out of its round by its site's name; a site that was too late
-is left out for some rounds and then asked again. What happened is noted for each round.
+is left out for some rounds, and then asked again if it is connected. What happened is noted for
+each round.
 """
 
 import time
@@ -16,10 +17,11 @@ from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.row_limits import RowLimits, row_limits
 from fedminmax.federation.agreement import Agreement
+from fedminmax.federation.attendance import Attendance
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.reply_checks import StepLength, check_reply, too_large
 from fedminmax.federation.round_notes import RoundNotes
-from fedminmax.federation.transport import Transport
+from fedminmax.federation.transport import SECONDS_TO_SAY_SO, Transport, gathered
 from fedminmax.federation.wire import largest_message, order_to_bytes, sums_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 from fedminmax.methods.expected_reply import Sender
@@ -78,7 +80,7 @@ class RemoteFederation:
         task = agreement.task
         self._start, self._loss = task.initial_parameters, task.loss
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-        self._asked_again_in: dict[str, int] = {}
+        self._attendance = Attendance(agreement.plan.patience)
         self._notes = RoundNotes()
 
     @property
@@ -174,34 +176,52 @@ class RemoteFederation:
 
     def _invited(self, wanted: Mapping[str, int], number: int) -> list[str]:
         """Return who is asked in this round, and note why the others are not."""
-        reasons = dict(self._agreement.refused)
-        for site, later in self._asked_again_in.items():
-            if later > number:
-                reasons[site] = f"{site} was too late and is asked again in round {later}"
+        reasons = dict(self._agreement.refused) | self._attendance.away(number)
         self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
         return [site for site in wanted if site not in reasons]
 
     def _ask_once(
         self, asked: list[str], question: Question
     ) -> tuple[dict[str, GoodReply], dict[str, str]]:
-        """Ask these sites; return the replies that can be true, and why the others cannot."""
+        """Ask these sites; return the replies that can be true, and why the others cannot.
+
+        Each reply is checked as it comes.
+        """
+        number = question.order.moment.round
+        asked = self._there(asked, number)
         if not asked:
             return {}, {}
-        answers = self._transport(asked, "answer", {"run": self._run, "order": question.message})
-        for site, reason in answers.failures.items():
-            self._notes.refused[site] = reason
-        for site in answers.late:
-            rounds = self._agreement.plan.patience.rounds_left_out
-            self._asked_again_in[site] = question.order.moment.round + rounds + 1
+        seconds = {site: self._attendance.seconds_for(site) for site in asked}
+        words = {"run": self._run, "order": question.message}
+        started = time.monotonic()
         replies, false = {}, {}
-        for site, answer in answers.messages.items():
+        for answer in self._transport(asked, "answer", words, seconds):
+            site = answer.site
+            if answer.failure is not None:
+                self._notes.refused[site] = answer.failure
+                if answer.late:
+                    self._attendance.missed(site, number)
+                continue
+            self._attendance.came(site, time.monotonic() - started)
             try:
-                replies[site] = self._read(site, answer, question)
+                replies[site] = self._read(site, answer.message, question)
                 self._notes.refused.pop(site, None)
-                self._asked_again_in.pop(site, None)
             except RefusedError as error:
                 false[site] = str(error)
         return replies, false
+
+    def _there(self, asked: list[str], number: int) -> list[str]:
+        """Return these sites without those that were too late before and are not connected now."""
+        doubtful = [site for site in asked if self._attendance.missed_before(site)]
+        if not doubtful:
+            return asked
+        seconds = dict.fromkeys(doubtful, SECONDS_TO_SAY_SO)
+        there = gathered(self._transport(doubtful, "present", {}, seconds)).messages
+        gone = [site for site in doubtful if site not in there]
+        for site in gone:
+            self._notes.refused[site] = f"{site} is not connected"
+            self._attendance.missed(site, number)
+        return [site for site in asked if site not in gone]
 
     def _read(self, site: str, answer: object, question: Question) -> GoodReply:
         content = checked_bytes(answer, largest_message(self._start), site)
