@@ -5,6 +5,7 @@ import shutil
 import socket
 import stat
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
 from fedminmax.federation.flare_login import connected
-from fedminmax.federation.flare_session import ENDED, reason_of, status_of, submit
+from fedminmax.federation.flare_session import ENDED, reason_of, sites_present, status_of, submit
 from fedminmax.federation.live_round import LiveRound, Notice
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.site_settings import SiteSettings
@@ -25,6 +26,9 @@ from tests.integration.trained_federation import MEMBER, TrainedFederation
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+# So many that say nothing, and as many that speak another language.
+STRANGERS = 200
+PATIENCE = 20.0
 
 
 def test_the_server_listens_on_loopback_alone(trained: TrainedFederation) -> None:
@@ -143,3 +147,18 @@ def test_no_path_and_no_code_travels(trained: TrainedFederation) -> None:
     # The engine adds its signature and the coordinator's certificate.
     assert {path.suffix for path in jobs} == {".json", ".crt"}
     assert not any(str(trained.folder) in path.read_text() for path in jobs)
+
+
+def test_connections_that_say_nothing_or_nonsense_keep_nobody_out(
+    trained: TrainedFederation,
+) -> None:
+    """Anybody can connect; without a limit, the first one of these would be waited for."""
+    kit = trained.federation.kits.people[COORDINATOR]
+    with ExitStack() as connections:
+        for number in range(2 * STRANGERS):
+            stranger = socket.create_connection(("127.0.0.1", trained.port), timeout=PATIENCE)
+            connections.enter_context(stranger)
+            if number % 2:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with connected(kit, PATIENCE, trained.federation.check) as session:
+            assert set(sites_present(session)) == set(SITES)

@@ -17,6 +17,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationEr
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.flare_cleanup import share_cleanup_thread
 
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOGINS = 0.5
@@ -26,6 +27,7 @@ SECONDS_BETWEEN_CLOSINGS = 1.0
 @contextmanager
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
     """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
+    share_cleanup_thread()
     session = _log_in(kit, seconds, alive)
     try:
         yield session

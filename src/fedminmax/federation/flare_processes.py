@@ -14,7 +14,7 @@ import psutil
 
 from fedminmax.federation.flare_kits import PROJECT, settle_server, site_name
 
-SERVER_MODULE = "nvflare.private.fed.app.server.server_train"
+SERVER_MODULE = "fedminmax.federation.flare_server_process"
 SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
 # So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.

@@ -11,6 +11,7 @@ from nvflare.collab.api.exceptions import RunAborted
 from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.flare_cleanup import share_cleanup_thread
 from fedminmax.federation.network_news import collect_news, news_as_json
 from fedminmax.federation.network_plan import NetworkPlan, plan_from_bytes
 from fedminmax.federation.network_run import run_plan
@@ -30,6 +31,7 @@ class FlareServer:
 
     def __init__(self, plan: str) -> None:
         self._plan = plan
+        share_cleanup_thread()
 
     @collab.main
     def run(self) -> None:
