@@ -1,16 +1,22 @@
 """A model that draws random numbers is seeded by (seed, round, holder) and never pooled."""
 
+import random
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import brier_loss
+from fedminmax.core.losses import Loss, brier_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from tests.complaints import complaint_of
 from tests.contract.cases import MINMAX, Case, Method, every_method
 from tests.problems import softmax_problem
 
@@ -87,6 +93,68 @@ def test_building_a_federation_leaves_the_global_random_state_alone() -> None:
     before = torch.get_rng_state()
     InProcessFederation(net, brier_loss, PROBLEM.holders)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def noisy_gradient(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the Brier loss, with gradients that are off by random factors."""
+    losses = brier_loss(outputs, targets)
+    node = losses.grad_fn
+    if node is not None:
+        node.register_prehook(
+            lambda gradients: tuple(own * torch.rand_like(own) for own in gradients)
+        )
+    return losses
+
+
+def with_noise(draw: Callable[[int], Tensor]) -> Loss:
+    """Return the Brier loss with weights of rows that are drawn at each call."""
+    return lambda outputs, targets: brier_loss(outputs, targets) * draw(len(targets))
+
+
+NOISY_LOSSES: dict[str, Loss] = {
+    "torch": with_noise(lambda rows: torch.rand(rows)),
+    "numpy": with_noise(lambda rows: torch.from_numpy(np.random.rand(rows))),  # noqa: NPY002
+    "Python": with_noise(lambda rows: torch.tensor([random.random() for _ in range(rows)])),  # noqa: S311
+    "a backward pass": noisy_gradient,
+}
+
+
+def seed_everything(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+
+
+@pytest.mark.parametrize("source", list(NOISY_LOSSES))
+def test_a_loss_that_draws_is_seeded_too_and_leaves_the_global_states_alone(source: str) -> None:
+    net = PROBLEM.model()
+
+    def run_with(seed: int) -> Tensor:
+        federation = InProcessFederation(net, NOISY_LOSSES[source], PROBLEM.holders)
+        rounds = train(federation, MINMAX, rounds=2, seed=seed)
+        return torch.stack([done.parameters(Iterate.LAST) for done in rounds])
+
+    seed_everything(1)
+    first = run_with(0)
+    drawn = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002, S311
+    seed_everything(1)
+    assert drawn == (torch.rand(1), np.random.rand(), random.random())  # noqa: NPY002, S311
+    assert torch.equal(run_with(0), first)
+    assert not torch.equal(run_with(1), first)
+
+
+own_stream = np.random.default_rng()
+calls = count(1)
+UNREPEATABLE: dict[str, Loss] = {
+    "a generator of its own": with_noise(lambda rows: torch.from_numpy(own_stream.random(rows))),
+    "a counter": with_noise(lambda _: torch.tensor(1.0 / next(calls))),
+}
+
+
+@pytest.mark.parametrize("source", list(UNREPEATABLE))
+def test_a_loss_that_no_seed_repeats_is_refused(source: str) -> None:
+    message = complaint_of(lambda: PROBLEM.federation(loss=UNREPEATABLE[source]))
+    assert "for the same rows and the same seed" in message
 
 
 @pytest.mark.parametrize("noise", [FunctionalDropout(), nn.RReLU()], ids=["functional", "RReLU"])

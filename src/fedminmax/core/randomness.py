@@ -4,12 +4,17 @@ numpy's SeedSequence mixes the four numbers into independent streams, so that ho
 alike whether it runs first or last, here or on another machine, now or after a resume.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from threading import RLock
 
 import numpy as np
 import torch
+
+# The process has one of each global random state: one thread at a time may set them.
+_GLOBAL_STATES = RLock()
 
 
 class Purpose(IntEnum):
@@ -54,8 +59,35 @@ def torch_seeded(
 ) -> Iterator[None]:
     """Set torch's global random state inside the block and put the old one back after it.
 
-    For code that draws from nowhere else: a module's initialisation, dropout.
+    For code that draws from nowhere else: a module's initialisation.
     """
-    with torch.random.fork_rng(devices=[]):
+    with _GLOBAL_STATES, torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose, round_number, holder))
         yield
+
+
+@contextmanager
+def globally_seeded(
+    seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
+) -> Iterator[None]:
+    """Set torch's, numpy's and Python's global random states inside the block; put them back.
+
+    For models and losses, which may draw from any of them. Torch has the draws of torch_seeded.
+    """
+    own = stream_seed(seed, purpose, round_number, holder)
+    with torch_seeded(seed, purpose, round_number, holder):
+        of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+        try:
+            np.random.seed([own >> 32, own & 0xFFFFFFFF])  # noqa: NPY002
+            random.seed(own)
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
+def global_states() -> tuple[object, ...]:
+    """Where the three global generators stand, in values that can be compared."""
+    of_numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    place = (of_numpy["pos"], of_numpy["key"].tolist())
+    return torch.get_rng_state().tolist(), place, random.getstate()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, concatenate
+from fedminmax.core.randomness import Purpose, global_states, globally_seeded
 from fedminmax.core.task import Task, copy_model, first_line, trainable_parameters, try_task
 
 CAUSE_IN_MODEL = (
@@ -88,18 +89,17 @@ def _stirred(task: Task) -> torch.nn.Module:
 
 
 def _try_seeded(task: Task, rows: Examples) -> tuple[Tensor, Tensor]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with globally_seeded(0, Purpose.DROPOUT):
         outputs, losses = try_task(task, rows, "a few rows")
     return outputs.detach(), losses.detach()
 
 
 def _draws(task: Task, rows: Examples) -> bool:
     """Tell whether a pass takes random numbers."""
-    with torch.random.fork_rng(devices=[]):
-        before = torch.get_rng_state()
+    with globally_seeded(0, Purpose.DROPOUT):
+        before = global_states()
         try_task(task, rows, "a few rows")
-        return not torch.equal(before, torch.get_rng_state())
+        return global_states() != before
 
 
 def _last_digits_changed(rows: Examples) -> Examples:

@@ -231,24 +231,3 @@ def _leaves_of(result: Tensor) -> Iterator[Tensor]:
         if hasattr(node, "variable"):
             yield node.variable
         rest += [following for following, _ in node.next_functions]
-
-
-def draws_random_numbers(model: nn.Module, examples: Examples) -> bool:
-    """Whether a forward pass in training mode is random (dropout and the like).
-
-    Found by trying: such a model moves torch's global random state, which is put back here. A
-    model that moves its own buffers is refused: they would depend on who came when.
-    """
-    # Torch counts writes to a tensor: even one that happens to change no value is seen.
-    buffers = [(buffer, buffer._version) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        before = torch.get_rng_state()
-        model(examples.x[:1])
-        random = not torch.equal(before, torch.get_rng_state())
-    for (old, version), new in zip(buffers, model.buffers(), strict=True):
-        if new is not old or new._version != version:
-            raise InputError(
-                "the model changes its own buffers in a forward pass, so its results would "
-                "depend on the order of holders; use a model without running statistics"
-            )
-    return random

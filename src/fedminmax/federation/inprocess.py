@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.random_draws import draws_random_numbers
+from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
 from fedminmax.core.task import (
     Task,
@@ -18,7 +20,6 @@ from fedminmax.core.task import (
     check_task,
     classes_of,
     copy_model,
-    draws_random_numbers,
 )
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workers import one_thread
@@ -85,7 +86,7 @@ class InProcessFederation:
         self._reveals = reveals
         largest = max(self._holders, key=len)
         self._workspaces = [Workspace(self._task)]
-        with torch.random.fork_rng(devices=[]):
+        with globally_seeded(0, Purpose.DROPOUT):
             for number, examples in enumerate(self._holders):
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
@@ -93,8 +94,8 @@ class InProcessFederation:
             self._census = Census(counts, classes_of(self._task, largest))
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
-        self._random = draws_random_numbers(self._workspaces[0].model, largest)
         first = self._workspaces[0]
+        self._random = draws_random_numbers(Task(first.model, loss), largest)
         if first.explicit_layers is None or first.explicit_gradient is None:
             check_rows_apart(self._task, contrasting_rows(self._holders))
         # Copies on both paths: what the user does to the tensors later must not move a run. Where

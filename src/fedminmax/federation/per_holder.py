@@ -16,7 +16,7 @@ import torch
 
 from fedminmax.core.messages import Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
-from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
@@ -73,13 +73,14 @@ def ask_in_turn(
 def seeded(
     work: Callable[[Holder, Workspace], ReplyT], moment: Moment
 ) -> Callable[[Holder, Workspace], ReplyT]:
-    """Set torch's global random state from (seed, round, holder) for each holder's work.
+    """Set the global random states from (seed, round, holder) for each holder's work.
 
-    For models that draw random numbers: they take them from that state, which is put back.
+    For models and losses that draw random numbers: they take them from those states, which are
+    put back.
     """
 
     def work_seeded(holder: Holder, workspace: Workspace) -> ReplyT:
-        with torch_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
+        with globally_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
             return work(holder, workspace)
 
     return work_seeded
