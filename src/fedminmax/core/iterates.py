@@ -58,12 +58,12 @@ class Iterates:
         tail = self.previous_block_sum + self.current_block_sum
         if which is Iterate.AVERAGE:
             return ((self.early_sum + tail) / self.rounds).to(self.last)
-        return (tail / (self.rounds - self.tail_start + 1)).to(self.last)
+        return (tail / (self.rounds - tail_start(self.rounds) + 1)).to(self.last)
 
-    @property
-    def tail_start(self) -> int:
-        """The first round of the tail average."""
-        return max(1, (1 << self.rounds.bit_length() >> 2))
+
+def tail_start(rounds: int) -> int:
+    """Return the first round that is in the tail average of so many rounds."""
+    return max(1, (1 << rounds.bit_length() >> 2))
 
 
 def no_iterates(initial: Tensor) -> Iterates:

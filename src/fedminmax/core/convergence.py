@@ -1,0 +1,363 @@
+"""Whether a run has converged, judged by the training risks that its rounds reported.
+
+The slope at the end alone misleads: a risk that falls like 1 / t has a slope of nearly nothing and
+as much left to fall as it fell since half of the rounds. So the run is cut at T/8, T/4 and T/2, and
+the mean risks between are compared. If the risk approaches its limit like a power of t, its falls
+from one stretch to the next shrink by the same ratio with every doubling, and what is left is a
+geometric series (a ratio of 1/2 is 1 / t, one of 2 a straight line, which is the fastest fall that
+descent on a convex function can end with). ``remaining`` is five terms of that series: how much the
+risk would still move if the run were 32 times as long.
+
+Risks are of the models that entered each round. Where the answer is an average of models, means of
+risks stand for it: for a convex loss of a linear model they are not below its risk (Jensen). What
+rounds swing by is averaged out there, but not where the answer is the last model.
+
+A minimax answer has a second condition, complementary slackness: the adversary's weights lie on
+groups with the highest risk alone. ``weights_gap`` is by how much the risk that the mean weights
+see is below the worst: the half of the duality gap that the log proves. It shows weights that have
+not got far yet, where risks seem to stand still.
+
+Nothing is proved about the rest: a risk that stood still for most of the run and would then fall
+is not foreseen, nor one that moves in digits that the log does not have.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedminmax.core.iterates import Iterate, tail_start
+
+Risks = NDArray[np.float64]
+
+# Of the risk: below what tests on fewer than a million rows can tell, and below the third decimal
+# that reports show.
+TOLERANCE = 0.001
+# Of the risk at the start: a risk that falls to nothing need not come within a share of nothing.
+TOLERANCE_OF_START = 0.00001
+DOUBLINGS = 5
+FASTEST = 2.0
+# Falls that shrink by no more than this from step to step.
+ENDLESS = 0.99
+# The stretches between T/8, T/4, T/2 and T have at least two rounds each.
+FEWEST_ROUNDS = 16
+BATCHES = 8
+
+WORST_GROUP = "worst group's risk"
+MEAN = "mean risk"
+
+
+class LoggedRound(Protocol):
+    """What a line of any of the logs has; a risk is None or NaN if nobody had the group."""
+
+    @property
+    def round(self) -> int:
+        """The round's number, from 1."""
+        ...
+
+    @property
+    def risks(self) -> Sequence[float | None]:
+        """Training risk by group of the model that entered the round."""
+        ...
+
+    @property
+    def weights(self) -> Sequence[float]:
+        """The adversary's weights after the round; empty if there are none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a method minimises, as far as risks by group show it.
+
+    ``weights_floor`` is the least weight of a group, for a method whose mean weights answer its
+    mean model; None for others.
+    """
+
+    minimax: bool
+    weights_floor: float | None = None
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How far a run's training risk may still be from where it is going.
+
+    ``measure`` says of which risk: the worst group's, or the mean over rows if that is further from
+    its limit and is what the method minimises. ``risk`` is its mean over the last half of the
+    rounds, ``slope`` its change per round there, below 0 where it falls. ``remaining`` is how much
+    it may still move (None: too few rounds to tell), ``weights_gap`` how far the weights are from
+    the worst group (None: the method has none, or needs none). ``rounds_needed`` is an estimate;
+    None if there is none, or no need.
+    """
+
+    converged: bool
+    reason: str
+    rounds: int
+    measure: str
+    risk: float | None = None
+    slope: float | None = None
+    remaining: float | None = None
+    weights_gap: float | None = None
+    rounds_needed: int | None = None
+
+
+@dataclass(frozen=True)
+class _Movement:
+    """How one risk moves: by how much it may go on, why, and in how many rounds it will not."""
+
+    measure: str
+    risk: float
+    slope: float
+    allowed: float
+    remaining: float | None
+    reason: str
+    growth: float | None
+
+    @property
+    def excess(self) -> float:
+        """How many times what is allowed is left: at most 1 if this risk has converged."""
+        return math.inf if self.remaining is None else self.remaining / self.allowed
+
+
+def judge_convergence(
+    rounds: Sequence[LoggedRound], shares: Sequence[float], goal: Goal, answer: Iterate | None
+) -> Convergence:
+    """Judge a run by its log, which may have every round or only some, evenly.
+
+    Args:
+        rounds: the log, in order.
+        shares: each group's share in the training rows.
+        goal: what the method minimises.
+        answer: the iterate that it answers with; None is a choice or mixture of its own.
+    """
+    last = rounds[-1].round if rounds else 0
+    log = _Log(rounds, shares) if last >= FEWEST_ROUNDS else None
+    if log is None or not log.risks.size:
+        return Convergence(
+            converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP
+        )
+    measures = [WORST_GROUP] if goal.minimax else [WORST_GROUP, MEAN]
+    moves = [_movement(log, measure, answer) for measure in measures]
+    move = max(moves, key=lambda own: own.excess)
+    gap = _weights_gap(log, goal)
+    converged = move.excess <= 1.0 and (gap is None or gap <= move.allowed)
+    growths = [move.growth, 1.0 if gap is None else max(1.0, gap / move.allowed)]
+    return Convergence(
+        converged,
+        "converged" if converged else move.reason if move.excess > 1.0 else "weights",
+        last,
+        move.measure,
+        move.risk,
+        move.slope,
+        move.remaining,
+        gap,
+        None if converged else _rounds_needed(last, growths),
+    )
+
+
+class _Log:
+    """Risks and weights as arrays, with the stretches that they are compared over.
+
+    Groups that nobody had in a whole stretch cannot be judged, and are left out.
+    """
+
+    def __init__(self, rounds: Sequence[LoggedRound], shares: Sequence[float]) -> None:
+        risks: Risks = np.array([entry.risks for entry in rounds], dtype=np.float64)
+        lines = ~np.isnan(risks).all(axis=1)
+        self.last = rounds[-1].round
+        self.numbers = np.array([entry.round for entry in rounds])[lines]
+        self.risks: Risks = risks[lines]
+        self.weights: Risks = np.array([entry.weights for entry in rounds])[lines]
+        ends = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+        means = np.array([self.mean_risks(*stretch) for stretch in pairwise(ends)])
+        self.groups = ~np.isnan(means).any(axis=0)
+        self.risks = self.risks[:, self.groups]
+        self.latest = _filled(self.risks)
+        self.shares: Risks = np.array(shares, dtype=np.float64)[self.groups]
+
+    def between(self, after: float, until: float) -> NDArray[np.bool_]:
+        """Return which lines are after one share of the rounds, and until another."""
+        inside: NDArray[np.bool_] = (self.numbers > after * self.last) & (
+            self.numbers <= until * self.last
+        )
+        return inside
+
+    def mean_risks(self, after: float, until: float) -> Risks:
+        """Return each group's mean risk there; NaN for a group that nobody had."""
+        return _mean(self.risks[self.between(after, until)])
+
+    def risks_at(self, until: float) -> Risks:
+        """Return each group's last known risk until this share of the rounds."""
+        line = int(np.searchsorted(self.numbers, until * self.last, side="right")) - 1
+        risks: Risks = self.latest[max(0, line)]
+        return risks
+
+    def value(self, risks: Risks, measure: str) -> float:
+        """Return the risk that is measured from risks by group."""
+        known = ~np.isnan(risks)
+        if measure == WORST_GROUP:
+            return float(risks[known].max())
+        return float(risks[known] @ self.shares[known] / self.shares[known].sum())
+
+
+def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
+    start, end = log.value(log.risks[0], measure), log.value(log.mean_risks(1 / 2, 1), measure)
+    allowed = max(TOLERANCE * end, TOLERANCE_OF_START * start, sys.float_info.min)
+    swing, noise = _swings(log, measure)
+
+    def risk(after: float, until: float) -> float:
+        risks = log.risks_at(until) if answer is Iterate.LAST else log.mean_risks(after, until)
+        return log.value(risks, measure)
+
+    doubled = [risk(1 / 8, 1 / 4), risk(1 / 4, 1 / 2), risk(1 / 2, 1)]
+    quarters = [risk(1 / 4, 1 / 2), risk(1 / 2, 3 / 4), risk(3 / 4, 1)]
+    # Three standard errors of a difference: of means over T/4 and T/2 rounds, and over T/4 each.
+    bounds = (swing, swing) if answer is Iterate.LAST else (3 * 3**0.5 * noise, 3 * 2 * noise)
+    fall = doubled[1] - doubled[2]
+    # Means over (T/4, T/2] and (T/2, T] are 3 T / 8 rounds apart, their ends T / 2.
+    slope = -fall / (log.last * (0.5 if answer is Iterate.LAST else 0.375))
+    outlooks = [
+        _outlook(doubled, bounds[0], allowed, DOUBLINGS, lambda steps: 2.0**steps),
+        _outlook(quarters, bounds[1], allowed, 4 * 2**DOUBLINGS, lambda steps: 1 + steps / 4),
+    ]
+    seen = [own for own in outlooks if own is not None]
+    reason = "falling" if fall > 0 else "rising"
+    if not seen:
+        left = swing if answer is Iterate.LAST else 2 * noise
+        seen, reason = [_Outlook(left, max(1.0, (left / allowed) ** 2))], "swinging"
+    if answer in (Iterate.AVERAGE, Iterate.TAIL_AVERAGE) and all(map(_has_an_end, seen)):
+        left = 0.0 if reason == "swinging" else max(own.remaining or 0.0 for own in seen)
+        lag = _lag_of_average(log, measure, end - math.copysign(left, fall), answer)
+        if lag > max(own.remaining or 0.0 for own in seen):
+            seen.append(_Outlook(lag, max(1.0, lag / allowed)))
+            reason = "falling"
+    if not all(map(_has_an_end, seen)):
+        return _Movement(measure, end, slope, allowed, None, reason, None)
+    worst = max(seen, key=lambda own: own.remaining or 0.0)
+    remaining = worst.remaining or 0.0
+    # Losses are not below 0, so that a risk cannot fall by more than itself.
+    remaining = min(remaining, end) if reason == "falling" else remaining
+    return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """What is left to move (None: no end in sight), and how many times as many rounds it takes."""
+
+    remaining: float | None
+    growth: float | None
+
+
+def _has_an_end(outlook: _Outlook) -> bool:
+    return outlook.remaining is not None
+
+
+def _outlook(
+    path: Sequence[float],
+    noise: float,
+    allowed: float,
+    steps: int,
+    growth: Callable[[int], float],
+) -> _Outlook | None:
+    """Go on with a path of three risks as a geometric series of so many steps.
+
+    ``growth`` says how many times as many rounds some steps are. None: it moves within noise.
+    """
+    earlier, later = path[1] - path[0], path[2] - path[1]
+    if abs(later) <= noise:
+        return None
+    # A risk that has turned may go on as it does now.
+    ratio = min(FASTEST, later / earlier) if later * earlier > 0 else 1.0
+    ahead = np.cumsum(abs(later) * ratio ** np.arange(2 * steps + 1, dtype=np.float64))
+    left = ahead[steps:] - ahead[: steps + 1]
+    if ratio > ENDLESS and left[0] > allowed:
+        return _Outlook(None, None)
+    done = np.flatnonzero(left <= allowed)
+    return _Outlook(float(left[0]), growth(int(done[0])) if len(done) else None)
+
+
+def _swings(log: _Log, measure: str) -> tuple[float, float]:
+    """Return by how much the risk rises within the last half, and the noise of that half's mean.
+
+    The noise is a standard error, from means of batches of rounds; differences of differences
+    leave out a trend.
+    """
+    half = log.between(1 / 2, 1)
+    values = np.array([log.value(risks, measure) for risks in log.latest[half]])
+    swing = float((values - np.minimum.accumulate(values)).max())
+    own = log.risks[half]
+    if measure == WORST_GROUP:
+        # Of the group that the mean is of: the worst of each single round is another one.
+        own = own[:, [int(np.nanargmax(_mean(own)))]]
+    own = own[~np.isnan(own).all(axis=1)]
+    if len(own) < 2 * BATCHES:
+        return swing, 0.0
+    batches = [_mean(part) for part in np.array_split(own, BATCHES)]
+    means = [
+        float(part[0]) if measure == WORST_GROUP else log.value(part, measure) for part in batches
+    ]
+    bends = np.diff(means, 2)
+    return swing, math.sqrt(float((bends**2).mean()) / 6.0 / BATCHES)
+
+
+def _lag_of_average(log: _Log, measure: str, limit: float, answer: Iterate) -> float:
+    """Return how far an average of models is behind, because of the early ones in it.
+
+    The worst of several risks has an edge at its minimum: what an average is above it is at most
+    the average of what its rounds are. A mean risk is smooth there: where it is quadratic, roots
+    are a norm, and the root for an average is at most the average of the roots.
+    """
+    counted = log.numbers >= (tail_start(log.last) if answer is Iterate.TAIL_AVERAGE else 1)
+    # A log of some rounds: each line stands for those since the one before.
+    rounds = np.diff(log.numbers, prepend=0) * counted
+    above, roots, end = 0.0, 0.0, 1.0
+    while end * log.last >= 1:
+        chosen = log.between(end / 2, end) & counted
+        if chosen.any():
+            share = float(rounds[chosen].sum() / rounds.sum())
+            own = log.value(_mean(log.risks[chosen]), measure) - limit
+            above += share * own
+            roots += share * math.sqrt(abs(own))
+        end /= 2
+    return abs(above) if measure == WORST_GROUP else roots**2
+
+
+def _weights_gap(log: _Log, goal: Goal) -> float | None:
+    """Return how much more than the mean weights an adversary could make of the mean risks."""
+    if not goal.minimax or goal.weights_floor is None or log.weights.shape != log.risks.shape:
+        return None
+    risks = log.mean_risks(1 / 2, 1)
+    weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)
+    floor = goal.weights_floor
+    best = (1.0 - floor * len(risks)) * risks.max() + floor * risks.sum()
+    return max(0.0, float(best - weights @ risks))
+
+
+def _rounds_needed(rounds: int, growths: Sequence[float | None]) -> int | None:
+    """Return the estimate in two digits; None if it is unknown, or beyond what was looked at."""
+    known = [growth for growth in growths if growth is not None]
+    if len(known) < len(growths) or max(known) > 2.0**DOUBLINGS:
+        return None
+    wanted = max(2.0, *known) * rounds
+    unit = 10.0 ** max(0, math.floor(math.log10(wanted)) - 1)
+    return int(math.ceil(wanted / unit) * unit)
+
+
+def _mean(risks: Risks) -> Risks:
+    """Return the mean of each column over its known entries; NaN where there are none."""
+    known = ~np.isnan(risks)
+    counts = known.sum(axis=0)
+    sums = np.where(known, risks, 0.0).sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
+
+
+def _filled(risks: Risks) -> Risks:
+    """Return a table in which what is not known is what was known last."""
+    known = np.where(np.isnan(risks), 0, np.arange(len(risks))[:, None])
+    filled: Risks = np.take_along_axis(risks, np.maximum.accumulate(known, axis=0), axis=0)
+    return filled
