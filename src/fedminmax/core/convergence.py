@@ -3,10 +3,10 @@
 The slope at the end alone misleads: a risk that falls like 1 / t has a slope of nearly nothing and
 as much left to fall as it fell since half of the rounds. So the run is cut at T/8, T/4 and T/2, and
 the mean risks between are compared. If the risk approaches its limit like a power of t, its falls
-from one stretch to the next shrink by the same ratio with every doubling, and what is left is a
-geometric series (a ratio of 1/2 is 1 / t, one of 2 a straight line, which is the fastest fall that
-descent on a convex function can end with). ``remaining`` is five terms of that series: how much the
-risk would still move if the run were 32 times as long.
+from one stretch to the next shrink by the same ratio with every doubling (1/2 for 1 / t), and what
+is left is a geometric series. A slow exponential behind a fast one, or a straight line, shows
+between the last quarters of the rounds instead, as a series over quarters. ``remaining`` is the
+larger of the two, cut off where the run would be 32 times as long.
 
 Risks are of the models that entered each round. Where the answer is an average of models, means of
 risks stand for it: for a convex loss of a linear model they are not below its risk (Jensen). What
@@ -41,9 +41,6 @@ TOLERANCE = 0.001
 # Of the risk at the start: a risk that falls to nothing need not come within a share of nothing.
 TOLERANCE_OF_START = 0.00001
 DOUBLINGS = 5
-FASTEST = 2.0
-# Falls that shrink by no more than this from step to step.
-ENDLESS = 0.99
 # The stretches between T/8, T/4, T/2 and T have at least two rounds each.
 FEWEST_ROUNDS = 16
 BATCHES = 8
@@ -114,29 +111,29 @@ class _Movement:
     risk: float
     slope: float
     allowed: float
-    remaining: float | None
+    remaining: float
     reason: str
     growth: float | None
 
     @property
     def excess(self) -> float:
         """How many times what is allowed is left: at most 1 if this risk has converged."""
-        return math.inf if self.remaining is None else self.remaining / self.allowed
+        return self.remaining / self.allowed
 
 
 def judge_convergence(
-    rounds: Sequence[LoggedRound], shares: Sequence[float], goal: Goal, answer: Iterate | None
+    rounds: Sequence[LoggedRound], rows: Sequence[int], goal: Goal, answer: Iterate | None
 ) -> Convergence:
     """Judge a run by its log, which may have every round or only some, evenly.
 
     Args:
         rounds: the log, in order.
-        shares: each group's share in the training rows.
+        rows: training rows of each group.
         goal: what the method minimises.
         answer: the iterate that it answers with; None is a choice or mixture of its own.
     """
     last = rounds[-1].round if rounds else 0
-    log = _Log(rounds, shares) if last >= FEWEST_ROUNDS else None
+    log = _Log(rounds, rows) if last >= FEWEST_ROUNDS else None
     if log is None or not log.risks.size:
         return Convergence(
             converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP
@@ -166,7 +163,7 @@ class _Log:
     Groups that nobody had in a whole stretch cannot be judged, and are left out.
     """
 
-    def __init__(self, rounds: Sequence[LoggedRound], shares: Sequence[float]) -> None:
+    def __init__(self, rounds: Sequence[LoggedRound], rows: Sequence[int]) -> None:
         risks: Risks = np.array([entry.risks for entry in rounds], dtype=np.float64)
         lines = ~np.isnan(risks).all(axis=1)
         self.last = rounds[-1].round
@@ -178,7 +175,7 @@ class _Log:
         self.groups = ~np.isnan(means).any(axis=0)
         self.risks = self.risks[:, self.groups]
         self.latest = _filled(self.risks)
-        self.shares: Risks = np.array(shares, dtype=np.float64)[self.groups]
+        self.rows: Risks = np.array(rows, dtype=np.float64)[self.groups]
 
     def between(self, after: float, until: float) -> NDArray[np.bool_]:
         """Return which lines are after one share of the rounds, and until another."""
@@ -202,7 +199,7 @@ class _Log:
         known = ~np.isnan(risks)
         if measure == WORST_GROUP:
             return float(risks[known].max())
-        return float(risks[known] @ self.shares[known] / self.shares[known].sum())
+        return float(risks[known] @ self.rows[known] / self.rows[known].sum())
 
 
 def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
@@ -214,69 +211,70 @@ def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
         risks = log.risks_at(until) if answer is Iterate.LAST else log.mean_risks(after, until)
         return log.value(risks, measure)
 
-    doubled = [risk(1 / 8, 1 / 4), risk(1 / 4, 1 / 2), risk(1 / 2, 1)]
-    quarters = [risk(1 / 4, 1 / 2), risk(1 / 2, 3 / 4), risk(3 / 4, 1)]
+    doubled = _steps(risk(1 / 8, 1 / 4), risk(1 / 4, 1 / 2), risk(1 / 2, 1))
+    quarters = _steps(risk(1 / 4, 1 / 2), risk(1 / 2, 3 / 4), risk(3 / 4, 1))
     # Three standard errors of a difference: of means over T/4 and T/2 rounds, and over T/4 each.
     bounds = (swing, swing) if answer is Iterate.LAST else (3 * 3**0.5 * noise, 3 * 2 * noise)
-    fall = doubled[1] - doubled[2]
-    # Means over (T/4, T/2] and (T/2, T] are 3 T / 8 rounds apart, their ends T / 2.
-    slope = -fall / (log.last * (0.5 if answer is Iterate.LAST else 0.375))
-    outlooks = [
+    if abs(doubled[1]) > abs(doubled[0]):
+        # A fall that came late and is over again counts by its last part: at the pace of the last
+        # quarter, a risk that falls like the logarithm of t falls by this much with a doubling.
+        pace = max(abs(quarters[1]), bounds[1]) * 4 * (7 / 8) * math.log(2)
+        doubled = (doubled[0], math.copysign(min(abs(doubled[1]), pace), doubled[1]))
+    outlooks = (
         _outlook(doubled, bounds[0], allowed, DOUBLINGS, lambda steps: 2.0**steps),
         _outlook(quarters, bounds[1], allowed, 4 * 2**DOUBLINGS, lambda steps: 1 + steps / 4),
-    ]
+    )
     seen = [own for own in outlooks if own is not None]
-    reason = "falling" if fall > 0 else "rising"
+    # Means over (T/4, T/2] and (T/2, T] are 3 T / 8 rounds apart, their ends T / 2.
+    apart = log.last * (0.5 if answer is Iterate.LAST else 0.375)
+    slope = (risk(1 / 2, 1) - risk(1 / 4, 1 / 2)) / apart
+    reason = "falling" if slope < 0 else "rising"
     if not seen:
         left = swing if answer is Iterate.LAST else 2 * noise
         seen, reason = [_Outlook(left, max(1.0, (left / allowed) ** 2))], "swinging"
-    if answer in (Iterate.AVERAGE, Iterate.TAIL_AVERAGE) and all(map(_has_an_end, seen)):
-        left = 0.0 if reason == "swinging" else max(own.remaining or 0.0 for own in seen)
-        lag = _lag_of_average(log, measure, end - math.copysign(left, fall), answer)
-        if lag > max(own.remaining or 0.0 for own in seen):
-            seen.append(_Outlook(lag, max(1.0, lag / allowed)))
-            reason = "falling"
-    if not all(map(_has_an_end, seen)):
-        return _Movement(measure, end, slope, allowed, None, reason, None)
-    worst = max(seen, key=lambda own: own.remaining or 0.0)
-    remaining = worst.remaining or 0.0
+    worst = max(seen, key=lambda own: own.remaining)
+    if answer in (Iterate.AVERAGE, Iterate.TAIL_AVERAGE):
+        left = 0.0 if reason == "swinging" else min(worst.remaining, end)
+        lag = _lag_of_average(log, measure, end + math.copysign(left, slope), answer)
+        if lag > worst.remaining:
+            worst, reason = _Outlook(lag, max(1.0, lag / allowed)), "falling"
     # Losses are not below 0, so that a risk cannot fall by more than itself.
-    remaining = min(remaining, end) if reason == "falling" else remaining
+    remaining = min(worst.remaining, end) if reason == "falling" else worst.remaining
     return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
+
+
+def _steps(first: float, second: float, third: float) -> tuple[float, float]:
+    return second - first, third - second
 
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What is left to move (None: no end in sight), and how many times as many rounds it takes."""
+    """What is left to move, and how many times as many rounds it takes (None: not known)."""
 
-    remaining: float | None
+    remaining: float
     growth: float | None
 
 
-def _has_an_end(outlook: _Outlook) -> bool:
-    return outlook.remaining is not None
-
-
 def _outlook(
-    path: Sequence[float],
+    moves: tuple[float, float],
     noise: float,
     allowed: float,
     steps: int,
     growth: Callable[[int], float],
 ) -> _Outlook | None:
-    """Go on with a path of three risks as a geometric series of so many steps.
+    """Go on with two moves as a geometric series of so many steps.
 
     ``growth`` says how many times as many rounds some steps are. None: it moves within noise.
     """
-    earlier, later = path[1] - path[0], path[2] - path[1]
+    earlier, later = moves
     if abs(later) <= noise:
         return None
-    # A risk that has turned may go on as it does now.
-    ratio = min(FASTEST, later / earlier) if later * earlier > 0 else 1.0
+    if earlier * later <= 0:
+        # It has turned, and is taken to swing.
+        return _Outlook(abs(later), max(1.0, abs(later) / allowed))
+    ratio = min(1.0, later / earlier)
     ahead = np.cumsum(abs(later) * ratio ** np.arange(2 * steps + 1, dtype=np.float64))
     left = ahead[steps:] - ahead[: steps + 1]
-    if ratio > ENDLESS and left[0] > allowed:
-        return _Outlook(None, None)
     done = np.flatnonzero(left <= allowed)
     return _Outlook(float(left[0]), growth(int(done[0])) if len(done) else None)
 

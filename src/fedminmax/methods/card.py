@@ -49,6 +49,11 @@ class MethodCard:
     required: Mapping[str, str]
 
     @property
+    def minimax_over_groups(self) -> bool:
+        """Whether the method minimises the worst group's risk."""
+        return self.optimises.startswith("worst group's risk")
+
+    @property
     def reveals(self) -> str:
         """What a holder's reply shows to the server."""
         return self.build({}).reveals.value

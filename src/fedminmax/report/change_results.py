@@ -51,4 +51,9 @@ def change_from(results: Results, baseline: Results) -> ChangeOfMetric | None:
 def _named(baseline: Results) -> BaselineOfChange:
     """Tell a baseline from another, and from itself after more rounds."""
     method = baseline.method
-    return BaselineOfChange(key=method.key, name=method.name, rounds=method.rounds)
+    return BaselineOfChange(
+        key=method.key,
+        name=method.name,
+        rounds=method.rounds,
+        converged=None if baseline.convergence is None else baseline.convergence.converged,
+    )

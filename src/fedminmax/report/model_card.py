@@ -15,7 +15,6 @@ from fedminmax.report.run_folder_records import CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 
 FILE_NAME = "model_card.md"
-WORST_GROUP = "worst group's risk"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
 RISK_MEANINGS = {
     "classification": "the sum over classes of the squared difference between probability and "
@@ -53,8 +52,9 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
     if saved.members > 1:
         model = f"mixture of {saved.members} models, each a {model}"
     loss = RISK_NAMES[task] if saved.loss in ("brier", "squared-error") else saved.loss
-    minimax = card.optimises.startswith(WORST_GROUP)
-    goal = f"Its goal is to be minimax in {loss} over these groups. " if minimax else ""
+    goal = ""
+    if card.minimax_over_groups:
+        goal = f"Its goal is to be minimax in {loss} over these groups. "
     return (
         f"# Model of '{target}'\n\n"
         f"A {model} that predicts '{target}' from {len(saved.encoding.features)} columns, trained "

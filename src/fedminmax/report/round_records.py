@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedminmax.core.json_lines import append_entry, keep_rounds, write_entries
+from fedminmax.core.json_lines import append_entry, keep_rounds, read_records, write_entries
+
+ROUNDS_FILE = "rounds.jsonl"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class RoundLog:
     def add(self, record: RoundRecord) -> None:
         """Append a round to the file."""
         append_entry(self._path, asdict(record))
+
+
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Read the file of a run's rounds; a last line that was cut off is not part of it."""
+    return read_records(path, _parsed)
 
 
 def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from fedminmax.core.convergence import Convergence
 from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
 
 FORMAT: Final = 1
@@ -111,6 +112,7 @@ class BaselineOfChange(BaseModel):
     key: str
     name: str
     rounds: Count
+    converged: bool | None = None
 
 
 class ChangeOfMetric(BaseModel):
@@ -162,6 +164,7 @@ class Results(BaseModel):
     seed: int
     seconds: Seconds
     gradient_evaluations: Count
+    convergence: Convergence | None = None
     test: Measured
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.report.run_folder_records import (
@@ -25,12 +26,13 @@ ADVICE = "remove it, and call 'fedminmax train' again"
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """How a run was trained: method with its settings, and its cost."""
+    """How a run was trained: method with its settings, its cost, whether it converged."""
 
     method: MethodOfRun
     seed: int
     seconds: float
     gradient_evaluations: int
+    convergence: Convergence
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def results_of(
         seed=facts.seed,
         seconds=facts.seconds,
         gradient_evaluations=facts.gradient_evaluations,
+        convergence=facts.convergence,
         test=test,
         notes=remarks.notes,
         warnings=remarks.warnings,

@@ -16,8 +16,7 @@ from fedminmax.federation.planned_runs import with_rate
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
 from fedminmax.report.saved_model import SavedModel
-from fedminmax.studies.finish_table import CHOSEN
-from fedminmax.studies.table_runs import BASELINE_FOLDER, TableRun
+from fedminmax.studies.table_runs import BASELINE_FOLDER, CHOSEN, TableRun
 
 
 @dataclass(frozen=True, eq=False)

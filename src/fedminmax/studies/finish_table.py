@@ -1,5 +1,6 @@
 """What a finished run on tables leaves: model, results, card."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedminmax.core.mixture import Mixture
@@ -10,15 +11,14 @@ from fedminmax.federation.train import Progress, members_of
 from fedminmax.methods.method import SelectingState
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
+from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.run_folder_records import Measured
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
 from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, write_results
 from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
-from fedminmax.studies.table_runs import TableRun
-
-CHOSEN = "chosen by the method"
+from fedminmax.studies.table_runs import CHOSEN, TableRun
 
 
 def finish_table(
@@ -27,12 +27,18 @@ def finish_table(
     tables: FederatedTables,
     federation: InProcessFederation,
     progress: Progress[Any],
+    rounds: Sequence[RoundRecord],
     seconds: float,
 ) -> None:
     """Write the model, its card and, last of all, the results: they say that the run is done."""
     saved = _saved_model(run, config, tables, federation, progress)
+    census = census_of(tables)
     facts = TrainingFacts(
-        run.trained_for(progress.round), config.seed, seconds, progress.gradient_evaluations
+        run.trained_for(progress.round),
+        config.seed,
+        seconds,
+        progress.gradient_evaluations,
+        run.judge(rounds, census, saved.iterate),
     )
     test = measure(saved, [part.examples for part in tables.test])
     personal: Measured | None = None
@@ -44,7 +50,7 @@ def finish_table(
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     save_model(run.folder / FILE_NAME, saved)
-    write_card(run.folder, saved, results, census_of(tables), run.card)
+    write_card(run.folder, saved, results, census, run.card)
     write_results(run.folder, results)
 
 

@@ -47,7 +47,7 @@ def results_of_runs(
         remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
         sizes = _sizes(run.saved, census, tests)
         remarks = replace(remarks, warnings=(*remarks.warnings, *sizes))
-        own = results_of(run.saved, _facts(run, plan), test, remarks)
+        own = results_of(run.saved, _facts(run, plan, census), test, remarks)
         results.append(own.model_copy(update={"sites": sites_of(run.rounds, plan)}))
     if len(runs) > 1 and has_rows:
         pairs = paired_sums_of(tests.metrics, tests.sums)
@@ -67,8 +67,9 @@ def _sizes(saved: SavedModel, census: CensusFile, tests: MeasuredTests) -> list[
     )
 
 
-def _facts(run: FinishedRun, plan: NetworkPlan) -> TrainingFacts:
+def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingFacts:
     last = run.rounds[-1]
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
-    return TrainingFacts(method, plan.seed, seconds, last.gradient_evaluations)
+    convergence = run.table_run.judge(run.rounds, census, run.saved.iterate)
+    return TrainingFacts(method, plan.seed, seconds, last.gradient_evaluations, convergence)

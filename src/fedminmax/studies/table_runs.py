@@ -1,11 +1,13 @@
 """The runs of a configuration on tables that this process can read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedminmax.core.convergence import Convergence, LoggedRound, judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.safe_rate import rounded_rate, safe_learning_rate
@@ -13,11 +15,13 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
 from fedminmax.methods.card import MethodCard
-from fedminmax.methods.catalogue import CARDS
-from fedminmax.report.run_folder_records import MethodOfRun
+from fedminmax.methods.catalogue import CARDS, goal_of
+from fedminmax.report.run_folder_records import CensusFile, MethodOfRun
 from fedminmax.studies.study import StudyMethod
 
 BASELINE_FOLDER = "baseline"
+# In place of an iterate.
+CHOSEN = "chosen by the method"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class TableRun:
             rounds=rounds,
             participation=self.participation,
         )
+
+    def judge(self, rounds: Sequence[LoggedRound], census: CensusFile, answer: str) -> Convergence:
+        """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
+        rows = [sum(column) for column in zip(*census.train, strict=True)]
+        iterate = None if answer == CHOSEN else self.iterate
+        return judge_convergence(rounds, rows, goal_of(self.method), iterate)
 
 
 def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:

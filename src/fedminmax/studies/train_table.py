@@ -18,7 +18,13 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.train import Round, start_of
-from fedminmax.report.round_records import RoundLog, RoundRecord, RoundSink
+from fedminmax.report.round_records import (
+    ROUNDS_FILE,
+    RoundLog,
+    RoundRecord,
+    RoundSink,
+    read_rounds,
+)
 from fedminmax.report.run_folder_records import record_as_json
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.finish_table import finish_table
@@ -88,9 +94,9 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         progress, complaint = restore(run.folder, job.federation, run.method)
         start = progress.round if progress else 0
         yield TableTick(start, complaint=complaint)
-        log = RoundLog(run.folder / "rounds.jsonl", start)
+        log = RoundLog(run.folder / ROUNDS_FILE, start)
         sinks = [log, *_further_sinks(job, run, start, open_things)]
-        rounds = train_resumably(
+        training = train_resumably(
             run.folder,
             job.federation,
             run.method,
@@ -100,14 +106,16 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             participation=run.participation,
             seconds=seconds,
         )
-        for done in open_things.enter_context(closing(rounds)):
+        for done in open_things.enter_context(closing(training)):
             progress = done.progress
             record = _record(done, run, job.tables.encoding, log.seconds)
             for sink in sinks:
                 sink.add(record)
             yield TableTick(done.number, record)
         if progress is not None and progress.round >= run.rounds:
-            finish_table(run, job.config, job.tables, job.federation, progress, log.seconds)
+            seconds = log.seconds
+            rounds = read_rounds(run.folder / ROUNDS_FILE)
+            finish_table(run, job.config, job.tables, job.federation, progress, rounds, seconds)
 
 
 def _further_sinks(
