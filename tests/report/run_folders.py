@@ -9,6 +9,24 @@ GROUPS = ("women", "men")
 HOLDERS = ("north", "south")
 CENSUS = ((60, 240), (0, 500))
 CONFIG = '[data]\ntarget = "ill"\n\n[method]\nname = "fedminmax"\n'
+CONVERGED = {
+    "converged": True,
+    "reason": "converged",
+    "rounds": 100,
+    "measure": "worst group's risk",
+    "risk": 0.3,
+    "slope": -1e-8,
+    "remaining": 1e-6,
+    "weights_gap": None,
+    "rounds_needed": None,
+}
+FALLING = CONVERGED | {
+    "converged": False,
+    "reason": "falling",
+    "slope": -3e-4,
+    "remaining": 0.036,
+    "rounds_needed": 1600,
+}
 
 
 def interval(value: float | None, half: float, **more: int) -> dict[str, float | None]:
@@ -65,6 +83,7 @@ def results(
         "seed": 0,
         "seconds": 75.0,
         "gradient_evaluations": 12_345,
+        "convergence": CONVERGED,
         "test": {
             "rows": sum(rows),
             "confidence": 0.9,

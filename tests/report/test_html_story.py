@@ -1,5 +1,6 @@
 """The story in one sentence: who was worst off, what it gained, who paid, how sure that is."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fedminmax.report.html_read_run import read_run, read_runs
 from fedminmax.report.html_report import build_report, render_report
 from fedminmax.report.html_risk_table import risk_table
 from fedminmax.report.html_story import comparison, facts, story
-from tests.report.run_folders import write_run
+from tests.report.run_folders import CONVERGED, FALLING, write_run
 
 START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 150 test rows; "
 
@@ -67,6 +68,30 @@ START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 
 def test_every_ending(after: Sequence[float], expected: str, tmp_path: Path) -> None:
     told = story(read_run(write_run(tmp_path / "run", after=after)))
     assert told.replace("\N{MINUS SIGN}", "-") == START + expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "baseline", "because"),
+    [
+        (CONVERGED, FALLING, "FedAvg has not converged"),
+        (FALLING, CONVERGED, "FedMinMax has not converged"),
+        (FALLING, FALLING, "FedMinMax has not converged and FedAvg has not converged"),
+        (CONVERGED, None, "FedAvg is not known to have converged"),
+    ],
+)
+@pytest.mark.parametrize("after", [(0.30, 0.24), (0.50, 0.10)])
+def test_what_has_not_converged_is_no_gain_and_no_loss(
+    chosen: object, baseline: object, because: str, after: Sequence[float], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", after=after, convergence=chosen)
+    path = run / "baseline" / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"convergence": baseline}))
+    told = story(read_run(run)).replace("\N{MINUS SIGN}", "-")
+    size, ends = ("-0.100", "-0.142 to -0.058") if after[0] < 0.4 else ("0.100", "0.058 to 0.142")
+    assert told == START + (
+        f"with FedMinMax it has {after[0]:.3f}, a difference of {size} (90% interval {ends}), "
+        f"no gain and no loss yet, because {because}."
+    )
 
 
 def test_several_who_paid(tmp_path: Path) -> None:
@@ -167,3 +192,12 @@ def test_of_several_runs_the_best_is_named_with_care(
     told = comparison(read_runs(folders))
     assert told.startswith("Of 2 runs, FedMinMax has the lowest worst-group Brier risk, 0.300")
     assert sure in told
+    assert "converged" not in told
+
+
+def test_of_several_runs_those_that_have_not_converged_are_named(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", name="AFL", after=(0.5, 0.2), convergence=FALLING),
+        write_run(tmp_path / "b"),
+    ]
+    assert comparison(read_runs(folders)).endswith("because not all have converged: AFL.")

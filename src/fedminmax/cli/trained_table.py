@@ -7,6 +7,7 @@ from rich.console import Console
 
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.report.change_results import change_from
+from fedminmax.report.convergence_words import no_gain_yet, verdict
 from fedminmax.report.run_folder_records import RISK, Results
 from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
 
@@ -19,6 +20,8 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
     if results[0].test.rows:
         _print_risks(console, results)
         _print_personal(console, results[0])
+    for own in results:
+        _say(console, verdict(own.method.name, own.convergence))
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),
@@ -52,7 +55,12 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
     lines = list(zip(*columns.values(), strict=True))
     print_table(console, title, list(columns), lines)
     if change is not None:
-        _say(console, f"Change: {names[0]} minus {names[1]} on the same rows; below 0 is a gain.")
+        doubt = no_gain_yet(*((own.method.name, own.converged) for own in results))
+        _say(
+            console,
+            f"Change: {names[0]} minus {names[1]} on the same rows; "
+            f"{doubt or 'below 0 is a gain'}.",
+        )
     for name, metric in zip(names, metrics, strict=True):
         if metric.worst_group is not None:
             _say(console, f"Worst off with {name}: {metric.worst_group}")

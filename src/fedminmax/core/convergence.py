@@ -84,6 +84,8 @@ class Goal:
 class Convergence:
     """How far a run's training risk may still be from where it is going.
 
+    ``reason`` is "converged", or why not: "too few rounds", the risk is "falling", "rising" or
+    "swinging", "averaging" where the answer is an average that leans to early rounds, "weights".
     ``measure`` says of which risk: the worst group's, or the mean over rows if that is further from
     its limit and is what the method minimises. ``risk`` is its mean over the last half of the
     rounds, ``slope`` its change per round there, below 0 where it falls. ``remaining`` is how much
@@ -237,9 +239,9 @@ def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
         left = 0.0 if reason == "swinging" else min(worst.remaining, end)
         lag = _lag_of_average(log, measure, end + math.copysign(left, slope), answer)
         if lag > worst.remaining:
-            worst, reason = _Outlook(lag, max(1.0, lag / allowed)), "falling"
+            worst, reason = _Outlook(lag, max(1.0, lag / allowed)), "averaging"
     # Losses are not below 0, so that a risk cannot fall by more than itself.
-    remaining = min(worst.remaining, end) if reason == "falling" else worst.remaining
+    remaining = worst.remaining if reason == "rising" else min(worst.remaining, end)
     return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
 
 

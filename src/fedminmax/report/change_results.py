@@ -55,5 +55,5 @@ def _named(baseline: Results) -> BaselineOfChange:
         key=method.key,
         name=method.name,
         rounds=method.rounds,
-        converged=None if baseline.convergence is None else baseline.convergence.converged,
+        converged=baseline.converged,
     )

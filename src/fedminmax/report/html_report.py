@@ -7,6 +7,7 @@ from itertools import chain
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedminmax.report.convergence_words import verdict
 from fedminmax.report.html_bars import risk_by_group_figure
 from fedminmax.report.html_census import census_figure
 from fedminmax.report.html_curves import rounds_figure
@@ -92,6 +93,11 @@ def _part(run: Run, name: str) -> RunPart:
     models = [run.chosen, *([run.baseline] if run.baseline else [])]
     results = run.chosen.results
     from_baseline = run.baseline.results.warnings if run.baseline else ()
+    unconverged = [
+        verdict(model.results.method.name, model.results.convergence)
+        for model in models
+        if not model.results.converged
+    ]
     return RunPart(
         name,
         run,
@@ -104,7 +110,7 @@ def _part(run: Run, name: str) -> RunPart:
         ),
         tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
         settings_table(run),
-        tuple(dict.fromkeys((*results.warnings, *from_baseline))),
+        tuple(dict.fromkeys((*unconverged, *results.warnings, *from_baseline))),
         results.notes,
     )
 

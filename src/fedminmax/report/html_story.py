@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.html_changes import (
     Change,
     change_between,
@@ -15,6 +16,7 @@ from fedminmax.report.html_words import (
     decimals_of,
     estimate,
     interval_name,
+    listed,
     number,
     risk_name,
     span,
@@ -73,6 +75,11 @@ def story(run: Run) -> str:
     )
     if own is None:
         return f"{start}; there is no interval to say what {run.label} changed for it."
+    doubt = no_gain_yet(
+        *((own.method.name, own.converged) for own in (run.chosen.results, baseline))
+    )
+    if doubt:
+        return f"{start}; {_difference(run, own)}, {doubt}."
     others = [change for change in changes if change is not own]
     clauses = [start, _gain(run, own), _paid(run, others), _now(run, own)]
     return "; ".join(clause for clause in clauses if clause) + "."
@@ -85,6 +92,17 @@ def _without_baseline(results: Results, worst: str, risk: Interval) -> str:
         f"{number(risk.value, decimals)} ({interval_name(results)} "
         f"{span(risk.low, risk.high, decimals)}) on {counted(risk.rows, 'test row')}; there is no "
         "baseline in this run to say who gained and who paid."
+    )
+
+
+def _difference(run: Run, own: Change) -> str:
+    """Say what a group has now, without a word for better or worse."""
+    results = run.chosen.results
+    decimals = decimals_of(results)
+    size, ends = number(own.value, decimals), span(own.low, own.high, decimals)
+    return (
+        f"with {run.label} it has {number(own.after, decimals)}, a difference of {size} "
+        f"({interval_name(results)} {ends})"
     )
 
 
@@ -178,13 +196,20 @@ def comparison(runs: Sequence[Run]) -> str:
     first, second = (_risk_of_worst(run.chosen.results) for run in ranked[:2])
     results = ranked[0].chosen.results
     decimals = decimals_of(results)
+    doubts = [run.label for run in ranked if not run.chosen.results.converged]
     between = change_between("", min(first.rows, second.rows), second, first)
     sure = "more than noise" if between and between.is_sure else "a difference within noise"
     return (
         f"Of {len(runs)} runs, {ranked[0].label} has the lowest worst-group {risk_name(results)}, "
         f"{estimate(first, decimals)}; next is {ranked[1].label} with "
-        f"{estimate(second, decimals)}, {sure}."
+        f"{estimate(second, decimals)}, {sure}{_may_change(doubts)}."
     )
+
+
+def _may_change(doubts: Sequence[str]) -> str:
+    if not doubts:
+        return ""
+    return f"; with more rounds this may change, because not all have converged: {listed(doubts)}"
 
 
 def _risk_of_worst(results: Results) -> Interval:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedminmax.report.convergence_words import short_verdict
 from fedminmax.report.durations import in_words
 from fedminmax.report.html_figure import Table
 from fedminmax.report.html_read_run import Run
@@ -73,6 +74,7 @@ def _training(results: Results) -> dict[str, str]:
         "method": results.method.key,
         "rounds": f"{results.method.rounds:,}",
         "participation": f"{results.method.participation:g}",
+        "converged": short_verdict(results.convergence),
         "seed": str(results.seed),
         "model shown": results.iterate.replace("_", " "),
     }

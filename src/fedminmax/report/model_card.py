@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedminmax.core.files import write_text
 from fedminmax.methods.card import MethodCard
+from fedminmax.report.convergence_words import verdict
 from fedminmax.report.durations import in_words
 from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
@@ -94,6 +95,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"{results.gradient_evaluations:,} gradient evaluations, "
         f"{in_words(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
+        f"- {verdict(method.name, results.convergence)}\n"
         f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )

@@ -1,5 +1,6 @@
 """The sections of model_card.md with figures by group: test rows, baseline, personal models."""
 
+from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import ChangeOfRun, Measured, Results
@@ -37,11 +38,15 @@ def change_section(results: Results) -> str:
     for name, count, own in (everyone, ("worst group to worst group", "", change.worst)):
         lines.append([name, count, interval_words(own, like=risk.overall)])
     baseline = section.baseline
+    doubt = no_gain_yet(
+        (results.method.name, results.converged), (baseline.name, baseline.converged)
+    )
     return (
         f"## Change against the baseline\n\nRisk of this model minus the risk of the baseline "
         f"({baseline.name}, {baseline.rounds:,} rounds, in the folder `baseline`) on the "
-        f"same rows: below 0 is a gain. In parentheses: {_intervals(section)} of the differences "
-        f"row by row; one that leaves out 0 is more than the noise of these test rows.\n\n"
+        f"same rows: {doubt or 'below 0 is a gain'}. In parentheses: "
+        f"{_intervals(section)} of the differences row by row; one that leaves out 0 is more "
+        "than the noise of these test rows.\n\n"
         f"{markdown_table(['group', 'rows', 'change in risk'], lines)}{_small_groups(results)}"
     )
 

@@ -196,6 +196,11 @@ class Results(BaseModel):
         """The metric that training is about."""
         return self.test.metrics[RISK]
 
+    @property
+    def converged(self) -> bool | None:
+        """Whether training converged; None for runs of earlier versions, which did not look."""
+        return None if self.convergence is None else self.convergence.converged
+
 
 class CensusFile(BaseModel):
     """census.json: rows by holder and group; others may have test files too."""

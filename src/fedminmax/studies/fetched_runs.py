@@ -1,5 +1,6 @@
 """A plan's runs as the coordinator fetched them: rounds and models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedminmax.federation.network_run import read_members, run_folder
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
+from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.studies.table_runs import BASELINE_FOLDER, CHOSEN, TableRun
 
@@ -27,6 +29,28 @@ class FinishedRun:
     fetched: Path
     rounds: tuple[NetworkRound, ...]
     saved: SavedModel
+
+    def records(self, sites: Sequence[str]) -> list[RoundRecord]:
+        """Return the rounds as a run in one process writes them; risks in the target's unit."""
+        scale = self.saved.encoding.target_scale
+        unit = scale.deviation**2 if scale else 1.0
+        places = {site: place for place, site in enumerate(sites)}
+        seconds = 0.0
+        records = []
+        for entry in self.rounds:
+            seconds += entry.seconds
+            records.append(
+                RoundRecord(
+                    entry.round,
+                    round(seconds, 3),
+                    tuple(None if risk is None else risk * unit for risk in entry.risks),
+                    entry.weights,
+                    self.table_run.card.over if entry.weights else "nothing",
+                    tuple(places[site] for site in entry.took_part),
+                    entry.gradient_evaluations,
+                )
+            )
+        return records
 
 
 def finished_runs(

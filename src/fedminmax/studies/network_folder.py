@@ -9,13 +9,13 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.agreement import AGREEMENT_FILE, Agreed, read_agreement
+from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.network_log import ROUNDS_FILE
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
-from fedminmax.report.round_records import RoundRecord, write_rounds
+from fedminmax.report.round_records import write_rounds
 from fedminmax.report.run_folder_records import CensusFile, Results, record_as_json
 from fedminmax.report.table_results import write_results
 from fedminmax.studies.fetched_runs import FinishedRun, finished_runs
@@ -38,14 +38,14 @@ def collect_network_run(
     results = results_of_runs(runs, plan, fetched, tests, census)
     # The method's run last: its results say that the whole folder is done.
     for run, own in reversed(list(zip(runs, results, strict=True))):
-        _write(run, own, census, agreed)
+        _write(run, own, census)
     return results
 
 
-def _write(run: FinishedRun, results: Results, census: CensusFile, agreed: Agreed) -> None:
+def _write(run: FinishedRun, results: Results, census: CensusFile) -> None:
     """Write a run's files; the results last, because they say that it is done."""
     folder = run.table_run.folder
-    write_rounds(folder / "rounds.jsonl", _records(run, census, agreed))
+    write_rounds(folder / "rounds.jsonl", run.records(census.holders))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)
@@ -53,26 +53,3 @@ def _write(run: FinishedRun, results: Results, census: CensusFile, agreed: Agree
     save_model(folder / FILE_NAME, run.saved)
     write_card(folder, run.saved, results, census, run.table_run.card)
     write_results(folder, results)
-
-
-def _records(run: FinishedRun, census: CensusFile, agreed: Agreed) -> list[RoundRecord]:
-    """Return the rounds as a run in one process writes them."""
-    scale = agreed.encoding.target_scale
-    unit = scale.deviation**2 if scale else 1.0
-    places = {site: place for place, site in enumerate(census.holders)}
-    seconds = 0.0
-    records = []
-    for entry in run.rounds:
-        seconds += entry.seconds
-        records.append(
-            RoundRecord(
-                entry.round,
-                round(seconds, 3),
-                tuple(None if risk is None else risk * unit for risk in entry.risks),
-                entry.weights,
-                run.table_run.card.over if entry.weights else "nothing",
-                tuple(places[site] for site in entry.took_part),
-                entry.gradient_evaluations,
-            )
-        )
-    return records
