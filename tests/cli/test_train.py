@@ -36,6 +36,26 @@ def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_rows_of_an_unknown_group_are_skipped_and_said(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here("train", write_config(hospitals, method="rounds = 2"))
+    known = pl.read_csv("later.csv")
+    others = known.head(7).with_columns(sex=pl.lit("Other"))
+    pl.concat([others.head(3), known, others.tail(4)]).write_csv("mixed.csv")
+    capsys.readouterr()
+    run_here("evaluate", "runs/fedminmax", "later.csv", "--json")
+    alone = json.loads(capsys.readouterr().out)
+    run_here("evaluate", "runs/fedminmax", "mixed.csv", "--json")
+    said = capsys.readouterr()
+    mixed = json.loads(said.out)
+    assert mixed["test"] == alone["test"]
+    assert (alone["skipped"], mixed["skipped"]) == ({}, {"Other": 7})
+    assert "mixed.csv: 7 rows are skipped, because training had no row of their groups" in said.err
+    run_here("evaluate", "runs/fedminmax", "mixed.csv")
+    assert "Not in the table: 7 rows of 1 group without a training row." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("target", TASKS)
 def test_from_files_to_predictions_and_figures(
     hospitals: Path, capsys: pytest.CaptureFixture[str], target: str

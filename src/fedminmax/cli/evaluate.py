@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedminmax.cli.tables import print_table, wide_console
@@ -17,22 +17,28 @@ def evaluate(folder: Path, files: Sequence[Path], *, as_json: bool) -> None:
     """Print the metrics of a finished run."""
     results = finished_results(folder)
     if files:
-        test, warnings = measure_files(folder, files)
-        for warning in warnings:
+        found = measure_files(folder, files)
+        for warning in found.warnings:
             print(f"fedminmax: warning: {warning}", file=sys.stderr)
+        test, skipped = found.test, dict(found.skipped)
         rows = ", ".join(map(str, files))
     else:
-        test, rows = results.test, "held-out rows"
+        test, skipped, rows = results.test, {}, "held-out rows"
     if not test.rows:
         raise InputError(f"{folder} has no held-out rows; give files to measure on")
     if as_json:
-        content = {"run": str(folder), "groups": results.groups, "test": record_as_json(test)}
+        content = {
+            "run": str(folder),
+            "groups": results.groups,
+            "test": record_as_json(test),
+            "skipped": skipped,
+        }
         print(json.dumps(content))
         return
-    _print(results, test, f"{results.method.name} on {rows}")
+    _print(results, test, f"{results.method.name} on {rows}", skipped)
 
 
-def _print(results: Results, test: Measured, title: str) -> None:
+def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, int]) -> None:
     console = wide_console()
     print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
@@ -40,3 +46,10 @@ def _print(results: Results, test: Measured, title: str) -> None:
     small = small_groups_words(results.groups, test)
     if small:
         console.print(small, markup=False, highlight=False)
+    if skipped:
+        groups = "1 group" if len(skipped) == 1 else f"{len(skipped)} groups"
+        console.print(
+            f"Not in the table: {sum(skipped.values()):,} rows of {groups} without a training row.",
+            markup=False,
+            highlight=False,
+        )

@@ -1,11 +1,15 @@
 """`fedminmax init`: from files to a configuration that the user can read and correct."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.cli.output_files import check_new_file
+from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
+from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.config_text import config_text, rare_words
+from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 
 
@@ -33,7 +37,17 @@ def init_config(
             print(f"column '{column}' is skipped: it {guess.remark}")
         elif guess.rare.values:
             print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
+    for warning in _warnings(out):
+        print(f"fedminmax: warning: {warning}", file=sys.stderr)
     print(f"Look through {out}, then: fedminmax train {out}")
+
+
+def _warnings(config: Path) -> tuple[str, ...]:
+    """Read the files as training will: what it will warn of or refuse is better known now."""
+    try:
+        return load_federated_tables(read_config(config)).warnings
+    except InputError as error:
+        return (f"training will refuse this: {error}",)
 
 
 def _summary(proposal: Proposal) -> str:

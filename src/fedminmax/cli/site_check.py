@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedminmax.cli.say import say
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
@@ -50,6 +51,8 @@ def check(kit: Path, config: Path, data: Path, changes: PolicyChanges) -> None:
     if found.hidden:
         hidden = ", ".join(f"{name} ({rows:,} rows)" for name, rows in found.hidden.items())
         console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
     for words in found.leaves:
         console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
     console.print(

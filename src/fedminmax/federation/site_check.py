@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.data_warnings import constant_target_warnings, leak_warnings
 from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.schema import Schema
 from fedminmax.federation.group_policy import (
     group_counts,
@@ -25,12 +27,14 @@ CHECK = "check"
 class SiteCheck:
     """The groups that the site would tell of, with their training rows, and what would leave.
 
-    ``hidden`` are the site's own groups that it would not tell of by themselves.
+    ``hidden`` are the site's own groups that it would not tell of by themselves; ``warnings`` are
+    for the site alone.
     """
 
     groups: dict[str, int]
     hidden: dict[str, int]
     leaves: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
@@ -65,6 +69,10 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         _by_name(told, schema),
         _by_name({key: count for key, count in known.items() if key not in told}, schema),
         tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
+        (
+            *constant_target_warnings({site: summarise(own.train, schema)}, schema),
+            *leak_warnings([own.train], schema),
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fedminmax.data.tables.propose import InitChoices, holder_names, propose
@@ -58,6 +59,16 @@ def test_a_file_twice(tmp_path: Path) -> None:
 def test_files_of_one_name_in_different_folders_are_different_holders() -> None:
     paths = [Path("a/data.csv"), Path("b/data.csv")]
     assert list(holder_names(paths)) == ["a/data", "b/data"]
+
+
+def test_a_column_of_lists_is_skipped(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"sex": ["f", "m"] * 20, "ill": ["no", "yes", "no", "no"] * 10})
+    lists = frame.with_columns(scans=pl.Series([[1.5, 2.5]] * 40), age=pl.int_range(40))
+    lists.write_parquet(tmp_path / "north.parquet")
+    found = propose([tmp_path / "north.parquet"], "ill", ["sex"], None, InitChoices())
+    assert found.features["age"].feature is not None
+    assert found.features["scans"].feature is None
+    assert "lists" in found.features["scans"].remark
 
 
 def test_a_target_with_one_class(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files that cannot be a holder's table, each with the line that its user sees."""
 
+import gzip
 from pathlib import Path
 
 import polars as pl
@@ -48,9 +49,47 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_ending(tmp_path: Path) -> None:
-    assert message(written(tmp_path, "", "north.xlsx")) == (
-        "north.xlsx has an unknown ending; give a file that ends in .csv, .tsv, .txt, .parquet, .pq"
+    known = ".csv, .tsv, .txt, .csv.gz, .parquet, .pq"
+    for name in ("north.json", "north.gz", "north.json.gz"):
+        assert message(written(tmp_path, "", name)) == (
+            f"{name} has an unknown ending; give a file that ends in {known}"
+        )
+
+
+@pytest.mark.parametrize("name", ["north.xlsx", "north.ods", "north.xlsx.gz"])
+def test_a_spreadsheet(name: str, tmp_path: Path) -> None:
+    expected = f"{name} is a spreadsheet; save its sheet as CSV in UTF-8 and give that"
+    assert message(written(tmp_path, "", name)) == expected
+
+
+def test_a_spreadsheet_or_archive_under_another_name(tmp_path: Path) -> None:
+    assert message(written(tmp_path, b"PK\x03\x04...")) == (
+        "north.csv is an Excel or ZIP file by its content; save its table as CSV in UTF-8"
     )
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "north.csv").mkdir()
+    assert message(tmp_path / "north.csv").startswith(
+        "north.csv is a folder; name the files in it that end in .csv, "
+    )
+
+
+@pytest.mark.parametrize("name", ["north.csv.gz", "north.tsv.gz", "north.csv"])
+def test_a_compressed_file_is_read(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(b"age\till\n1\tno\n\n2\tyes\n"), name)
+    table = read_table(path, WANTED)
+    assert table.frame.rows() == [("1", "no"), ("2", "yes")]
+    assert table.row_numbers.to_list() == [1, 3]
+    path.write_bytes(path.read_bytes()[:-9])
+    assert message(path) == f"{name} is damaged: gzip cannot unpack it; write it anew"
+
+
+def test_nul_bytes_are_warned_of(tmp_path: Path) -> None:
+    path = written(tmp_path, "age,ill\n1,no\n2,y\0s\n\0\0,no\n")
+    (warning,) = read_table(path, WANTED).warnings
+    assert "2 rows have NUL bytes (first: row 2)" in warning
+    assert read_table(written(tmp_path, "age,ill\n1,no\n"), WANTED).warnings == ()
 
 
 @pytest.mark.parametrize("content", ["", "\n", "  \n"])
@@ -102,8 +141,25 @@ def test_another_encoding(content: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     said = message(written(tmp_path, "age,ill\n1,no\n", "north.parquet"))
+    assert said == (
+        "north.parquet is no Parquet file by its content; if that is right, let its name end in "
+        ".csv"
+    )
+    said = message(written(tmp_path, "PAR1 and so on", "north.parquet"))
     assert said.startswith("north.parquet cannot be read (")
     assert said.endswith("); write the file anew")
+    assert "is a Parquet file by its content" in message(written(tmp_path, "PAR1"))
+
+
+@pytest.mark.parametrize("values", [[[1], [2, 3]], [{"a": 1}, {"a": 2}], [b"\xff", b"a"]])
+def test_a_column_of_no_single_values(values: list[object], tmp_path: Path) -> None:
+    path = tmp_path / "north.parquet"
+    pl.DataFrame({"age": [1, 2], "ill": values}).write_parquet(path)
+    table = read_table(path, WANTED)
+    table.require(["age"], "which is a feature")
+    said = complaint_of(lambda: table.require(WANTED, "which is a feature"))
+    assert "column 'ill', which is a feature, holds " in said
+    assert "one value per row" in said
 
 
 def test_a_parquet_file_without_rows(tmp_path: Path) -> None:

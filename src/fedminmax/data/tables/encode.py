@@ -19,6 +19,18 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
     return Examples(x, _encode_target(rows, encoding), _encode_groups(rows, encoding, owner))
 
 
+def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
+    """Return the rows of groups that training knows, and the number of others by group's name."""
+    is_known = np.array([key in encoding.groups for key in rows.group_keys], dtype=bool)
+    counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
+    skipped = {
+        group_name(key, encoding.schema): count
+        for key, known, count in zip(rows.group_keys, is_known, counts, strict=True)
+        if count and not known
+    }
+    return (rows.take(np.flatnonzero(is_known[rows.group])) if skipped else rows), skipped
+
+
 def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
     """Return x alone: all that a prediction needs."""
     x = np.zeros((rows.count, len(encoding.names)), np.float32)

@@ -11,11 +11,17 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.data_warnings import (
+    constant_target_warnings,
+    copy_warnings,
+    leak_warnings,
+)
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sizes import absence_note, size_warnings
 from fedminmax.data.tables.sources import Part, SourceRows, read_source
 from fedminmax.data.tables.words import listed
@@ -88,9 +94,26 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         ),
         (
             *(warning for file in files for warning in file.warnings),
+            *_suspicions(training_files, training, summaries, config.schema),
             *size_warnings(encoding, total.group_counts, _group_counts(tested)),
         ),
     )
+
+
+def _suspicions(
+    files: Sequence[SourceRows],
+    training: Sequence[Part],
+    summaries: Sequence[HolderSummary],
+    schema: Schema,
+) -> list[str]:
+    """Warn of copies among all rows of the holders, and of odd targets among training rows."""
+    owned = {part.owner: part.rows for file in files for part in file.parts}
+    owners = [part.owner for part in training]
+    return [
+        *copy_warnings(owned, schema),
+        *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
+        *leak_warnings([part.rows for part in training], schema),
+    ]
 
 
 def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:

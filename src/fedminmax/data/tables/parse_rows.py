@@ -73,7 +73,7 @@ def parse_features(table: Table, schema: Schema) -> FeatureRows:
     table.require(schema.feature_columns, "which is a feature")
     quantities: dict[str, NDArray[np.float64]] = {}
     codes: dict[str, NDArray[np.int32]] = {}
-    warnings: list[str] = []
+    warnings = list(table.warnings)
     for feature in schema.features:
         if feature.kind is Kind.CATEGORY:
             codes[feature.column], unseen = _parse_category(table, feature, schema)

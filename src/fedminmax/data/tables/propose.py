@@ -17,7 +17,7 @@ from fedminmax.data.tables.infer import (
     guess_target,
 )
 from fedminmax.data.tables.parse_columns import text_of
-from fedminmax.data.tables.read_file import Table, read_table
+from fedminmax.data.tables.read_file import Table, is_plain, name_without_ending, read_table
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected, Target
 from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.words import listed
@@ -80,7 +80,10 @@ def propose(
     }
     _check_groups([entry for entry, _ in protected.values()], minimum)
     features = {
-        column: guess_feature(_pooled(tables, column, choices), minimum) for column in others
+        column: guess_feature(_pooled(tables, column, choices), minimum)
+        if _is_plain(tables, column)
+        else Guess(None, "holds lists or structures, not one value per row")
+        for column in others
     }
     if not choices.merge_spellings:
         labels = [] if guessed_target.is_quantity else [target]
@@ -107,12 +110,20 @@ def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
     >>> holder_names([Path("a/north.csv"), Path("a/south.csv")])
     {'north': PosixPath('a/north.csv'), 'south': PosixPath('a/south.csv')}
     """
-    for spell in (lambda path: path.stem, lambda path: str(path.with_suffix("")), str):
+    for spell in (
+        name_without_ending,
+        lambda path: str(path.with_name(name_without_ending(path))),
+        str,
+    ):
         names = {spell(path): path for path in paths}
         if len(names) == len(paths):
             return names
     twice = next(path for path in paths if paths.count(path) > 1)
     raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
+
+
+def _is_plain(tables: Sequence[Table], column: str) -> bool:
+    return all(is_plain(table.frame.schema[column]) for table in tables)
 
 
 def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:

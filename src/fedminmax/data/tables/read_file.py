@@ -1,7 +1,12 @@
-"""One file into one table: CSV as text, Parquet as it is typed; every refusal names the file."""
+"""One file into one table: CSV as text, Parquet as it is typed; every refusal names the file.
+
+A CSV file may be compressed by gzip, whatever its name; what a file is shows in its first bytes.
+"""
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +19,11 @@ from fedminmax.data.tables.words import did_you_mean, listed
 DELIMITERS = (",", ";", "\t", "|")
 AUTO = "auto"
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+GZIP_SUFFIX = ".gz"
 PARQUET_SUFFIXES = (".parquet", ".pq")
+SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+NUL = "\0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +33,7 @@ class Table:
     source: str
     frame: pl.DataFrame
     row_numbers: pl.Series
+    warnings: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -41,6 +51,12 @@ class Table:
                         "set its delimiter in [data]"
                     )
                 raise InputError(f"{self.title} has no column '{column}', {why}; {hint}")
+            kind = self.frame.schema[column]
+            if not is_plain(kind):
+                raise InputError(
+                    f"{self.title}: column '{column}', {why}, holds {str(kind).lower()} and not "
+                    "one value per row; make columns of single values of it, or choose another"
+                )
 
     def first_row(self, mask: pl.Series) -> tuple[int, int]:
         """Return the position and the row number of the first true entry."""
@@ -48,37 +64,107 @@ class Table:
         return position, int(self.row_numbers[position])
 
 
+def is_plain(kind: pl.DataType) -> bool:
+    """Whether a column of this type has one value per row, and no list or structure."""
+    return not (kind.is_nested() or isinstance(kind, pl.Binary | pl.Object))
+
+
+def name_without_ending(path: Path) -> str:
+    """Return a file's name without what says how it is stored.
+
+    >>> name_without_ending(Path("a/north.csv.gz")), name_without_ending(Path("a/v1.2.csv"))
+    ('north', 'v1.2')
+    """
+    return Path(path.stem).stem if path.suffix.lower() == GZIP_SUFFIX else path.stem
+
+
 def read_table(path: Path, wanted: Sequence[str], delimiter: str = AUTO) -> Table:
     """Read a file; ``wanted`` columns decide between delimiters."""
-    if path.suffix.lower() not in CSV_SUFFIXES + PARQUET_SUFFIXES:
-        known = ", ".join(CSV_SUFFIXES + PARQUET_SUFFIXES)
-        raise InputError(f"{path} has an unknown ending; give a file that ends in {known}")
-    if not path.is_file():
-        raise InputError(f"{path} does not exist or is no file; correct the path")
+    _check_path(path)
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            frame = pl.read_parquet(path)
-        else:
-            frame = _read_csv(path, wanted, delimiter)
+            return _numbered(path, pl.read_parquet(path))
+        return _read_csv(path, wanted, delimiter)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read ({reason}); write the file anew") from error
-    return _without_blank_rows(path, frame)
 
 
-def _without_blank_rows(path: Path, frame: pl.DataFrame) -> Table:
-    numbered = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    if path.suffix.lower() in CSV_SUFFIXES and frame.width > 1:
-        blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
-        if blank.any():
-            frame, numbered = frame.filter(~blank), numbered.filter(~blank)
+def _check_path(path: Path) -> None:
+    """Refuse what is no table by its name or by its first bytes."""
+    known = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name the files in it that end in {known}")
+    ending = path.suffix.lower()
+    if ending == GZIP_SUFFIX:
+        ending = Path(path.stem).suffix.lower()
+    if ending in SHEET_SUFFIXES:
+        raise InputError(f"{path} is a spreadsheet; save its sheet as CSV in UTF-8 and give that")
+    if ending not in CSV_SUFFIXES and path.suffix.lower() not in PARQUET_SUFFIXES:
+        raise InputError(f"{path} has an unknown ending; give a file that ends in {known}")
+    if not path.is_file():
+        raise InputError(f"{path} does not exist or is no file; correct the path")
+    with path.open("rb") as file:
+        start = file.read(len(ZIP_MARK))
+    if start == ZIP_MARK:
+        raise InputError(
+            f"{path} is an Excel or ZIP file by its content; save its table as CSV in UTF-8"
+        )
+    is_parquet = path.suffix.lower() in PARQUET_SUFFIXES
+    if is_parquet != (start == PARQUET_MARK) and start:
+        came, other = ("no Parquet file", ".csv") if is_parquet else ("a Parquet file", ".parquet")
+        raise InputError(
+            f"{path} is {came} by its content; if that is right, let its name end in {other}"
+        )
+
+
+def _numbered(
+    path: Path, frame: pl.DataFrame, rows: pl.Series | None = None, warnings: tuple[str, ...] = ()
+) -> Table:
     if len(frame) == 0:
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
-    return Table(str(path), frame, numbered)
+    every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
+    return Table(str(path), frame, every if rows is None else rows, warnings)
 
 
-def _read_csv(path: Path, wanted: Sequence[str], delimiter: str) -> pl.DataFrame:
-    header = _header_line(path)
+def _read_csv(path: Path, wanted: Sequence[str], delimiter: str) -> Table:
+    content = _content(path)
+    frame = _parsed(path, content, wanted, delimiter)
+    rows = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
+    if frame.width > 1:
+        blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+        if blank.any():
+            frame, rows = frame.filter(~blank), rows.filter(~blank)
+    damaged = _nul_warning(path, frame, rows) if NUL.encode() in content else ()
+    return _numbered(path, frame, rows, damaged)
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if not content.startswith(GZIP_MARK):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is damaged: gzip cannot unpack it; write it anew") from error
+
+
+def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:
+    having = frame.select(
+        pl.any_horizontal(pl.all().str.contains(NUL, literal=True).fill_null(value=False))
+    ).to_series()
+    if not having.any():
+        return ()
+    first = int(rows[having.arg_max() or 0])
+    words = (
+        f"{path}: {having.sum():,} rows have NUL bytes (first: row {first}), which a table of text "
+        "does not have: it may be damaged, or stored as something else; write it anew"
+    )
+    return (words,)
+
+
+def _parsed(path: Path, content: bytes, wanted: Sequence[str], delimiter: str) -> pl.DataFrame:
+    header = _header_line(path, content)
     separator = _choose_delimiter(header, wanted) if delimiter == AUTO else delimiter
     columns = _fields(header, separator)
     for column in columns:
@@ -87,22 +173,26 @@ def _read_csv(path: Path, wanted: Sequence[str], delimiter: str) -> pl.DataFrame
     if delimiter != AUTO:
         _check_delimiter(path, header, wanted, delimiter)
     try:
-        frame = pl.read_csv(path, separator=separator, infer_schema=False)
+        frame = pl.read_csv(content, separator=separator, infer_schema=False)
     except pl.exceptions.ComputeError:
-        _refuse_long_row(path, separator, len(columns))
+        _refuse_long_row(path, content, separator, len(columns))
         raise
     return frame.rename(dict(zip(frame.columns, columns, strict=True)))
 
 
-def _header_line(path: Path) -> str:
+def _header_line(path: Path, content: bytes) -> str:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _text(content) as file:
             line = file.readline()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
     if not line.strip():
         raise InputError(f"{path} is empty; it needs a header line and rows")
     return line
+
+
+def _text(content: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -129,10 +219,10 @@ def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str)
         )
 
 
-def _refuse_long_row(path: Path, delimiter: str, width: int) -> None:
+def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> None:
     """Name the first row with more fields than the header, if that is what is wrong."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _text(content) as file:
             for number, fields in enumerate(csv.reader(file, delimiter=delimiter)):
                 if len(fields) > width:
                     raise InputError(

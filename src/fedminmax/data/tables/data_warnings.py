@@ -1,0 +1,188 @@
+"""What in the rows themselves should make a user stop: copies, one-class holders, leaks.
+
+A column that gives the target away is usually made from it, or written down after it, and will not
+be there when the model is used. Such a column is looked for one at a time: how much of the error of
+the best constant answer is left when that one column may choose the answer. Every holder can ask
+this of its own rows. A warning names columns, holders and counts, and no value of any row.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedminmax.data.tables.groups import group_name
+from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Feature, Kind, Schema
+
+# With fewer rows two holders may look alike, and a column may fit the target, by chance.
+MIN_ROWS_OF_COPY = 10
+MIN_ROWS_OF_LEAK = 50
+MIN_ROWS_OF_CLASS = 5
+# A column gives the target away if it removes so much of the error.
+LEAK = 0.95
+LEAK_OF_QUANTITY = 0.99
+# So many rows show it, and sorting them costs little.
+MAX_ROWS = 5000
+ROWS_PER_CATEGORY = 5
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+def copy_warnings(holders: Mapping[str, ParsedRows], schema: Schema) -> list[str]:
+    """Warn of holders that have the same rows, in whatever order."""
+    seen: dict[bytes, str] = {}
+    warnings = []
+    sizes = Counter(map(len, holders.values()))
+    for name, rows in holders.items():
+        if len(rows) < MIN_ROWS_OF_COPY or sizes[len(rows)] == 1:
+            continue
+        digest = hashlib.sha256(np.sort(_row_hashes(rows, schema)).tobytes()).digest()
+        if digest in seen:
+            warnings.append(
+                f"holders '{seen[digest]}' and '{name}' have the same {len(rows):,} rows: each "
+                "counts twice, and held-out rows of one are training rows of the other; remove one"
+            )
+        seen.setdefault(digest, name)
+    return warnings
+
+
+def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:
+    """Warn of holders whose training rows all have one target."""
+    constant = {name: own.rows for name, own in holders.items() if _is_constant(own, schema)}
+    if not constant:
+        return []
+    names = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in constant.items())
+    words = (
+        f"target '{schema.target.column}' is the same in all training rows of {names}: there a "
+        "row's holder gives its target away; check whether these rows are complete"
+    )
+    return [words]
+
+
+def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
+    """Warn of features that alone predict the target almost perfectly."""
+    rows = sum(map(len, parts))
+    if rows < MIN_ROWS_OF_LEAK:
+        return []
+    # Drawn, because a table may repeat its classes in a pattern; always the same rows.
+    generator = np.random.default_rng(0)
+    chosen = [np.flatnonzero(generator.random(len(part)) * rows < MAX_ROWS) for part in parts]
+    sample = [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
+    target = np.concatenate([part.target for part in sample])
+    shares = {
+        feature.column: _share_explained(feature, sample, target, schema)
+        for feature in schema.features
+    }
+    least = LEAK_OF_QUANTITY if schema.target.is_quantity else LEAK
+    return [
+        f"column '{column}' alone predicts the target '{schema.target.column}' almost perfectly "
+        f"(it removes {100 * share:.0f} % of the error): if it is made from the target or known "
+        "only after it, remove its section from the configuration"
+        for column, share in shares.items()
+        if share >= least
+    ]
+
+
+def _is_constant(summary: HolderSummary, schema: Schema) -> bool:
+    if summary.rows < MIN_ROWS_OF_COPY:
+        return False
+    if schema.target.is_quantity:
+        return bool(summary.target.variance == 0)
+    return len(summary.class_counts) == 1
+
+
+def _row_hashes(rows: ParsedRows, schema: Schema) -> NDArray[np.uint64]:
+    names = pl.Series([group_name(key, schema) for key in rows.group_keys], dtype=pl.String)
+    columns = [
+        *(pl.Series(values) for values in rows.features.quantities.values()),
+        *(pl.Series(codes) for codes in rows.features.codes.values()),
+        pl.Series(rows.target),
+        names.gather(rows.group),
+    ]
+    frame = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
+    return frame.hash_rows(seed=0).to_numpy()
+
+
+def _share_explained(
+    feature: Feature, sample: Sequence[ParsedRows], target: NDArray[np.generic], schema: Schema
+) -> float:
+    """Return the share of the constant answer's error that goes when this column is known."""
+    if feature.kind is Kind.CATEGORY:
+        codes = np.concatenate([part.features.codes[feature.column] for part in sample])
+        return _by_category(codes.astype(np.int64), target, schema)
+    values = np.concatenate([part.features.quantities[feature.column] for part in sample])
+    missing = np.isnan(values)
+    by_absence = _by_category(missing.astype(np.int64), target, schema) if missing.any() else 0.0
+    known = np.flatnonzero(~missing)
+    if len(known) < max(MIN_ROWS_OF_LEAK, len(values) // 2):
+        return by_absence
+    order = known[np.argsort(values[known], kind="stable")]
+    if schema.target.is_quantity:
+        return max(by_absence, _by_order(values[order], target[order].astype(np.float64)))
+    return max(by_absence, _by_intervals(values[order], target[order].astype(np.int64)))
+
+
+def _by_category(codes: Codes, target: NDArray[np.generic], schema: Schema) -> float:
+    """Let each category have its own constant answer."""
+    _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    if len(counts) * ROWS_PER_CATEGORY > len(codes):
+        return 0.0
+    if schema.target.is_quantity:
+        values = target.astype(np.float64)
+        means = np.bincount(place, values) / counts
+        return _removed(float(values.var()), float(((values - means[place]) ** 2).mean()))
+    labels = target.astype(np.int64)
+    table = np.zeros((len(counts), int(labels.max()) + 1), np.int64)
+    np.add.at(table, (place, labels), 1)
+    if not _has_two_classes(labels):
+        return 0.0
+    before = len(labels) - int(table.sum(axis=0).max())
+    return _removed(before, len(labels) - int(table.max(axis=1).sum()))
+
+
+def _by_intervals(values: Numbers, labels: Codes) -> float:
+    """Let each class have the one interval of values that fits it best.
+
+    Of sorted rows, +1 for the class and -1 for others, the interval is the sub-array of the
+    largest sum; it may begin and end only where the value changes.
+    """
+    if not _has_two_classes(labels):
+        return 0.0
+    ends = np.append(np.flatnonzero(np.diff(values)) + 1, len(values))
+    before = after = 0
+    for label in np.unique(labels).tolist():
+        sums = np.concatenate([[0], np.cumsum(np.where(labels == label, 1, -1))[ends - 1]])
+        best = int((sums - np.minimum.accumulate(sums)).max())
+        own = int((labels == label).sum())
+        before += min(own, len(labels) - own)
+        after += own - best
+    return _removed(before, after)
+
+
+def _by_order(values: Numbers, target: Numbers) -> float:
+    """Return the squared correlation with the target, of the values or of their ranks."""
+    if values[0] == values[-1] or target.var() == 0:
+        return 0.0
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(counts) == 1:
+        return 0.0
+    ranks = np.argsort(np.argsort(target, kind="stable"), kind="stable").astype(np.float64)
+    pairs = ((values, target), (place.astype(np.float64), ranks))
+    with np.errstate(all="ignore"):
+        found = [float(np.corrcoef(one, other)[0, 1]) ** 2 for one, other in pairs]
+    return max((share for share in found if np.isfinite(share)), default=0.0)
+
+
+def _has_two_classes(labels: Codes) -> bool:
+    counts = np.bincount(labels)
+    return len(labels) - int(counts.max()) >= MIN_ROWS_OF_CLASS
+
+
+def _removed(before: float, after: float) -> float:
+    return 1.0 - after / before if before > 0 else 0.0

@@ -1,0 +1,154 @@
+"""Warnings about the rows; which columns give the target away follows from how they are made."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.data_warnings import leak_warnings
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.parse_rows import parse_rows
+from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from tests.data.tables.small_tables import table_of
+
+ROWS = 400
+CATEGORIES = ("a", "b", "c")
+
+
+def warned_columns(
+    columns: Mapping[str, object],
+    target: object,
+    kind: Kind,
+    classes: tuple[str, ...],
+    parts: int = 1,
+) -> set[str]:
+    """The columns that are said to give the target away, of rows that ``parts`` holders share."""
+    categories = CATEGORIES if kind is Kind.CATEGORY else ()
+    features = tuple(Feature(name, kind, categories) for name in columns)
+    schema = Schema(Target("y", classes), features, (Protected("sex"),))
+    frame = pl.DataFrame({**columns, "y": target, "sex": ["f", "m"] * (ROWS // 2)})
+    rows = [
+        parse_rows(table_of(frame[part::parts].to_dict(as_series=False)), schema)
+        for part in range(parts)
+    ]
+    words = leak_warnings(rows, schema)
+    return {name for name in columns if any(f"column '{name}' alone" in line for line in words)}
+
+
+@pytest.mark.parametrize("parts", [1, 40])
+def test_numbers_that_give_a_class_away(parts: int) -> None:
+    generator = np.random.default_rng(0)
+    label = generator.integers(0, 3, ROWS)
+    noise = generator.normal(size=ROWS)
+    columns = {
+        "copy": label * 10.0,
+        "other way round": -(label + 0.1 * generator.random(ROWS)),
+        "only for one class": np.where(label == 1, 5.0, noise),
+        "strong": label + 0.5 * noise,
+        "noise": noise,
+        "number of the row": np.arange(ROWS) * 1.0,
+        "constant": np.ones(ROWS),
+    }
+    classes = ("p", "q", "r")
+    found = warned_columns(columns, np.array(classes)[label], Kind.NUMERIC, classes, parts)
+    assert found == {"copy", "other way round"}
+
+
+def test_a_value_that_is_missing_for_one_class() -> None:
+    generator = np.random.default_rng(1)
+    label = generator.integers(0, 2, ROWS)
+    noise = generator.normal(size=ROWS)
+    columns = {
+        "known after": [None if one else value for one, value in zip(label, noise, strict=True)],
+        "missing at random": [None if n % 3 else float(n) for n in range(ROWS)],
+    }
+    found = warned_columns(columns, np.array(["no", "yes"])[label], Kind.NUMERIC, ("no", "yes"))
+    assert found == {"known after"}
+
+
+def test_categories_that_give_a_class_away() -> None:
+    generator = np.random.default_rng(2)
+    code = generator.integers(0, 3, ROWS)
+    label = (code == 1).astype(int)
+    wrong = generator.random(ROWS) < 0.1
+    columns = {
+        "copy": np.array(CATEGORIES)[code],
+        "nine in ten": np.array(CATEGORIES)[np.where(wrong, 2, code)],
+        "noise": generator.choice(CATEGORIES, ROWS),
+    }
+    found = warned_columns(columns, np.array(["no", "yes"])[label], Kind.CATEGORY, ("no", "yes"))
+    assert found == {"copy"}
+
+
+def test_numbers_that_give_a_quantity_away() -> None:
+    generator = np.random.default_rng(3)
+    value = generator.normal(size=ROWS)
+    columns = {
+        "in another unit": 32 + 1.8 * value,
+        "its exponential": np.exp(4 * value),
+        "half of it": value + generator.normal(size=ROWS),
+        "noise": generator.normal(size=ROWS),
+    }
+    found = warned_columns(columns, value, Kind.NUMERIC, ())
+    assert found == {"in another unit", "its exponential"}
+
+
+def test_a_large_table_that_repeats_its_classes() -> None:
+    label = np.arange(50 * ROWS) % 2
+    schema = Schema(Target("y", ("no", "yes")), (Feature("x", Kind.NUMERIC),), (Protected("sex"),))
+    classes = np.array(schema.target.classes)[label]
+    columns = {"x": (label * 7.25).tolist(), "y": classes.tolist(), "sex": ["f"] * len(label)}
+    (words,) = leak_warnings([parse_rows(table_of(columns), schema)], schema)
+    assert "7.25" not in words
+
+
+def test_few_rows_of_a_class_prove_nothing() -> None:
+    label = np.zeros(ROWS, dtype=int)
+    label[:4] = 1
+    found = warned_columns(
+        {"copy": label * 1.0}, np.array(["no", "yes"])[label], Kind.NUMERIC, ("no", "yes")
+    )
+    assert found == set()
+
+
+def _warnings(folder: Path, **frames: pl.DataFrame) -> str:
+    for name, frame in frames.items():
+        frame.write_csv(folder / f"{name}.csv")
+    holders = "\n".join(f'{name} = "{name}.csv"' for name in frames)
+    config = folder / "fedminmax.toml"
+    config.write_text(
+        '[data]\ntarget = "ill"\nclasses = ["no", "yes"]\n'
+        f"[data.holders]\n{holders}\n"
+        '[groups]\ncolumns = ["sex"]\nminimum_size = 1\n[features.dose]\nkind = "numeric"\n'
+        '[model]\nkind = "logistic"\n'
+    )
+    return "\n".join(load_federated_tables(read_config(config)).warnings)
+
+
+def _patients(seed: int, ill: str | None = None) -> pl.DataFrame:
+    generator = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "dose": generator.normal(size=30),
+            "sex": generator.choice(["f", "m"], 30),
+            "ill": [ill] * 30 if ill else generator.choice(["no", "yes"], 30),
+        }
+    )
+
+
+def test_holders_with_the_same_rows(tmp_path: Path) -> None:
+    north, west = _patients(0), _patients(1)
+    shuffled = north.sample(fraction=1.0, shuffle=True, seed=5)
+    other = north.with_columns(ill=pl.Series(["no", "yes"] * 15))
+    said = _warnings(tmp_path, north=north, west=west, east=shuffled, south=other)
+    assert said.count("have the same") == 1
+    assert "holders 'north' and 'east' have the same 30 rows" in said
+
+
+def test_a_holder_with_one_target(tmp_path: Path) -> None:
+    said = _warnings(tmp_path, north=_patients(0), west=_patients(1, "yes"), east=_patients(2))
+    assert "target 'ill' is the same in all training rows of 'west' (24 rows)" in said
+    assert "'yes'" not in said
