@@ -53,7 +53,7 @@ def test_at_least_one_round_is_asked_for(rounds: int) -> None:
 def test_participation_is_a_share(share: float) -> None:
     federation = quadratic_federation([0.0], [points([[[1.0]]])])
     message = complaint_of(lambda: train(federation, FedMinMax(), rounds=1, participation=share))
-    assert f"participation = {share:g}; give a share above 0, at most 1" in message
+    assert f"participation = {share:g}; give a number above 0, at most 1" in message
 
 
 def test_seeds_are_not_negative() -> None:

@@ -127,7 +127,9 @@ def test_weight_moves_only_among_the_groups_seen() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    assert "alpha = 1.5; give a number of at most 1" in complaint_of(lambda: APStar(alpha=1.5))
+    assert "alpha = 1.5; give a number above 0, at most 1" in complaint_of(
+        lambda: APStar(alpha=1.5)
+    )
     assert "alpha = 0; give a positive number" in complaint_of(lambda: APStar(alpha=0.0))
     counts: list[tuple[str, Callable[[], object]]] = [
         ("divisor", lambda: APStar(divisor=0)),

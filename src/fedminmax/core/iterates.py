@@ -12,6 +12,8 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from fedminmax.core.errors import InputError
+
 
 class Iterate(Enum):
     """The three outputs that every run keeps."""
@@ -53,6 +55,8 @@ class Iterates:
 
     def parameters(self, which: Iterate) -> Tensor:
         """Return the chosen iterate in the model's own precision, as a tensor of its own."""
+        if not isinstance(which, Iterate):
+            raise InputError(f"iterate = {which!r}; give one of Iterate, such as Iterate.LAST")
         if self.rounds == 0 or which is Iterate.LAST:
             return self.last.clone()
         tail = self.previous_block_sum + self.current_block_sum

@@ -31,6 +31,8 @@ class Mixture(nn.Module):
 
     def __init__(self, members: Sequence[nn.Module], *, classifies: bool) -> None:
         super().__init__()
+        if isinstance(members, nn.Module) or not all(isinstance(m, nn.Module) for m in members):
+            raise InputError("the members of a mixture are torch modules; give a list of them")
         if not members:
             raise InputError("a mixture of no models cannot predict; give at least one model")
         self.members = nn.ModuleList(members)

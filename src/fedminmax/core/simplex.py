@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.numbers import is_finite
 
 
 def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0) -> Tensor:
@@ -25,12 +26,17 @@ def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0
     >>> project_on_simplex(torch.tensor([0.75, 0.5], dtype=torch.float64)).tolist()
     [0.625, 0.375]
     """
+    given: object = vector
+    if not isinstance(given, Tensor) or given.is_complex():
+        raise InputError(f"projection needs a tensor of real numbers, got {given!r}")
     values = vector.to(torch.float64)
     size = values.numel()
     if values.dim() != 1 or size == 0:
         raise InputError(f"projection needs a vector, got shape {tuple(values.shape)}")
     if not bool(torch.isfinite(values).all()):
         raise InputError(f"projection needs finite numbers, got {values.tolist()}")
+    if not is_finite(floor) or not is_finite(total):
+        raise InputError(f"floor = {floor!r}, total = {total!r}; give finite numbers")
     free_mass = total - size * floor
     # A floor that fills the whole simplex leaves one point; rounding may make it look overfull.
     if floor < 0 or free_mass < -1e-12 * max(1.0, total):

@@ -17,8 +17,11 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.methods.checks import check_positive, check_whole
 
 Positions = NDArray[np.int64]
+
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 # Concentration of the sizes in SSG and PSG: at 20 holders, the largest is about four times the
 # smallest. The paper says only that all sizes differ.
@@ -39,7 +42,9 @@ def partition(setting: Setting, group: Tensor, holders: int, seed: int) -> list[
     >>> [rows.tolist() for rows in partition(Setting.ESG, torch.tensor([0, 0, 1, 1]), 1, seed=0)]
     [[0, 1, 2, 3]]
     """
-    _check_holders(holders, len(group))
+    if not isinstance(setting, Setting):
+        raise InputError(f"setting = {setting!r}; give one of Setting, such as Setting.ESG")
+    _check(group, holders, seed)
     groups = int(group.max()) + 1
     if setting is Setting.ESG:
         return partition_equally(group, holders, seed)
@@ -55,7 +60,7 @@ def partition_equally(group: Tensor, holders: int, seed: int) -> list[Tensor]:
 
     Counts per holder and group, and sizes, are equal where they can be, else differ by one.
     """
-    _check_holders(holders, len(group))
+    _check(group, holders, seed)
     generator = numpy_stream(seed, Purpose.PARTITION)
     shuffled = [generator.permutation(rows) for rows in _rows_by_group(group)]
     dealt = np.concatenate(shuffled)
@@ -69,7 +74,7 @@ def partition_by_blocks(
 
     Within a team every holder has the same mix of the block's groups, up to rounding.
     """
-    _check_holders(holders, len(group))
+    _check(group, holders, seed)
     if holders % len(blocks):
         raise InputError(
             f"{holders} holders cannot be shared equally by {len(blocks)} blocks of groups; "
@@ -98,9 +103,8 @@ def partition_by_dirichlet(
     Small concentrations approach single-group holders, large ones equal mixes. A holder may get
     no row at all.
     """
-    _check_holders(holders, len(group))
-    if not concentration > 0:
-        raise InputError(f"concentration = {concentration:g}; give a positive number")
+    _check(group, holders, seed)
+    check_positive("partition", concentration=concentration)
     generator = numpy_stream(seed, Purpose.PARTITION)
     parts: list[list[Positions]] = [[] for _ in range(holders)]
     for rows in _rows_by_group(group):
@@ -181,8 +185,20 @@ def _rows_by_group(group: Tensor) -> list[Positions]:
     return found
 
 
-def _check_holders(holders: int, rows: int) -> None:
-    if not 1 <= holders <= rows:
+def _check(group: Tensor, holders: int, seed: int) -> None:
+    given: object = group
+    if not isinstance(given, Tensor):
+        raise InputError(f"group is {type(given).__name__}; give a torch tensor of whole numbers")
+    if given.dim() != 1 or given.dtype not in _WHOLE:
+        raise InputError(
+            f"group is {given.dtype} of shape {tuple(given.shape)}; give a vector of whole numbers"
+        )
+    check_whole("partition", least=1, holders=holders)
+    check_whole("partition", least=0, seed=seed)
+    rows = len(group)
+    if rows and int(group.min()) < 0:
+        raise InputError(f"group {int(group.min())} is negative; number groups from 0")
+    if holders > rows:
         raise InputError(f"{holders} holders for {rows} rows; give between 1 and {rows} holders")
 
 

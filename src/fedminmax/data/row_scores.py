@@ -66,6 +66,12 @@ def score_classes(
     else:
         predicted = np.asarray(y_pred)
     _check_rows(len(true), y_pred=predicted)
+    for name, values in (("y_true", true), ("y_pred", predicted)):
+        if _is_text(values) != _is_text(known):
+            raise InputError(
+                f"{name} holds {values.dtype}, the classes are {known.dtype}: they can never be "
+                "equal; give the same kind of labels"
+            )
     right = (predicted == true).astype(float)
     scores = _means(accuracy=right)
     if probabilities is not None:
@@ -100,7 +106,10 @@ def _rows(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _numbers(name: str, values: Any) -> Column:
-    numbers = np.asarray(values, dtype=np.float64)
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} holds what is no number ({error}); give numbers") from error
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
         raise InputError(f"{name} has shape {numbers.shape}; give one finite number per row")
     return numbers
@@ -137,6 +146,11 @@ def _place(positive: Any, classes: NDArray[Any]) -> int:
     if len(found) != 1:
         raise InputError(f"positive = {positive!r} is not one of the classes {classes.tolist()}")
     return int(found[0])
+
+
+def _is_text(values: NDArray[Any]) -> bool:
+    mixed = values.dtype == object and any(isinstance(value, str) for value in values.flat)
+    return values.dtype.kind in "US" or mixed
 
 
 def _check_rows(rows: int, **columns: NDArray[Any]) -> None:

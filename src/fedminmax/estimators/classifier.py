@@ -60,7 +60,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             holders: who holds each row, numbers or words; None is a single holder.
         """
         check_settings(self)
-        if self.loss not in LOSSES:
+        if self.loss not in tuple(LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
         features, y = validate_data(self, X, y, dtype=PRECISIONS)
         check_classification_targets(y)

@@ -1,9 +1,11 @@
 """What the estimators take from scikit-learn, or how to get it."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.optional_packages import install_command
 
 try:
@@ -33,6 +35,8 @@ PRECISIONS = [np.float64, np.float32]
 
 def seed_of(random_state: Any) -> int:
     """Return a whole number as it is; draw one from a generator, or from numpy's own for None."""
-    if isinstance(random_state, int):
-        return random_state
+    if isinstance(random_state, Integral):
+        if random_state < 0:
+            raise InputError(f"random_state = {random_state}; give zero or a positive number")
+        return int(random_state)
     return int(check_random_state(random_state).randint(2**31))

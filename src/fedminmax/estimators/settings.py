@@ -7,9 +7,12 @@ what a dataclass does. What they mean is checked in ``fit``, as its conventions 
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.methods.checks import check_whole
+from fedminmax.core.models import checked_widths
+from fedminmax.methods.checks import check_whole, checked_method
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
 
@@ -53,11 +56,13 @@ class TrainingSettings:
 def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
     check_whole("rounds", least=1, rounds=settings.rounds)
-    for width in settings.hidden:
-        check_whole("hidden", least=1, width=width)
+    checked_widths(settings.hidden)
     iterate_of(settings)
+    if not isinstance(settings.standardize, (bool, np.bool_)):
+        raise InputError(f"standardize = {settings.standardize!r}; give True or False")
     if settings.method is None:
         return
+    checked_method(settings.method)
     defaults = {field.name: field.default for field in fields(settings)}
     for name in OF_THE_DEFAULT_METHOD:
         if getattr(settings, name) != defaults[name]:

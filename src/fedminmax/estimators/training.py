@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import Loss
 from fedminmax.core.mixture import Mixture
-from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.data.row_groups import RowGroups
@@ -62,7 +62,7 @@ def train_rows(
         [(x[own], y[own], group[own]) for own in rows.by_holder()],
         group_names=rows.groups.names,
     )
-    rate = safe_learning_rate(loss, x, group, linear=not settings.hidden)
+    rate = safe_learning_rate(loss, x, group, linear=not checked_widths(settings.hidden))
     method = method_of(settings, rate)
     started = time.monotonic()
     rounds = train(federation, method, rounds=settings.rounds, seed=seed)

@@ -34,8 +34,9 @@ class Restored(Generic[StateT]):
     complaint: str | None
 
 
-def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
+def save_checkpoint(folder: str | Path, progress: Progress[StateT]) -> None:
     """Write the progress beside, keep the last one as predecessor, and rename into place."""
+    _check_progress(progress)
     buffer = io.BytesIO()
     torch.save(pack(progress), buffer)
     payload = buffer.getvalue()
@@ -50,8 +51,9 @@ def save_checkpoint(folder: Path, progress: Progress[StateT]) -> None:
         file.write(payload)
 
 
-def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT] | None:
+def load_checkpoint(folder: str | Path, template: Progress[StateT]) -> Restored[StateT] | None:
     """Return the newest readable progress; None if there is no checkpoint at all."""
+    _check_progress(template)
     complaints: list[str] = []
     reason = ""
     for path in checkpoint_paths(folder):
@@ -69,8 +71,21 @@ def load_checkpoint(folder: Path, template: Progress[StateT]) -> Restored[StateT
     return None
 
 
-def checkpoint_paths(folder: Path) -> tuple[Path, Path]:
+def _check_progress(progress: object) -> None:
+    if not isinstance(progress, Progress):
+        raise InputError(
+            f"got {type(progress).__name__} instead of a Progress; give round.progress, "
+            "or start_of(federation, method) to load"
+        )
+
+
+def checkpoint_paths(folder: str | Path) -> tuple[Path, Path]:
     """The current checkpoint and its predecessor."""
+    if not isinstance(folder, (str, Path)):
+        raise InputError(f"folder = {folder!r}; give the path of a folder")
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder for checkpoints")
     return folder / "checkpoint.bin", folder / "checkpoint.previous.bin"
 
 

@@ -18,7 +18,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.game import Game, check_same_game, game_of
 from fedminmax.federation.one_round import run_round
-from fedminmax.methods.checks import check_whole
+from fedminmax.methods.checks import check_share, check_whole, checked_method
 from fedminmax.methods.method import AnyMethod, SelectingState, StateT, lets_holders_keep
 
 
@@ -102,6 +102,11 @@ def start_of(
     participation: float = 1.0,
 ) -> Progress[StateT]:
     """Where a run stands before its first round."""
+    check_whole("train", least=0, seed=seed)
+    check_share("train", participation=participation)
+    if not hasattr(federation, "census"):
+        raise InputError(f"federation = {federation!r}; give a federation, then a method")
+    method = checked_method(method)
     check_shown(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
@@ -111,8 +116,8 @@ def start_of(
     return Progress(
         repr(method),
         game_of(federation),
-        seed,
-        participation,
+        int(seed),
+        float(participation),
         0,
         state,
         no_iterates(initial),
@@ -158,9 +163,7 @@ def train(
         resume: the progress of an earlier round of the same run, to go on from there.
     """
     check_whole("train", least=1, rounds=rounds)
-    check_whole("train", least=0, seed=seed)
-    if not 0.0 < participation <= 1.0:
-        raise InputError(f"participation = {participation:g}; give a share above 0, at most 1")
+    method = checked_method(method)
     start = start_of(federation, method, seed=seed, participation=participation)
     return _rounds(federation, method, rounds, _checked(resume, start))
 

@@ -28,10 +28,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
-from fedminmax.methods.checks import check_positive, check_whole
+from fedminmax.methods.checks import check_share, check_whole
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.weighted_fits import (
@@ -76,9 +75,7 @@ class APStar:
 
     def __post_init__(self) -> None:
         check_fits(self.name, self.learning_rate, self.fit_rounds)
-        check_positive(self.name, alpha=self.alpha)
-        if self.alpha > 1.0:
-            raise InputError(f"{self.name}: alpha = {self.alpha:g}; give a number of at most 1")
+        check_share(self.name, alpha=self.alpha)
         check_whole(
             self.name,
             least=1,

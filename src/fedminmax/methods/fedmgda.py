@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.min_norm import min_norm_weights
@@ -37,6 +36,7 @@ from fedminmax.methods.checks import (
     check_not_negative,
     check_plan,
     check_positive,
+    check_share,
     check_solver,
 )
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
@@ -82,11 +82,7 @@ class FedMGDA:
         check_not_negative(self.name, epsilon=self.epsilon)
         check_positive(self.name, server_rate=self.server_rate, learning_rate=self.learning_rate)
         check_plan(self.name, self.epochs, self.batch_size)
-        if not 0.0 < self.server_decay <= 1.0:
-            raise InputError(
-                f"{self.name}: server_decay = {self.server_decay:g}; "
-                "give a number above 0, at most 1"
-            )
+        check_share(self.name, server_decay=self.server_decay)
 
     def init(self, parameters: Tensor, census: Census) -> FedMGDAState:  # noqa: ARG002
         """Start from the initial model with the full server rate."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.numbers import in_words, is_finite
 from fedminmax.core.optional_packages import install_command
 from fedminmax.data.row_groups import RowGroups, group_rows
 from fedminmax.data.row_scores import RowScore, score_classes, score_quantities
@@ -89,9 +90,11 @@ def measure_scores(
     scores: Mapping[str, RowScore], sensitive_features: Any, confidence: float = CONFIDENCE
 ) -> GroupMetrics:
     """Measure rows whose scores are known already."""
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence = {confidence:g}; give a share between 0 and 1")
+    if not (is_finite(confidence) and 0.0 < confidence < 1.0):
+        raise InputError(f"confidence = {in_words(confidence)}; give a share between 0 and 1")
     rows = len(next(iter(scores.values())).numerators)
+    if rows == 0:
+        raise InputError("there are no rows; give at least one")
     groups = group_rows(sensitive_features, rows)
     frame = metric_frame(scores, groups)
     metrics = {

@@ -55,6 +55,8 @@ def _with_sorted_header(content: bytes) -> bytes:
 
 def load_model(source: str | Path) -> SavedModel:
     """Load what `fedminmax train` left: give its run folder, or the model file itself."""
+    if not isinstance(source, (str, Path)):
+        raise InputError(f"got {source!r}; give the folder of a finished 'fedminmax train'")
     path = Path(source)
     path = path / FILE_NAME if path.is_dir() else path
     if not path.is_file():
