@@ -51,10 +51,10 @@ def run(case: Case, threads: int) -> tuple[Tensor, set[int]]:
 
     torch.manual_seed(0)
     model = mlp(FEATURES, 2, (220, 220))  # 51 482 parameters x 100 rows: worth a thread
+    torch.set_num_threads(threads)
     federation = InProcessFederation(model, noting, holders(), fused=False)
     workers.clear()
     begun.set()
-    torch.set_num_threads(threads)
     done = list(train(federation, case.make(50), rounds=2))[-1]
     assert torch.get_num_threads() == threads
     return done.parameters(), workers

@@ -15,10 +15,13 @@ ResultT = TypeVar("ResultT")
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: for work that is done before a second one wakes up."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch have so many threads: one for work that is done before a second one wakes up."""
     threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if threads_before == count:
+        yield
+        return
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -1,8 +1,10 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from threading import Lock, get_ident
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from fedminmax.core.task import (
     copy_model,
 )
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
-from fedminmax.core.workers import one_thread
+from fedminmax.core.workers import torch_threads
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows
 from fedminmax.federation.given_holders import Holding, checked_names, count_rows, examples_of
@@ -45,7 +47,8 @@ class InProcessFederation:
     """Holders as tensors in memory.
 
     The federation keeps copies of the model and of the holders' rows (one copy of all rows): what
-    happens to them later moves no run, and nothing is written to them.
+    happens to them later moves no run, and nothing is written to them. Several threads may train
+    in it: their rounds take turns. It can be copied and pickled.
 
     Args:
         model: any torch module without batch normalisation; its parameters are the start.
@@ -85,7 +88,9 @@ class InProcessFederation:
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
         self._reveals = reveals
         largest = max(self._holders, key=len)
-        self._workspaces = [Workspace(self._task)]
+        # Decided once: whichever thread asks, rows are cut alike and sums come out the same.
+        self._threads = torch.get_num_threads()
+        self._make_workspaces()
         with globally_seeded(0, Purpose.DROPOUT):
             for number, examples in enumerate(self._holders):
                 if len(examples):
@@ -106,6 +111,20 @@ class InProcessFederation:
         else:
             self._pooled = None
             self._holders = [rows.copy() for rows in self._holders]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the workspaces: their parameters are views, which a copy would tear apart."""
+        left_out = ("_workspaces", "_turn", "_working")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_workspaces()
+
+    def _make_workspaces(self) -> None:
+        self._workspaces = [Workspace(self._task)]
+        self._turn = Lock()
+        self._working: int | None = None
 
     @property
     def census(self) -> Census:
@@ -138,24 +157,26 @@ class InProcessFederation:
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
-        if takes_one_step(method) and self._pooled is not None:
-            rows = len(self._pooled.examples)
-            with self._fitting_threads(rows):
-                return ask_fused(
-                    method,
-                    order,
-                    self._pooled,
-                    torch.tensor(participants),
-                    self._pass_workers(rows),
-                    self._rows_per_chunk,
-                )
-        return add_up(self._replies(partial(answer, method, order), order, participants))
+        with self._alone():
+            if takes_one_step(method) and self._pooled is not None:
+                rows = len(self._pooled.examples)
+                with self._fitting_threads(rows):
+                    return ask_fused(
+                        method,
+                        order,
+                        self._pooled,
+                        torch.tensor(participants),
+                        self._pass_workers(rows),
+                        self._rows_per_chunk,
+                    )
+            return add_up(self._replies(partial(answer, method, order), order, participants))
 
     def ask_each(
         self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
     ) -> tuple[Sums, ...]:
         """Send the order to these holders and return their replies, in the holders' order."""
-        return tuple(self._replies(partial(method.local, order), order, participants))
+        with self._alone():
+            return tuple(self._replies(partial(method.local, order), order, participants))
 
     def ask_keeping(
         self,
@@ -166,11 +187,27 @@ class InProcessFederation:
     ) -> tuple[Sums, Tensor]:
         """Add up the replies; also return what all holders keep now, a line for each."""
         work = partial(method.local_and_keep, order)
-        replies = list(self._replies(work, order, participants, kept))
+        with self._alone():
+            replies = list(self._replies(work, order, participants, kept))
         now = kept.clone()
         for number, (_, own) in zip(participants, replies, strict=True):
             now[number] = own
         return add_up(reply for reply, _ in replies), now
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for other threads to finish their question: all of them use the same workspaces."""
+        if self._working == get_ident():
+            raise InputError(
+                "the model or the loss asks the federation in which it is trained; give it a "
+                "federation of its own"
+            )
+        with self._turn:
+            self._working = get_ident()
+            try:
+                yield
+            finally:
+                self._working = None
 
     def _replies(
         self,
@@ -190,7 +227,7 @@ class InProcessFederation:
     def _fitting_threads(self, rows: int) -> AbstractContextManager[None]:
         """Keep to one thread where a pass over so many rows is too light for two."""
         light = self._multiplications_per_row * rows < MULTIPLICATIONS_WORTH_A_THREAD
-        return one_thread() if light else nullcontext()
+        return torch_threads(1 if light else self._threads)
 
     def _holder(self, number: int, kept: Tensor | None) -> Holder:
         return Holder(
@@ -209,14 +246,14 @@ class InProcessFederation:
         """
         if not self._workspaces[0].convolutional:
             return self._workspaces[:1]
-        return self._workers(rows // torch.get_num_threads())
+        return self._workers(rows // self._threads)
 
     def _workers(self, rows: int) -> list[Workspace]:
         """One workspace per core if a step over this many rows is heavy enough, else one in all."""
         parameters = self._workspaces[0].flat
         work = self._multiplications_per_row * min(rows, self._rows_per_chunk, 100)
         worth_it = work >= MULTIPLICATIONS_WORTH_A_THREAD and parameters.device.type == "cpu"
-        wanted = torch.get_num_threads() if worth_it else 1
+        wanted = self._threads if worth_it else 1
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task))
         return self._workspaces[:wanted]
