@@ -132,7 +132,12 @@ def test_the_change_against_the_baseline_is_that_of_the_rows(
     said = capsys.readouterr().out
     assert "Change: FedMinMax minus FedAvg on the same rows" in said
     section = results_of(Path("runs/fedminmax"))["change"]
-    assert section["baseline"] == {"key": "fedavg", "name": "FedAvg", "rounds": 30}
+    assert section["baseline"] == {
+        "key": "fedavg",
+        "name": "FedAvg",
+        "rounds": 30,
+        "converged": False,
+    }
     later = pl.read_csv("later.csv")
     sick = later["ill"].to_numpy() == "yes"
     ours, theirs = (
@@ -284,3 +289,29 @@ def test_a_card_in_modest_words(hospitals: Path) -> None:
     assert "## What it is not meant for" in card
     assert "fair" not in card.lower()
     assert "minimax" not in Path("runs/fedminmax/baseline/model_card.md").read_text()
+
+
+def test_a_run_says_that_it_has_not_converged_until_it_has(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(hospitals, "cost")
+    run, card = Path("runs/fedminmax"), Path("runs/fedminmax/model_card.md")
+    doubt = "no gain and no loss yet, because FedMinMax has not converged"
+    run_here("train", config)
+    said = capsys.readouterr().out
+    assert "FedMinMax has not converged after 30 rounds" in said
+    assert "FedAvg has not converged after 30 rounds" in said
+    for text in (said, card.read_text()):
+        assert doubt in text
+        assert "is a gain" not in text
+    assert not results_of(run)["convergence"]["converged"]
+
+    run_here("evaluate", run)
+    assert "FedMinMax has not converged after 30 rounds" in capsys.readouterr().out
+
+    run_here("train", config, "--rounds", 4000)
+    said = capsys.readouterr().out
+    assert "FedMinMax has converged" in said
+    assert "FedAvg has converged" in said
+    for text in (said, card.read_text()):
+        assert "below 0 is a gain" in text

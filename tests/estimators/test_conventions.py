@@ -1,6 +1,7 @@
 """How scikit-learn and Fairlearn users call it: frames, words, pipelines, folds, copies."""
 
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
@@ -154,3 +156,23 @@ def test_history_has_a_point_for_each_round() -> None:
     assert trained.n_iter_ == 20
     assert trained.history_[0].risks == pytest.approx((0.5, 0.5))
     assert list(trained.group_weights_.values()) == list(trained.history_[-1].weights)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "told_by"),
+    [(5, ["FedMinMaxRegressor"]), (60, ["FedMinMaxRegressor"]), (4000, [])],
+)
+def test_fit_warns_until_the_rounds_are_enough(rounds: int, told_by: list[str]) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(200, 3))
+    sex = np.repeat(["f", "m"], 100)
+    # Slopes of 1 and 2 with the same noise: the minimax answer is in between.
+    y = x[:, 0] * np.repeat([1.0, 2.0], 100) + generator.normal(size=200)
+    model = FedMinMaxRegressor(rounds=rounds)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, y, sensitive_features=sex)
+    told = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    assert model.convergence_.converged == (not told_by)
+    assert [str(w.message).partition(" has not")[0] for w in told] == told_by
+    assert all(w.filename == __file__ for w in told)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
+from fedminmax.report.convergence_words import verdict
 from fedminmax.report.run_folder_records import Measured, Results, record_as_json
 from fedminmax.report.table_metrics import metric_cells, small_groups_words
 from fedminmax.report.table_results import finished_results
@@ -30,6 +31,7 @@ def evaluate(folder: Path, files: Sequence[Path], *, as_json: bool) -> None:
         content = {
             "run": str(folder),
             "groups": results.groups,
+            "converged": results.converged,
             "test": record_as_json(test),
             "skipped": skipped,
         }
@@ -43,6 +45,9 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
+    if not results.converged:
+        words = verdict(results.method.name, results.convergence)
+        console.print(words, markup=False, highlight=False)
     small = small_groups_words(results.groups, test)
     if small:
         console.print(small, markup=False, highlight=False)

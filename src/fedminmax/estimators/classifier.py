@@ -36,7 +36,8 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
     names), ``groups_`` (names), ``group_weights_`` (by name, after the last round; empty for a
     method that does not weigh groups), ``risks_by_group_`` (mean training loss by name),
-    ``history_`` (a ``HistoryPoint`` per round), ``n_iter_`` (rounds), ``model_`` (a torch module
+    ``history_`` (a ``HistoryPoint`` per round), ``convergence_`` (whether the rounds were enough;
+    if not, ``fit`` warns), ``n_iter_`` (rounds), ``model_`` (a torch module
     for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]

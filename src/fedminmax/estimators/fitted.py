@@ -1,11 +1,18 @@
 """What an estimator has after ``fit``, and what its predictions start from."""
 
+import warnings
 from typing import Any
 
 from torch import Tensor
 
-from fedminmax.estimators.scikit_learn import PRECISIONS, check_is_fitted, validate_data
+from fedminmax.estimators.scikit_learn import (
+    PRECISIONS,
+    ConvergenceWarning,
+    check_is_fitted,
+    validate_data,
+)
 from fedminmax.estimators.training import Trained, outputs_of
+from fedminmax.report.convergence_words import verdict
 
 
 def keep(estimator: Any, trained: Trained) -> None:
@@ -15,7 +22,12 @@ def keep(estimator: Any, trained: Trained) -> None:
     estimator.risks_by_group_ = trained.risks_by_group
     estimator.group_weights_ = trained.group_weights
     estimator.history_ = trained.history
+    estimator.convergence_ = trained.convergence
     estimator.n_iter_ = len(trained.history)
+    if not trained.convergence.converged:
+        words = verdict(type(estimator).__name__, trained.convergence, "rounds=")
+        # As if from the line that called fit.
+        warnings.warn(words, ConvergenceWarning, stacklevel=3)
 
 
 def outputs_for(estimator: Any, X: Any) -> Tensor:

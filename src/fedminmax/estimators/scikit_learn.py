@@ -10,6 +10,7 @@ from fedminmax.core.optional_packages import install_command
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,6 +23,7 @@ __all__ = [
     "PRECISIONS",
     "BaseEstimator",
     "ClassifierMixin",
+    "ConvergenceWarning",
     "RegressorMixin",
     "check_classification_targets",
     "check_is_fitted",

@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.devices import usable_device
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import checked_widths, linear_or_mlp
@@ -20,7 +22,7 @@ from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_o
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import Round, train
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.catalogue import card_of, goal_of
 from fedminmax.methods.method import AnyMethod
 
 ROWS_AT_ONCE = 8192
@@ -35,6 +37,7 @@ class Trained:
     risks_by_group: dict[str, float]
     group_weights: dict[str, float]
     history: list[HistoryPoint]
+    convergence: Convergence
 
 
 def train_rows(
@@ -70,7 +73,8 @@ def train_rows(
     history = [_history_point(done, started, risk_unit)]
     for done in rounds:
         history.append(_history_point(done, started, risk_unit))
-    trained = _answer(federation, done, settings, classifies=outputs > 1).cpu()
+    which = iterate_of(settings)
+    trained = _answer(federation, done, which, classifies=outputs > 1).cpu()
     risks = _risks(loss, outputs_of(trained, rows.x), torch.tensor(rows.y), rows.groups)
     names = rows.groups.names
     # AFL's weights, for one, are its holders': those are no weights of groups.
@@ -81,6 +85,12 @@ def train_rows(
         dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
         dict(zip(names, weights, strict=False)),
         history,
+        judge_convergence(
+            history,
+            rows.groups.counts.tolist(),
+            goal_of(method),
+            which or done.answer,
+        ),
     )
 
 
@@ -95,11 +105,10 @@ def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
 def _answer(
     federation: InProcessFederation,
     done: Round[Any],
-    settings: TrainingSettings,
+    which: Iterate | None,
     *,
     classifies: bool,
 ) -> nn.Module:
-    which = iterate_of(settings)
     members = done.members if which is None else done.parameters(which).unsqueeze(0)
     models = [federation.model(parameters) for parameters in members]
     return models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval()
@@ -113,7 +122,8 @@ def _history_point(done: Round[Any], started: float, risk_unit: float) -> Histor
 
 def _weighs_groups(method: AnyMethod[Any]) -> bool:
     """Tell whether the method's adversary, if it has one, weighs groups."""
-    return any(card.make is type(method) and card.over == "groups" for card in CARDS.values())
+    card = card_of(method)
+    return card is not None and card.over == "groups"
 
 
 def _risks(loss: Loss, outputs: Tensor, y: Tensor, groups: RowGroups) -> Tensor:

@@ -89,6 +89,12 @@ class Round(Generic[StateT]):
         return members[0]
 
     @property
+    def answer(self) -> Iterate | None:
+        """The iterate that the method answers with; None if it chooses by itself."""
+        state: object = self.progress.state
+        return None if isinstance(state, SelectingState) else self.output
+
+    @property
     def members(self) -> Tensor:
         """The models that the method's paper returns, one per line; several are a mixture."""
         return members_of(self.progress, self.output)

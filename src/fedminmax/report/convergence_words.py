@@ -6,8 +6,8 @@ from fedminmax.core.convergence import TOLERANCE, Convergence
 FAR = 0.5
 
 
-def verdict(name: str, found: Convergence | None) -> str:
-    """Say in a sentence or two whether the run of this name converged, and what to do if not."""
+def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
+    """Say whether the run of this name converged; if not, what to do, with which option."""
     if found is None:
         return f"It is not known whether {name} has converged: an earlier version trained it."
     if found.converged:
@@ -17,7 +17,7 @@ def verdict(name: str, found: Convergence | None) -> str:
         )
     needed = found.rounds_needed
     rounds = "many more rounds" if needed is None else f"about {needed:,} rounds"
-    return f"{name} has not converged {_why(found)}. It may need {rounds} (--rounds)."
+    return f"{name} has not converged {_why(found)}. It may need {rounds} ({option})."
 
 
 def short_verdict(found: Convergence | None) -> str:
