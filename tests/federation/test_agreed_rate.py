@@ -16,7 +16,7 @@ from fedminmax.federation.agreement import AGREEMENT_FILE, agree
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.planned_runs import planned_runs
-from fedminmax.federation.wire import vector_to_bytes
+from fedminmax.federation.wire import vector_from_bytes, vector_to_bytes
 from fedminmax.federation.wire_vectors import RefusedError
 from fedminmax.studies.table_runs import plan_table_runs
 from tests.federation.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
@@ -137,6 +137,28 @@ def test_a_bad_reply_is_left_out_like_silence(instead: bytes, tmp_path: Path) ->
     config, plan = job(tmp_path)
     (rate,) = agreed_rates(plan, SpoilingTransport(tmp_path, ("south",), instead), tmp_path)
     assert rate == rounded_rate(by_eigenvalues(config, ("north", "west")))
+
+
+@pytest.mark.parametrize("factor", [1e6, -1.0], ids=str)
+def test_a_curvature_that_no_rows_have_is_refused_by_name(factor: float, tmp_path: Path) -> None:
+    """It would freeze the learning rate for everybody."""
+
+    class Curved(DirectTransport):
+        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+            message = super().answer(site, question, words)
+            if (site, question) != ("south", "curvature"):
+                return message
+            like = torch.zeros(NUMBERS, dtype=torch.float64)
+            return vector_to_bytes(factor * vector_from_bytes(message, like, site))
+
+    config, plan = job(tmp_path)
+    agreement = agree(plan, Curved(tmp_path), tmp_path / "run")
+    assert agreement.refused == {
+        "south": "south sent a curvature that its rows cannot have; refused"
+    }
+    assert agreement.census.counts[1].tolist() == [0, 0]
+    expected = rounded_rate(by_eigenvalues(config, ("north", "west")))
+    assert {run.options["learning_rate"] for run in agreement.plan.runs} == {expected}
 
 
 def test_sums_of_no_rows_from_all_sites_are_a_mistake_in_one_line(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """What the sites agree on outlives the process: the same encoding, and nobody who comes late."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation import agreement as agreement_module
 from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
@@ -82,6 +84,81 @@ def test_a_site_that_counts_other_rows_than_it_told_is_refused(
     reason = "south counts other groups than its summary had; refused"
     assert agreement.refused == {"south": reason}
     assert agreement.census.counts[1].tolist() == [0, 0]
+
+
+class Telling(DirectTransport):
+    """South changes what it tells before the first round."""
+
+    def __init__(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(folder)
+        self._change = change
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        message = super().answer(site, question, words)
+        if (site, question) != ("south", "prepare"):
+            return message
+        assert isinstance(message, bytes)
+        content = json.loads(message)
+        self._change(content)
+        return json.dumps(content).encode()
+
+
+def times(factor: int) -> Callable[[dict[str, Any]], None]:
+    """Every row so many times."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["rows"] *= factor
+        for sums in content["quantities"].values():
+            sums["count"] *= factor
+            for name in ("total", "squares"):
+                sums[name]["digits"] = f"{int(sums[name]['digits'], 16) * factor:x}"
+        for name, counts in content["categories"].items():
+            content["categories"][name] = [count * factor for count in counts]
+        for stratum in content["strata"]:
+            stratum["rows"] *= factor
+
+    return change
+
+
+def invent_a_group(content: dict[str, Any]) -> None:
+    """One of the rows is of a group that nobody else has."""
+    content["strata"][0]["rows"] -= 1
+    content["strata"].append({"group": ["Invented"], "label": 0, "rows": 1})
+
+
+def test_more_rows_than_anybody_has_are_refused_by_name(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    agreement = agree(job(config), Telling(tmp_path, times(10**10)), tmp_path / "run")
+    assert "south tells of 360,000,000,000 training rows" in agreement.refused["south"]
+    assert agreement.census.counts[1].tolist() == [0, 0]
+
+
+def test_an_invented_group_of_one_row_stops_the_run_before_it_begins(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    outcome = run_plan(job(config), Telling(tmp_path, invent_a_group), tmp_path / "run")
+    assert outcome.error is not None
+    assert "group 'Invented' has 1 training rows in all, at south, fewer than 5" in outcome.error
+
+
+def test_a_group_of_refused_sites_alone_stops_the_run(config: TableConfig, tmp_path: Path) -> None:
+    plan = job(config, patience=replace(AT_ONCE, minimum_group=1))
+    outcome = run_plan(plan, Telling(tmp_path, invent_a_group), tmp_path / "run")
+    assert outcome.error is not None
+    assert "nobody who is left has group 'Invented' (south counts other groups" in outcome.error
+
+
+def test_an_error_that_nobody_expected_is_told_in_one_line(
+    config: TableConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overflow(*_: object) -> None:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr(agreement_module, "agree_on_encoding", overflow)
+    outcome = run_plan(job(config), DirectTransport(tmp_path), tmp_path / "run")
+    assert outcome.error is not None
+    assert "(OverflowError: int too large to convert to float)" in outcome.error
 
 
 def test_too_few_sites_at_the_start_are_a_mistake_in_one_line(

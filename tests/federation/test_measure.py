@@ -145,6 +145,19 @@ BAD: dict[str, tuple[Callable[[bytes], object], str]] = {
         "squares are too small",
     ),
     "negative squares": (spoiled(lambda v: v | {"products": -v["products"]}), "too small"),
+    # South has 45 rows, of which a fifth is held out.
+    "invented rows": (
+        spoiled(lambda v: v | {k: v[k] * 2**20 for k in ("counts", "totals", "products")}),
+        "10 are possible",
+    ),
+    "counts near overflow": (
+        spoiled(lambda v: v | {"counts": v["counts"] + 2**62}),
+        "are possible",
+    ),
+    "scores above 1": (
+        spoiled(lambda v: v | {"totals": v["totals"] * 9, "products": v["products"] * 81}),
+        "larger than any row's",
+    ),
     "far too long": (lambda message: message + b"\0" * 10**6, "bytes, at most"),
     "no message": (lambda _: b"hello", "no message"),
     "no bytes": (lambda _: 3, "expected bytes"),
@@ -171,7 +184,7 @@ def test_a_bad_reply_is_named_and_left_out(fault: str, config: TableConfig, tmp_
     spoil, reason = BAD[fault]
     found, silent = measured_by(SpoilingTransport(tmp_path, spoil), config, tmp_path)
     assert list(silent) == ["south"]
-    assert silent["south"].startswith("south sent")
+    assert silent["south"].startswith("south ")
     assert reason in silent["south"]
     without, _ = measured_by(SilentTransport(tmp_path, "measure", ["south"]), config, tmp_path)
     assert torch.equal(found.sums.totals, without.sums.totals)

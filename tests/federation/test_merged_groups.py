@@ -1,6 +1,7 @@
 """Sites that merge their small groups train together, and nobody hears of the small ones."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ from fedminmax.federation.agreement import agree
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.site import Site
-from tests.federation.network_problem import DirectTransport, plan_of
+from tests.federation.network_problem import AT_ONCE, DirectTransport, plan_of
 from tests.federation.small_group_tables import (
     COUNTS,
     MERGED,
@@ -82,7 +83,8 @@ def test_training_equals_that_of_tables_merged_by_hand(tmp_path: Path) -> None:
 
 
 def test_no_message_has_the_name_of_a_small_group(tmp_path: Path) -> None:
-    plan = job(write_small_groups(tmp_path))
+    patience = replace(AT_ONCE, minimum_group=1)
+    plan = replace(job(write_small_groups(tmp_path)), patience=patience)
     silent, open_hearted = (ListeningTransport(tmp_path, merge=merge) for merge in (True, False))
     assert run_plan(plan, silent, tmp_path / "run").error is None
     assert run_plan(plan, open_hearted, tmp_path / "open").error is None

@@ -21,6 +21,8 @@ from fedminmax.federation.wire_vectors import RefusedError
 from tests.data.tables.small_tables import write_config, write_files
 
 SCHEMA = Schema(Target("y"), (Feature("x", Kind.NUMERIC),), (Protected("sex"),))
+# As a message it is well formed, but it is the square of no floating-point number.
+HUGE = {"digits": "1" + "0" * 1190, "exponent": 0}
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -49,7 +51,13 @@ def told(tmp_path: Path) -> tuple[dict[str, Any], Schema]:
         (("quantities", "age", "count"), 9, "sums that no 4 numbers have"),
         (("quantities", "age", "squares", "digits"), "1", "sums that no"),
         (("quantities", "age", "squares", "digits"), "f" * 5000, "squares.digits"),
+        (
+            ("quantities", "age", "squares"),
+            {"digits": "1" + "0" * 1190, "exponent": 0},
+            "sums that",
+        ),
         (("quantities", "age", "squares", "exponent"), 10**9, "squares.exponent"),
+        (("target", "count"), 4, "sums that no 4 numbers have"),
         (("quantities", "age", "total", "digits"), "1e5x", "total.digits"),
         (("quantities", "more"), {"count": 0}, "quantities.more"),
         (("categories", "ward"), [4], "column 'ward'"),

@@ -1,6 +1,6 @@
 """The same configuration as a run between sites, and as `fedminmax train` runs it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedminmax.data.tables.config import TableConfig
@@ -35,7 +35,7 @@ def run_between_sites(
     config: Path, folder: Path, transport: DirectTransport | None = None
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, None, SITES, None, AT_ONCE)
+    record = FederationRecord("", config, None, SITES, None, replace(AT_ONCE, minimum_sites=1))
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
+from fedminmax.federation.agreement import AGREEMENT_FILE, agree
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.wire_vectors import RefusedError
 from fedminmax.report.run_folder_records import SiteOfRun
@@ -62,6 +63,18 @@ def test_who_is_absent_by_design_is_not_remarked_on(plan: NetworkPlan, tmp_path:
     assert "south took part in 2 of 5 rounds" in remarks_on(ROUNDS, plan, tmp_path, GROUPS).notes
     drawn = replace(plan, runs=(replace(plan.runs[0], participation=0.5),))
     assert remarks_on(ROUNDS, drawn, tmp_path, GROUPS).notes == ()
+
+
+def test_a_site_that_tells_of_nearly_all_rows_is_remarked_on(
+    plan: NetworkPlan, tmp_path: Path
+) -> None:
+    agree(plan, DirectTransport(tmp_path), tmp_path)
+    path = tmp_path / AGREEMENT_FILE
+    content = json.loads(path.read_text())
+    words = "north has 2,000 of all 2,060 training rows: the model is nearly its own"
+    assert words not in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS).notes
+    path.write_text(json.dumps(content | {"counts": content["counts"] | {"north": [900, 1100]}}))
+    assert words in remarks_on(ROUNDS[:1], plan, tmp_path, GROUPS).notes
 
 
 class WestAlone(DirectTransport):

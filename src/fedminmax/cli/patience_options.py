@@ -45,7 +45,21 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1000.0,
         metavar="X",
-        help="refuse a step so many times as long as the others' (1000)",
+        help="refuse a network's step so many times as long as the others' (1000)",
+    )
+    add(
+        "--max-rows",
+        type=positive_int,
+        default=10**9,
+        metavar="N",
+        help="refuse a site that tells of more training rows (1000000000)",
+    )
+    add(
+        "--minimum-group",
+        type=positive_int,
+        default=5,
+        metavar="N",
+        help="stop before the first round if a group has fewer training rows in all (5)",
     )
 
 
@@ -59,4 +73,6 @@ def patience_of(options: argparse.Namespace) -> "Patience":
         options.rounds_left_out,
         options.give_up_after,
         options.largest_step,
+        options.max_rows,
+        options.minimum_group,
     )

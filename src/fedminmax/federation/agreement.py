@@ -24,6 +24,7 @@ from fedminmax.core.row_limits import UNKNOWN_LENGTHS, RowLengths
 from fedminmax.core.task import Task
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.row_lengths import row_lengths
 from fedminmax.federation.agreed_rate import agree_on_rate
@@ -89,9 +90,15 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         }
         told = _without_misfits(told, counts, "counts other groups than its summary had", refused)
         counts = {site: counts[site] for site in told}
-        rate = agree_on_rate(plan, encoding, counts, transport) if rate_is_open(plan.runs) else None
-        own = {site: row_lengths(summaries[site], encoding) for site in told}
-        agreed = Agreed(encoding, counts, rate, own)
+        lengths = {site: row_lengths(summaries[site], encoding) for site in told}
+        rate = None
+        if rate_is_open(plan.runs):
+            rate, more = agree_on_rate(plan, encoding, counts, lengths, transport)
+            refused |= more
+            counts = {site: own for site, own in counts.items() if site not in more}
+            told = {site: own for site, own in told.items() if site not in more}
+        _check_groups_left(encoding, counts, refused)
+        agreed = Agreed(encoding, counts, rate, lengths)
         _write(folder / AGREEMENT_FILE, agreed)
     else:
         late = [site for site in told if site not in agreed.counts]
@@ -104,8 +111,8 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         words = {"rate": agreed.learning_rate.encode()}
         refused |= gathered(transport(tuple(told), "take_rate", words)).failures
     census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes))
-    lengths = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
-    return Agreement(plan, encoding, census, refused, lengths)
+    in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
+    return Agreement(plan, encoding, census, refused, in_order)
 
 
 def _without_misfits(
@@ -129,7 +136,9 @@ def _summaries(
     for site in plan.sites:
         if site in answers.messages:
             try:
-                summaries[site] = summary_from_bytes(answers.messages[site], plan.schema, site)
+                summary = summary_from_bytes(answers.messages[site], plan.schema, site)
+                _check_rows(summary, plan.patience.max_rows, site)
+                summaries[site] = summary
             except RefusedError as error:
                 refused[site] = str(error)
     return summaries, refused
@@ -147,7 +156,44 @@ def _new_encoding(
     total = reduce(add, summaries.values())
     if total.rows == 0:
         raise InputError("no site has a training row; give at least one site with data")
+    _check_small_groups(plan, summaries, total)
     return agree_on_encoding(plan.schema, total)
+
+
+def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
+    if summary.rows > most:
+        raise RefusedError(
+            f"{site} tells of {summary.rows:,} training rows, more than {most:,}; "
+            "refused (if it has them, raise --max-rows)"
+        )
+
+
+def _check_small_groups(
+    plan: NetworkPlan, summaries: Mapping[str, HolderSummary], total: HolderSummary
+) -> None:
+    """Stop before the first round if a group is so small that a row or two would rule the run."""
+    least = plan.patience.minimum_group
+    for key, rows in total.group_counts.items():
+        if rows < least:
+            having = [site for site, own in summaries.items() if key in own.group_counts]
+            raise InputError(
+                f"group '{group_name(key, plan.schema)}' has {rows:,} training rows in all, at "
+                f"{', '.join(having)}, fewer than {least}: let its sites merge small groups, list "
+                "the values of groups in the configuration, or lower --minimum-group"
+            )
+
+
+def _check_groups_left(
+    encoding: Encoding, counts: Mapping[str, Sequence[int]], refused: Mapping[str, str]
+) -> None:
+    """Stop if a group was at refused sites alone: nobody could learn anything about it."""
+    left = [sum(own) for own in zip(*counts.values(), strict=True)]
+    for name, rows in zip(encoding.group_names, left or [0] * len(encoding.groups), strict=True):
+        if rows == 0:
+            raise InputError(
+                f"nobody who is left has group '{name}' ({'; '.join(refused.values())}); correct "
+                "that site, or begin a run without it"
+            )
 
 
 def _counts(

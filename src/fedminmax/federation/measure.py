@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.score_sums import ScoreSums
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.groups import merged_key
+from fedminmax.data.tables.held_out import max_held_out
 from fedminmax.data.tables.score_rows import metric_names
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.measure_message import models_to_bytes, score_sums_from_bytes
@@ -18,6 +21,7 @@ from fedminmax.federation.transport import Transport, gathered
 from fedminmax.federation.wire_vectors import RefusedError
 
 MEASURED_FILE = "measured.safetensors"
+ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ def measure(
     precision = plan.precision.dtype
     message = models_to_bytes([table.to(precision) for table in members])
     answers = gathered(transport(asked, "measure", {"models": message}))
-    told, silent = _told(answers.messages, groups, scores)
+    told, silent = _told(answers.messages, agreement, scores)
     rows = torch.zeros(len(plan.sites), groups, dtype=torch.int64)
     for site, sums in told.items():
         rows[plan.sites.index(site)] = sums.counts
@@ -55,15 +59,54 @@ def measure(
 
 
 def _told(
-    messages: Mapping[str, object], groups: int, scores: int
+    messages: Mapping[str, object], agreement: Agreement, scores: int
 ) -> tuple[dict[str, ScoreSums], dict[str, str]]:
     told, refused = {}, {}
+    groups, most = len(agreement.encoding.groups), _max_scores(agreement.encoding, scores)
     for site, message in messages.items():
         try:
-            told[site] = score_sums_from_bytes(message, groups, scores, site)
+            sums = score_sums_from_bytes(message, groups, scores, site)
+            _check_held_out(sums.counts.tolist(), agreement, site)
+            _check_scores(sums, most, site)
+            told[site] = sums
         except RefusedError as error:
             refused[site] = str(error)
     return told, refused
+
+
+def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
+    """Refuse more held-out rows than the agreed share allows beside the site's training rows."""
+    plan, encoding = agreement.plan, agreement.encoding
+    train = agreement.census.counts[plan.sites.index(site)].tolist()
+    all_rows = max_held_out(sum(train), plan.held_out, 1)
+    classes = max(len(plan.schema.target.classes), 1)
+    for key, came, rows in zip(encoding.groups, counts, train, strict=True):
+        # How many groups were merged into one is not known.
+        merged = key == merged_key(plan.schema)
+        most = all_rows if merged else max_held_out(rows, plan.held_out, classes)
+        if came > most or sum(counts) > all_rows:
+            raise RefusedError(
+                f"{site} counts {came:,} held-out rows of a group with {rows:,} training rows, "
+                f"{sum(counts):,} in all; at most {most:,} and {all_rows:,} are possible; refused"
+            )
+
+
+def _max_scores(encoding: Encoding, scores: int) -> Tensor:
+    """Return the largest size of each score of one row; quantities have no limit."""
+    if encoding.outputs == 1:
+        return torch.full((scores,), torch.inf, dtype=torch.float64)
+    names = metric_names(encoding)
+    # Numerators, then denominators, of each run's metrics in turn.
+    numerators = [2.0 if name == "brier_risk" else 1.0 for name in names]
+    one_run = torch.tensor([*numerators, *[1.0] * len(names)], dtype=torch.float64)
+    return one_run.repeat(scores // len(one_run))
+
+
+def _check_scores(sums: ScoreSums, most: Tensor, site: str) -> None:
+    rows = sums.counts[:, None] * (1.0 + ROUNDING)
+    squares = sums.products.diagonal(dim1=1, dim2=2)
+    if bool((sums.totals.abs() > rows * most).any()) or bool((squares > rows * most**2).any()):
+        raise RefusedError(f"{site} sent scores that are larger than any row's; refused")
 
 
 def write_measured(folder: Path, measured: Measured) -> None:

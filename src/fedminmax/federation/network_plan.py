@@ -24,6 +24,8 @@ from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod
 
 LARGEST_PLAN = 2**22
+MAX_ROWS = 10**9
+MINIMUM_GROUP = 5
 # With fewer than two sites the results are those of one site alone.
 MINIMUM_SITES = 2
 # Names of runs become names of folders at the sites.
@@ -65,7 +67,9 @@ class Patience:
     """How the server deals with sites that do not answer, or not as they should.
 
     Fewer than ``minimum_sites`` good replies are asked for again until ``give_up_after`` seconds
-    have passed. A site that was too late is asked again after ``rounds_left_out`` rounds.
+    have passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site
+    that tells of more than ``max_rows`` training rows is refused. A group of fewer training rows
+    in all than ``minimum_group`` stops the run before its first round: it would rule a minimax run.
     """
 
     seconds_per_answer: float = 600.0
@@ -73,6 +77,8 @@ class Patience:
     rounds_left_out: int = 10
     give_up_after: float = 3600.0
     largest_step_ratio: float = MAX_STEP_RATIO
+    max_rows: int = MAX_ROWS
+    minimum_group: int = MINIMUM_GROUP
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Called again with the same folder it goes on where it was, so that a lost job is sent once more.
 """
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
+MAX_REASON = 200
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,13 @@ def _run_claimed(plan: NetworkPlan, transport: Transport, folder: Path) -> Outco
         outcome = Outcome(
             f"the server cannot save ({full.strerror or full}); make room or mend its folder "
             "there and resume the run: it goes on after its last saved round"
+        )
+    except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
+        # Sent again, the job would end in the same way: it is told, and not lost without a word.
+        logging.getLogger("fedminmax.server").exception("the run ended")
+        outcome = Outcome(
+            f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
+            f"{str(unexpected)[:MAX_REASON]}); its log has more, and everything before is saved"
         )
     _write_outcome(folder / OUTCOME_FILE, outcome)
     return outcome

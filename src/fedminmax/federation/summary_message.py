@@ -4,6 +4,7 @@ Sums of floating-point numbers are whole multiples of a power of two, and travel
 encoding made from them is bit for bit that of the pooled rows.
 """
 
+import sys
 from fractions import Fraction
 from typing import Annotated
 
@@ -20,6 +21,7 @@ LONGEST_VALUE = 200
 # Squares of the largest and smallest floating-point numbers, and room for many rows.
 LARGEST_EXPONENT = 2 * 1074
 MOST_DIGITS = 1200
+MAX_NUMBER = Fraction(sys.float_info.max)
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Digits = Annotated[str, Field(max_length=MOST_DIGITS, pattern=r"^-?[0-9a-f]+$")]
@@ -102,7 +104,10 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
     if sections.quantities.keys() != quantities or sections.categories.keys() != categories.keys():
         raise RefusedError(f"{site} sent a summary of other columns than were asked for")
     sums = [*sections.quantities.values(), sections.target]
-    if any(entry.count > sections.rows or not _possible(entry) for entry in sums):
+    targets = sections.rows if schema.target.is_quantity else 0
+    if sections.target.count != targets or any(
+        entry.count > sections.rows or not _possible(entry) for entry in sums
+    ):
         raise RefusedError(f"{site} sent sums that no {sections.rows:,} numbers have")
     for name, counts in sections.categories.items():
         if len(counts) != len(categories[name]) + 2 or sum(counts) != sections.rows:
@@ -122,9 +127,13 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
 
 
 def _possible(entry: SumsSection) -> bool:
-    """Cauchy and Schwarz: (sum x)^2 <= n sum x^2, and nothing sums to nothing."""
+    """No number is above the largest floating-point one, and (sum x)^2 <= n sum x^2.
+
+    The latter is Cauchy's and Schwarz's; with both, nothing sums to nothing.
+    """
     sums = _exact_sums(entry)
-    return sums.total**2 <= sums.count * sums.squares and (sums.count > 0 or sums.squares == 0)
+    within = sums.squares <= sums.count * MAX_NUMBER**2
+    return within and sums.total**2 <= sums.count * sums.squares
 
 
 def _key(entry: StratumSection) -> GroupKey:

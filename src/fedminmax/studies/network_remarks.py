@@ -4,11 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import read_outcome
 from fedminmax.report.run_folder_records import SiteOfRun
 from fedminmax.report.table_results import Remarks
+
+# Of all rows, where there are three sites or more.
+LARGE_SHARE = 0.9
 
 
 def remarks_on(
@@ -25,12 +29,22 @@ def remarks_on(
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
     return Remarks(
-        tuple(absent),
+        (*absent, *_large_shares(fetched)),
         (
             *_unseen(rounds, groups),
             *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),
         ),
     )
+
+
+def _large_shares(fetched: Path) -> Iterator[str]:
+    """Say whose rows are nearly all there are, as the site itself tells: the model is then its."""
+    agreed = read_agreement(fetched / AGREEMENT_FILE)
+    rows = {} if agreed is None else {site: sum(own) for site, own in agreed.counts.items()}
+    total = sum(rows.values())
+    for site, own in rows.items():
+        if len(rows) > 2 and own > LARGE_SHARE * total:
+            yield f"{site} has {own:,} of all {total:,} training rows: the model is nearly its own"
 
 
 def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:

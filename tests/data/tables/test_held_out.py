@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.data.tables.held_out import split_strata
+from fedminmax.data.tables.held_out import max_held_out, split_strata
 
 strata_of = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=80)
 
@@ -23,6 +23,12 @@ def test_every_row_is_once_in_one_part_and_every_stratum_gives_its_share(
             assert held == 0
         else:
             assert abs(held - share * own) < 1 + 1e-6
+    # What a server believes of a holder that tells how many rows it trains on.
+    assert len(test) <= max_held_out(len(train), share, 1)
+    for group in {group for group, _ in rows}:
+        held = sum(rows[place][0] == group for place in test.tolist())
+        left = sum(rows[place][0] == group for place in train.tolist())
+        assert held <= max_held_out(left, share, 2)
 
 
 def test_a_holder_gives_its_share_of_all_rows() -> None:

@@ -6,6 +6,7 @@ each holder gives its share of all rows, and no stratum loses its only row.
 """
 
 import hashlib
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,17 @@ def split_strata(
     held = np.zeros(rows, dtype=bool)
     held[order[chosen]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def max_held_out(train: int, share: float, strata: int) -> int:
+    """Return at most how many rows are held out beside so many training rows in so many strata.
+
+    Of N rows that lie in one stretch of the order, fewer than share * N + 1 are chosen.
+
+    >>> max_held_out(80, 0.2, 1), max_held_out(80, 0.0, 1)
+    (21, 0)
+    """
+    return math.floor((share * train + strata) / (1.0 - share) + 1e-6) if share else 0
 
 
 def _number_of(holder: str) -> int:
