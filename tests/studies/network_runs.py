@@ -1,10 +1,10 @@
 """The same configuration as a run between sites, and as `fedminmax train` runs it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_plan import NetworkPlan, Patience
 from fedminmax.federation.network_run import run_plan
 from fedminmax.studies.federation_record import (
     PLACE,
@@ -32,10 +32,13 @@ class NetworkRun:
 
 
 def run_between_sites(
-    config: Path, folder: Path, transport: DirectTransport | None = None
+    config: Path,
+    folder: Path,
+    transport: DirectTransport | None = None,
+    patience: Patience = AT_ONCE,
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, None, SITES, None, replace(AT_ONCE, minimum_sites=1))
+    record = FederationRecord("", config, None, SITES, None, patience)
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"

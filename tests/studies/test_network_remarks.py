@@ -16,7 +16,7 @@ from fedminmax.studies.network_remarks import remarks_on, sites_of
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
 from tests.federation.made_up_rounds import made_up_round
-from tests.federation.network_problem import DirectTransport, plan_of, write_tables
+from tests.federation.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport
 from tests.studies.network_runs import run_between_sites
 
@@ -88,7 +88,9 @@ class WestAlone(DirectTransport):
 
 
 def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path) -> None:
-    run = run_between_sites(config, tmp_path / "run", WestAlone(tmp_path))
+    alone = WestAlone(tmp_path, minimum_sites=1)
+    patience = replace(AT_ONCE, minimum_sites=1)
+    run = run_between_sites(config, tmp_path / "run", alone, patience)
     run.collect()
     results = results_of(run.folder)
     assert [site["rounds"] for site in results["sites"]] == [1, 1, 3]
