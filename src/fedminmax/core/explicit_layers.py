@@ -48,6 +48,12 @@ class ExplicitLayers:
         self._views = {0: self._room}
         self._inputs: list[Tensor] = []
 
+    @property
+    def shapes(self) -> tuple[tuple[int, int, bool], ...]:
+        """Outputs and inputs of each layer, and whether it has an intercept."""
+        pairs = zip(self._weights, self._biases, strict=True)
+        return tuple((*weight.shape, bias is not None) for weight, bias in pairs)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the network's outputs, in a buffer that the next call overwrites."""
         outputs = self._buffers_for(len(x)).outputs

@@ -21,16 +21,20 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedminmax.core.linear_structure import LinearStructure
+
 
 @dataclass(frozen=True, eq=False)
 class Census:
     """How many rows of each group each holder has: asked once, before the first round.
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
+    ``linear`` is the layout of a linear model, for methods that use its second derivatives.
     """
 
     counts: Tensor
     classes: int = 0
+    linear: LinearStructure | None = None
 
     @property
     def holders(self) -> int:

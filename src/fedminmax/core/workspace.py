@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers
 from fedminmax.core.find_explicit_layers import find_explicit_layers, hooked_everywhere
+from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import explicit_gradient_of
 from fedminmax.core.losses_with_gradients import loss_with_gradient_of
 from fedminmax.core.task import Task, copy_model, trainable_parameters
@@ -24,6 +25,7 @@ class Workspace:
     def __init__(self, task: Task) -> None:
         self.model = copy_model(task.model).train()
         self.loss = task.loss
+        self.linear = linear_structure_of(task)
         self.loss_with_gradient = loss_with_gradient_of(task.loss)
         self.explicit_gradient = explicit_gradient_of(task.loss)
         self.parameters = trainable_parameters(self.model)

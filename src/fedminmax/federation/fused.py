@@ -57,7 +57,7 @@ def ask_fused(
     rows_per_chunk: int,
 ) -> Sums:
     """Return what adding up the participants' replies would give."""
-    present = _rows_of(rows, participants)
+    present = rows_of(rows, participants)
     counts = present.counts
     weighed = method.weigh(order, participants, counts[participants])
     table = torch.zeros_like(counts, dtype=torch.float64)
@@ -82,7 +82,7 @@ def ask_fused(
     )
 
 
-def _rows_of(rows: PooledRows, participants: Tensor) -> PooledRows:
+def rows_of(rows: PooledRows, participants: Tensor) -> PooledRows:
     """Return the participants' rows; uncopied if everyone who has rows takes part."""
     if int(rows.counts[participants].sum()) == len(rows.examples):
         return rows

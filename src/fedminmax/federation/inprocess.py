@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import Lock, get_ident
 from typing import Any
@@ -26,7 +27,7 @@ from fedminmax.core.task import (
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workers import torch_threads
 from fedminmax.core.workspace import Workspace, model_with
-from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows
+from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
 from fedminmax.federation.given_holders import Holding, checked_names, count_rows, examples_of
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.method import (
@@ -35,6 +36,7 @@ from fedminmax.methods.method import (
     StateT,
     SumsMethod,
     VectorMethod,
+    sums_over_rows,
     takes_one_step,
 )
 
@@ -96,7 +98,8 @@ class InProcessFederation:
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
             check_computed_anew(model, self._task.model)
-            self._census = Census(counts, classes_of(self._task, largest))
+            classes = classes_of(self._task, largest)
+            self._census = Census(counts, classes, self._workspaces[0].linear)
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         first = self._workspaces[0]
@@ -129,7 +132,7 @@ class InProcessFederation:
     @property
     def census(self) -> Census:
         """Rows by holder and group, in a record of its own."""
-        return Census(self._census.counts.clone(), self._census.classes)
+        return replace(self._census, counts=self._census.counts.clone())
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -169,6 +172,10 @@ class InProcessFederation:
                         self._pass_workers(rows),
                         self._rows_per_chunk,
                     )
+            if sums_over_rows(method) and self._pooled is not None:
+                present = rows_of(self._pooled, torch.tensor(participants)).examples
+                everyone = replace(self._holder(participants[0], None), examples=present)
+                return method.local(order, everyone, self._workspaces[0])
             return add_up(self._replies(partial(answer, method, order), order, participants))
 
     def ask_each(

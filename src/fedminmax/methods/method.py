@@ -141,6 +141,15 @@ class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
         ...
 
 
+class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
+    """A local method whose replies are sums over rows: one holder of all rows sends their total."""
+
+    @property
+    def sums_over_rows(self) -> bool:
+        """Always true; what sets the kind apart."""
+        ...
+
+
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
     """A local method whose round has further questions, to the same holders."""
 
@@ -190,6 +199,11 @@ AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
     """Tell whether holders take one full-batch gradient step."""
     return hasattr(method, "weigh")
+
+
+def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":
+    """Tell whether replies are sums over rows, whoever holds them."""
+    return hasattr(method, "sums_over_rows")
 
 
 def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":

@@ -1,0 +1,92 @@
+"""Sums by group over a holder's rows: losses, gradients and, for linear models, curvature.
+
+Every row belongs to one group, so all groups' sums together cost one pass over the rows. They are
+taken in float64, because a server that looks ahead with second derivatives, and proves how far it
+is from the best, must not stumble over rounding.
+
+Curvature is that of the loss in the outputs, a C x C matrix D of row sums 0 for a softmax, times
+x x' (x with a 1 for the intercept). Such a D is a sum over pairs of classes of
+w_cd (e_c - e_d)(e_c - e_d)' with w_cd = -D_cd: cross-entropy has w_cd = p_c p_d, its exact second
+derivative; Brier takes 2 J J' with J = diag(p) - p p', the Gauss-Newton matrix, which is positive
+semidefinite (Schraudolph: Fast curvature matrix-vector products, Neural Computation 2002).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
+
+# Chunks of this many numbers stay in the cache while they are used several times.
+NUMBERS_PER_CHUNK = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """By group: losses [A], gradients in the model's order [A, p], packed curvature [A, q]."""
+
+    losses: Tensor
+    gradients: Tensor
+    curvature: Tensor
+
+
+def linear_group_sums(
+    structure: LinearStructure, parameters: Tensor, examples: Examples, groups: int
+) -> GroupSums:
+    """Return the sums of a linear model with these parameters over these rows."""
+    matrix = structure.as_matrix(parameters.detach().double())
+    sums = GroupSums(
+        torch.zeros(groups, dtype=torch.float64),
+        torch.zeros(groups, structure.outputs, structure.columns, dtype=torch.float64),
+        torch.zeros(groups, structure.curvature_numbers, dtype=torch.float64),
+    )
+    # Rows of one group are one after another in this order; a stable sort keeps results the same.
+    order = torch.sort(examples.group, stable=True).indices
+    ends = torch.bincount(examples.group, minlength=groups).cumsum(0).tolist()
+    start = 0
+    for group, end in enumerate(ends):
+        for chunk in torch.split(order[start:end], _rows_per_chunk(structure)):
+            _add_chunk(structure, matrix, examples.rows(chunk), group, sums)
+        start = end
+    return GroupSums(sums.losses, structure.as_flat(sums.gradients), sums.curvature)
+
+
+def _rows_per_chunk(structure: LinearStructure) -> int:
+    return max(NUMBERS_PER_CHUNK // structure.columns, 64)
+
+
+def _add_chunk(
+    structure: LinearStructure, matrix: Tensor, rows: Examples, group: int, sums: GroupSums
+) -> None:
+    x = rows.x.double()
+    if structure.intercept:
+        x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    y = rows.y.double() if rows.y.is_floating_point() else rows.y
+    outputs = x @ matrix.T
+    weights = _pair_weights(structure, outputs)
+    losses, gradient = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]](outputs, y)
+    sums.losses[group] += losses.sum()
+    sums.gradients[group].addmm_(gradient.T, x)
+    lower = torch.tril_indices(structure.columns, structure.columns)
+    packed = sums.curvature[group].view(structure.blocks, -1)
+    for block in range(structure.blocks):
+        product = (x * weights[:, block : block + 1]).T @ x
+        packed[block] += product[lower[0], lower[1]]
+
+
+def _pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
+    """Return w_cd of every row and pair of classes c < d [n, blocks]."""
+    if structure.loss == "squared-error":
+        return outputs.new_full((len(outputs), 1), 2.0)
+    p = torch.softmax(outputs, dim=1)
+    first, second = torch.triu_indices(structure.outputs, structure.outputs, 1)
+    both = p[:, first] * p[:, second]
+    if structure.loss != "brier":
+        return both
+    # -(2 J J')_cd = 2 p_c p_d (p_c + p_d - |p|^2).
+    squares = p.square().sum(dim=1, keepdim=True)
+    return 2.0 * both * (p[:, first] + p[:, second] - squares)

@@ -1,0 +1,127 @@
+"""What a server must know of a linear model to use second derivatives: its layout and its loss.
+
+A softmax does not see a common shift of all outputs, so a model of C classes has C - 1 outputs
+that count. Its parameters theta [C, k] (a row per output, the intercept last) are U phi with U the
+C x (C - 1) matrix of an orthonormal basis of the vectors of sum 0, and |theta| = |phi|.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.find_explicit_layers import find_explicit_layers
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.task import Task
+
+CONVEX_LOSSES = ("cross-entropy", "squared-error")
+
+
+@dataclass(frozen=True)
+class LinearStructure:
+    """``outputs`` x ``inputs`` weights, then the ``intercept`` of each output, if there is one."""
+
+    outputs: int
+    inputs: int
+    intercept: bool
+    loss: str
+
+    @property
+    def columns(self) -> int:
+        """Parameters of one output, k."""
+        return self.inputs + self.intercept
+
+    @property
+    def blocks(self) -> int:
+        """Pairs of classes: each has a k x k block of curvature sums. One for a single output."""
+        return max(self.outputs * (self.outputs - 1) // 2, 1)
+
+    @property
+    def curvature_numbers(self) -> int:
+        """How many numbers of curvature a group has: each block's lower triangle."""
+        return self.blocks * self.columns * (self.columns + 1) // 2
+
+    @property
+    def free_numbers(self) -> int:
+        """The length of phi: (C - 1) k."""
+        return max(self.outputs - 1, 1) * self.columns
+
+    @property
+    def is_convex(self) -> bool:
+        """Tell whether the risks are convex in the parameters."""
+        return self.loss in CONVEX_LOSSES
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Tell whether the risks are quadratic in the parameters: their sums say all of them."""
+        return self.loss == "squared-error"
+
+    @cached_property
+    def basis(self) -> Tensor:
+        """U, in float64: columns of sum 0, orthonormal; the number 1 for a single output."""
+        size = self.outputs
+        if size == 1:
+            return torch.ones(1, 1, dtype=torch.float64)
+        columns = torch.zeros(size, size - 1, dtype=torch.float64)
+        for place in range(1, size):
+            columns[:place, place - 1] = 1.0
+            columns[place, place - 1] = -float(place)
+        return columns / columns.square().sum(dim=0).sqrt()
+
+    def as_matrix(self, flat: Tensor) -> Tensor:
+        """Return parameters, or gradients [..., p], in the model's order as [..., C, k]."""
+        weights = flat[..., : self.outputs * self.inputs]
+        matrix = weights.reshape(*flat.shape[:-1], self.outputs, self.inputs)
+        if not self.intercept:
+            return matrix
+        own = flat[..., self.outputs * self.inputs :].unsqueeze(-1)
+        return torch.cat([matrix, own], dim=-1)
+
+    def as_flat(self, matrix: Tensor) -> Tensor:
+        """Return parameters or gradients [..., C, k] in the model's order [..., p]."""
+        weights = matrix[..., : self.inputs].flatten(-2)
+        if not self.intercept:
+            return weights
+        return torch.cat([weights, matrix[..., self.inputs]], dim=-1)
+
+    def to_free(self, flat: Tensor) -> Tensor:
+        """Return phi (or the gradients in it) of parameters [..., p]."""
+        return (self.basis.T @ self.as_matrix(flat.double())).flatten(-2)
+
+    def from_free(self, free: Tensor) -> Tensor:
+        """Return the parameters U phi in the model's order, in float64."""
+        return self.as_flat(self.basis @ free.reshape(-1, self.columns))
+
+    def free_curvature(self, packed: Tensor) -> Tensor:
+        """Return second derivatives in phi [A, f, f] from packed sums [A, curvature_numbers]."""
+        columns, groups = self.columns, len(packed)
+        rows, cols = torch.tril_indices(columns, columns)
+        blocks = packed.new_zeros(groups, self.blocks, columns, columns)
+        lower = packed.reshape(groups, self.blocks, -1)
+        blocks[:, :, rows, cols] = lower
+        blocks[:, :, cols, rows] = lower
+        sides = self._sides()
+        # A block's class pair has one direction in phi; its curvature is that direction's.
+        outer = torch.einsum("bi,bj->bij", sides, sides)
+        full = torch.einsum("bij,abxy->aixjy", outer, blocks)
+        return full.reshape(groups, self.free_numbers, self.free_numbers)
+
+    def _sides(self) -> Tensor:
+        """U'(e_c - e_d) of every pair of classes c < d, in the order of the blocks."""
+        if self.outputs == 1:
+            return torch.ones(1, 1, dtype=torch.float64)
+        first, second = torch.triu_indices(self.outputs, self.outputs, 1)
+        return self.basis[first] - self.basis[second]
+
+
+def linear_structure_of(task: Task) -> LinearStructure | None:
+    """Return the layout of one trainable linear layer with a loss of ours; None for others."""
+    layers = find_explicit_layers(task.model)
+    names = [name for name, loss in LOSSES_BY_NAME.items() if loss is task.loss]
+    if layers is None or len(layers.shapes) != 1 or not names:
+        return None
+    ((outputs, inputs, intercept),) = layers.shapes
+    if names[0] == "squared-error" and outputs != 1:
+        return None
+    return LinearStructure(outputs, inputs, intercept, names[0])

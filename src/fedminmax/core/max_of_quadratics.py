@@ -1,0 +1,139 @@
+"""The lowest point of the highest of several quadratic functions, by its small dual.
+
+minimise over p:  max_a q_a(p),  q_a(p) = r_a + g_a . p + 1/2 p' H_a p,  H_a positive semidefinite.
+
+The dual function D(mu) = min over p of sum_a mu_a q_a(p) is concave on the simplex, with gradient
+q(p(mu)) and Hessian -J H(mu)^-1 J', where H(mu) = sum_a mu_a H_a and J_a = g_a + H_a p. Newton's
+method on it solves a quadratic programme of one unknown per group in each step, and converges
+quadratically; the difference between the highest q_a and D says how far it is. With linear
+functions and a common H this is the prox-linear step (Drusvyatskiy, Paquette: Efficiency of
+minimizing compositions of convex functions and smooth maps, 2019).
+
+| symbol | name       |
+|--------|------------|
+| r      | values     |
+| g_a    | slopes     |
+| H_a    | curvatures |
+| p      | step       |
+| mu     | weights    |
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.simplex_qp import maximise_on_simplex
+
+MAX_NEWTON_STEPS = 50
+MAX_HALVINGS = 40
+# Of the fall that the step promises: far below what decides whether it is taken.
+RELATIVE_GAP = 1e-9
+ROUNDING = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratics:
+    """Values [A] and slopes [A, f] at 0, curvatures [A, f, f], all in float64."""
+
+    values: Tensor
+    slopes: Tensor
+    curvatures: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LowestPoint:
+    """Where the highest function is lowest, the weights that prove it, and its value there."""
+
+    step: Tensor
+    weights: Tensor
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Dual:
+    """D at some weights, and what its derivatives need."""
+
+    weights: Tensor
+    step: Tensor
+    values: Tensor
+    slopes: Tensor
+    factor: Tensor
+
+    @property
+    def value(self) -> float:
+        return float(self.weights @ self.values)
+
+
+def highest_mix(values: Tensor, floor: float) -> float:
+    """Return the highest mean of the values with weights of at least ``floor``.
+
+    >>> highest_mix(torch.tensor([1.0, 3.0], dtype=torch.float64), 0.25)
+    2.5
+    """
+    spare = 1.0 - floor * len(values)
+    return float(spare * values.max() + floor * values.sum())
+
+
+def minimise_max(
+    functions: Quadratics, damping: Tensor, start: Tensor, floor: float = 0.0
+) -> LowestPoint:
+    """Return the lowest point, with ``damping`` [f] added to the diagonal of every curvature.
+
+    >>> line = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    >>> flat = torch.ones(2, 1, 1, dtype=torch.float64)
+    >>> functions = Quadratics(torch.tensor([1.0, 0.0], dtype=torch.float64), line, flat)
+    >>> none, half = torch.zeros(1).double(), torch.full((2,), 0.5).double()
+    >>> lowest = minimise_max(functions, none, half)
+    >>> round(float(lowest.step), 9), [round(weight, 9) for weight in lowest.weights.tolist()]
+    (-0.5, [0.75, 0.25])
+    """
+    dual = _dual_at(functions, damping, start)
+    for _ in range(MAX_NEWTON_STEPS):
+        height = highest_mix(dual.values, floor)
+        promised = highest_mix(functions.values, floor) - dual.value
+        if height - dual.value <= RELATIVE_GAP * promised + ROUNDING * abs(height):
+            break
+        products = dual.slopes @ torch.cholesky_solve(dual.slopes.T, dual.factor)
+        linear = dual.values + products @ dual.weights
+        wanted = maximise_on_simplex(linear, products, dual.weights, floor)
+        better = _climb(functions, damping, dual, wanted)
+        if better is None:
+            break
+        dual = better
+    return LowestPoint(dual.step, dual.weights, highest_mix(dual.values, floor))
+
+
+def _climb(functions: Quadratics, damping: Tensor, dual: _Dual, wanted: Tensor) -> _Dual | None:
+    """Move towards the wanted weights as far as D rises enough (Armijo); None if it never does."""
+    move = wanted - dual.weights
+    rise = float(dual.values @ move)
+    share = 1.0
+    for _ in range(MAX_HALVINGS):
+        there = _dual_at(functions, damping, dual.weights + share * move)
+        if there.value > dual.value + 1e-4 * share * rise:
+            return there
+        share *= 0.5
+    return None
+
+
+def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
+    curvature = torch.tensordot(weights, functions.curvatures, dims=1)
+    curvature.diagonal().add_(damping)
+    factor = _factorise(curvature)
+    step = -torch.cholesky_solve((weights @ functions.slopes).unsqueeze(1), factor).squeeze(1)
+    bent = functions.curvatures @ step + damping * step
+    values = functions.values + functions.slopes @ step + 0.5 * bent @ step
+    return _Dual(weights, step, values, functions.slopes + bent, factor)
+
+
+def _factorise(curvature: Tensor) -> Tensor:
+    """Return the Cholesky factor; where rounding left no positive matrix, of one just above it."""
+    extra = 1e-14 * float(curvature.diagonal().max())
+    while True:
+        factor: Tensor
+        factor, failed = torch.linalg.cholesky_ex(curvature)
+        if not int(failed):
+            return factor
+        curvature = curvature + extra * torch.eye(len(curvature), dtype=curvature.dtype)
+        extra *= 10.0

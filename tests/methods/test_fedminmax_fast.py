@@ -1,0 +1,208 @@
+"""FedMinMaxFast: analytic games, another solver, Lemma 2, a proof, a saddle that stays."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import (
+    Loss,
+    brier_loss,
+    cross_entropy_loss,
+    squared_error_loss,
+)
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import Round, train
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast, FedMinMaxFastState
+from tests.epigraph import lowest_maximum
+from tests.problems import Vector
+
+Rows = tuple[Tensor, Tensor, Tensor]
+LastRound = Round[FedMinMaxFastState]
+
+
+def last_round(
+    model: nn.Module,
+    loss: Loss,
+    holders: Sequence[Rows],
+    rounds: int,
+    *,
+    ridge: float = 0.0,
+    epsilon: float = 0.0,
+) -> LastRound:
+    federation = InProcessFederation(model.double(), loss, holders)
+    *_, last = train(federation, FedMinMaxFast(ridge, epsilon), rounds=rounds)
+    return last
+
+
+def classes(seed: int, groups: int, features: int, kinds: int, rows: int = 90) -> Rows:
+    """Groups that follow patterns of their own, with columns of very different sizes."""
+    rng = np.random.default_rng(seed)
+    group = np.r_[np.arange(groups), rng.choice(groups, rows, p=rng.dirichlet(np.ones(groups)))]
+    x = rng.normal(size=(len(group), features)) @ rng.normal(size=(features, features))
+    patterns = rng.normal(size=(groups, features, kinds))
+    noise = rng.gumbel(size=(len(group), kinds))
+    y = (np.einsum("nf,nfk->nk", x, patterns[group]) + 2.0 * noise).argmax(axis=1)
+    x = x * 10.0 ** rng.uniform(-1.0, 2.0, size=features)
+    return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)
+
+
+def worst_by_scipy(rows: Rows, kinds: int, ridge: float) -> float:
+    """The epigraph of the group risks with softmax and ridge, written anew, by SLSQP."""
+    x, y, group = (part.numpy() for part in rows)
+    scale = x.std(axis=0)
+    inputs = np.c_[x / scale, np.ones(len(x))]
+    width = inputs.shape[1]
+    # The penalty is on the parameters of the unscaled columns.
+    sizes = np.r_[1.0 / scale, 1.0]
+
+    def risks(theta: Vector) -> tuple[Vector, Vector]:
+        matrix = theta.reshape(kinds, width)
+        scores = inputs @ matrix.T
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        losses = -np.log(p[np.arange(len(y)), y])
+        pulls = p - np.eye(kinds)[y]
+        own = [group == number for number in range(group.max() + 1)]
+        penalty = 0.5 * ridge * ((matrix * sizes) ** 2).sum()
+        values = np.array([losses[rows].mean() + penalty for rows in own])
+        slopes = [
+            (pulls[rows].T @ inputs[rows] / rows.sum() + ridge * matrix * sizes**2).ravel()
+            for rows in own
+        ]
+        return values, np.array(slopes)
+
+    return lowest_maximum(risks, np.zeros(kinds * width))
+
+
+@pytest.mark.parametrize(
+    ("shift", "theta", "worst"), [(0.0, 0.5, 0.25), (0.5, 0.25, 0.5625), (1.5, 0.0, 1.5)]
+)
+def test_analytic_games(shift: float, theta: float, worst: float) -> None:
+    """r_0 = theta^2 + shift, r_1 = (theta - 1)^2: equal at (1 - shift) / 2, if that is above 0.
+
+    The shift is the variance of group 0's targets, +-sqrt(shift).
+    """
+    spread = math.sqrt(shift)
+    rows = (
+        torch.ones(3, 1, dtype=torch.float64),
+        torch.tensor([-spread, spread, 1.0], dtype=torch.float64),
+        torch.tensor([0, 0, 1]),
+    )
+    last = last_round(nn.Linear(1, 1, bias=False), squared_error_loss, [rows], rounds=2)
+    assert float(last.members) == pytest.approx(theta, abs=1e-8)
+    assert last.progress.state.upper == pytest.approx(worst, abs=1e-8)
+
+
+def test_squared_error_is_solved_by_one_round_of_sums() -> None:
+    rng = np.random.default_rng(0)
+    group = torch.from_numpy(rng.integers(0, 3, 60))
+    x, y = torch.from_numpy(rng.normal(size=(60, 4))), torch.from_numpy(rng.normal(size=60))
+    first = last_round(nn.Linear(4, 1), squared_error_loss, [(x, y, group)], rounds=1)
+    later = last_round(nn.Linear(4, 1), squared_error_loss, [(x, y, group)], rounds=6)
+    torch.testing.assert_close(first.members, later.members, atol=1e-9, rtol=0.0)
+
+    def worst(theta: Vector) -> float:
+        errors = (x.numpy() @ theta[:4] + theta[4] - y.numpy()) ** 2
+        return max(float(errors[group.numpy() == number].mean()) for number in range(3))
+
+    found = worst(first.members[0].numpy())
+    for seed in range(200):
+        near = np.random.default_rng(seed).normal(size=5) * 10.0 ** -(1 + seed % 4)
+        assert worst(first.members[0].numpy() + near) >= found - 1e-12
+
+
+@pytest.mark.parametrize(("groups", "features", "kinds"), [(2, 3, 2), (5, 6, 2), (4, 3, 4)])
+def test_it_agrees_with_another_solver_and_proves_it(
+    groups: int, features: int, kinds: int
+) -> None:
+    rows = classes(groups, groups, features, kinds)
+    ridge = 1e-3
+    last = last_round(nn.Linear(features, kinds), cross_entropy_loss, [rows], 20, ridge=ridge)
+    state = last.progress.state
+    assert state.upper == pytest.approx(worst_by_scipy(rows, kinds, ridge), rel=1e-6)
+    assert state.lower <= state.upper
+    assert state.upper - state.lower <= 1e-6 * state.upper
+
+
+def test_bounds_bracket_the_optimum_in_every_round_and_the_worst_risk_never_rises() -> None:
+    rows = classes(1, 6, 5, 2)
+    federation = InProcessFederation(nn.Linear(5, 2).double(), cross_entropy_loss, [rows])
+    states = [
+        done.progress.state for done in train(federation, FedMinMaxFast(ridge=0.01), rounds=15)
+    ]
+    best = states[-1].upper
+    assert all(state.lower <= best <= state.upper for state in states)
+    uppers, lowers = ([getattr(s, name) for s in states] for name in ("upper", "lower"))
+    assert uppers == sorted(uppers, reverse=True)
+    assert lowers == sorted(lowers)
+    assert best - lowers[-1] < 1e-9
+
+
+def test_with_a_floor_the_answer_is_the_floored_games() -> None:
+    """r_0 = theta^2, r_1 = (theta - 1)^2 + 3 with mu_0 >= 0.1: theta = 0.9, by hand."""
+    rows = (
+        torch.ones(3, 1, dtype=torch.float64),
+        torch.tensor([0.0, 1 - math.sqrt(3), 1 + math.sqrt(3)], dtype=torch.float64),
+        torch.tensor([0, 1, 1]),
+    )
+    model = nn.Linear(1, 1, bias=False)
+    last = last_round(model, squared_error_loss, [rows], 2, epsilon=0.1)
+    assert float(last.members) == pytest.approx(0.9, abs=1e-8)
+    assert last.weights.tolist() == pytest.approx([0.1, 0.9], abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", [brier_loss, cross_entropy_loss])
+def test_the_same_answer_for_every_partition(loss: Loss) -> None:
+    """Lemma 2: only sums travel; holders may lack groups, and the plain path adds one by one."""
+    x, y, group = classes(2, 3, 4, 3)
+    model = nn.Linear(4, 3).double()
+    parts = [group == 0, group == 1, group == 2]
+    spread = [(x[own], y[own], group[own]) for own in parts]
+    answers = []
+    for holders, fused in (([(x, y, group)], True), (spread, True), (spread, False)):
+        federation = InProcessFederation(model, loss, holders, fused=fused)
+        *_, last = train(federation, FedMinMaxFast(ridge=1e-3), rounds=4)
+        answers.append(last.parameters())
+    for other in answers[1:]:
+        torch.testing.assert_close(other, answers[0], atol=1e-9, rtol=1e-9)
+
+
+def test_at_the_saddle_it_stays() -> None:
+    rows = classes(4, 3, 4, 2)
+    model = nn.Linear(4, 2).double()
+    federation = InProcessFederation(model, cross_entropy_loss, [rows])
+    *_, last = train(federation, FedMinMaxFast(ridge=0.1), rounds=20)
+    solved = federation.model(last.members[0])
+    again = InProcessFederation(solved, cross_entropy_loss, [rows])
+    *_, moved = train(again, FedMinMaxFast(ridge=0.1), rounds=3)
+    torch.testing.assert_close(moved.members, last.members, atol=1e-7, rtol=0.0)
+
+
+def test_brier_reaches_a_point_that_no_group_weights_improve() -> None:
+    """Stationary: the weighted gradient vanishes, and weights are on the worst groups alone."""
+    rows = classes(5, 4, 4, 2, rows=400)
+    last = last_round(nn.Linear(4, 2), brier_loss, [rows], rounds=60)
+    state = last.progress.state
+    slope = state.weights @ state.slopes
+    scale = state.slopes.norm(dim=1).max()
+    assert float(slope.norm()) < 1e-4 * max(float(scale), 1e-3)
+    played = state.weights > 1e-6
+    assert float(state.risks.max() - state.risks[played].min()) < 1e-6
+
+
+def test_networks_are_refused_before_the_first_round() -> None:
+    rows = classes(0, 2, 3, 2)
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    federation = InProcessFederation(network, brier_loss, [rows])
+    with pytest.raises(InputError, match="needs one linear layer"):
+        next(iter(train(federation, FedMinMaxFast(), rounds=1)))
+
+
+def test_a_negative_ridge_is_refused() -> None:
+    with pytest.raises(InputError, match=r"ridge = -1; give zero or a positive number"):
+        FedMinMaxFast(ridge=-1.0)
