@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert "alpha = 1.5; give a number above 0, at most 1" in complaint_of(
         lambda: APStar(alpha=1.5)
     )
-    assert "alpha = 0; give a positive number" in complaint_of(lambda: APStar(alpha=0.0))
+    assert "alpha = 0; give a number above 0" in complaint_of(lambda: APStar(alpha=0.0))
     counts: list[tuple[str, Callable[[], object]]] = [
         ("divisor", lambda: APStar(divisor=0)),
         ("divisor_cap", lambda: APStar(divisor_cap=0)),
