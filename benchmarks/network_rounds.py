@@ -51,9 +51,7 @@ def measure(folder: Path, sites: int, name: str) -> None:
     names = [f"site-{number}" for number in range(1, sites + 1)]
     config = write_tables(folder, names, rows)
     run = PlannedRun("fedminmax", {}, rounds)
-    plan = NetworkPlan(
-        "bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.delimiter
-    )
+    plan = NetworkPlan("bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.format)
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
     with local_federation(folder / "kits", tables) as federation:
         report(federation, plan, name)

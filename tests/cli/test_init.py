@@ -4,11 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.schema import Feature, Kind, Protected
 from tests.cli.command import complaint, fedminmax
+from tests.cli.hospitals import write_hospitals
+from tests.cli.in_process import complaint_here, run_here
 from tests.data.tables.small_tables import SCHEMA, write_files
 
 WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
@@ -89,3 +92,22 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 def test_an_empty_group_name(tmp_path: Path) -> None:
     words = ["init", "north.csv", "--target", "ill", "--groups", "sex,"]
     assert "'sex,' has an empty name; give column names" in complaint(*words, cwd=tmp_path)
+
+
+def test_a_table_from_an_office_program_from_files_to_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("south", "later"):
+        text = Path(f"{name}.csv").read_text().replace(",", ";").replace(".", ",")
+        Path(f"{name}.csv").write_text(text)
+    run_here("init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex")
+    said = capsys.readouterr().out
+    assert 'south.csv is read with decimal = ","; if that is wrong, correct fedminmax.toml' in said
+    run_here("train", "fedminmax.toml", "--rounds", 2)
+    said = complaint_here(capsys, "predict", "runs/fedminmax", "later.csv")
+    assert 'set decimal = "," in [data]' in said
+    run_here("predict", "runs/fedminmax", "later.csv", "--decimal", ",")
+    run_here("evaluate", "runs/fedminmax", "south.csv", "--decimal", ",")
+    assert pl.read_csv("predictions.csv")["predicted"].n_unique() == 2

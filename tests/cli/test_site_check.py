@@ -8,6 +8,7 @@ import pytest
 
 from fedminmax.federation.site_settings import SiteSettings, SmallGroups
 from tests.cli.kits import SETTINGS, check, create
+from tests.federation.network_problem import write_tables
 from tests.federation.small_group_tables import SMALL_NAMES, write_small_groups
 
 Capture = pytest.CaptureFixture[str]
@@ -97,6 +98,29 @@ def test_a_later_check_keeps_what_was_written_by_hand(tmp_path: Path, capsys: Ca
     assert "rows with 'a' in column 'ward'" in capsys.readouterr().out
     kept = {"owner": "a", "holder_column": "ward"}
     assert json.loads((tmp_path / SETTINGS).read_text()) == noted | kept
+
+
+def test_a_site_notes_how_its_own_table_is_written(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    config = write_tables(tmp_path)
+    rows = (tmp_path / "north.csv").read_text()
+    german = rows.replace(",", ";").replace(".", ",")
+    (tmp_path / "north.csv").write_bytes(
+        german.replace("sex", "sex;\u00e9tage", 1).encode("latin-1")
+    )
+    assert check(tmp_path, config=config) == 2
+    assert 'set encoding = "cp1252"' in capsys.readouterr().err
+    (tmp_path / "north.csv").write_text(german)
+    assert check(tmp_path, config=config) == 2
+    assert 'set decimal = "," in [data]' in capsys.readouterr().err
+    assert check(tmp_path, "--decimal", ",", config=config) == 0
+    assert "the table is read with decimal ','" in capsys.readouterr().out
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert noted["format"] == dict.fromkeys(noted["format"]) | {"decimal": ","}
+    # A later check keeps it.
+    assert check(tmp_path, "--encoding", "latin-1", config=config) == 0
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert (noted["format"]["decimal"], noted["format"]["encoding"]) == (",", "latin-1")
 
 
 def test_a_policy_that_cannot_be_read_is_not_written_over(tmp_path: Path, capsys: Capture) -> None:

@@ -93,7 +93,7 @@ def plan_of(
         runs=tuple(runs),
         held_out=config.held_out,
         seed=config.seed,
-        delimiter=config.delimiter,
+        format=config.format,
         precision=Precision.FLOAT64,
         patience=patience,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.run_folder_records import Measured, Results, record_as_json
 from fedminmax.report.table_metrics import metric_cells, small_groups_words
@@ -14,11 +15,11 @@ from fedminmax.report.table_results import finished_results
 from fedminmax.studies.measure_files import measure_files
 
 
-def evaluate(folder: Path, files: Sequence[Path], *, as_json: bool) -> None:
+def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_json: bool) -> None:
     """Print the metrics of a finished run."""
     results = finished_results(folder)
     if files:
-        found = measure_files(folder, files)
+        found = measure_files(folder, files, changes)
         for warning in found.warnings:
             print(f"fedminmax: warning: {warning}", file=sys.stderr)
         test, skipped = found.test, dict(found.skipped)

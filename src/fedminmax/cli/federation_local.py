@@ -10,6 +10,7 @@ from fedminmax.cli.federation_run import print_finished
 from fedminmax.cli.say import say
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.file_format import changes_between
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.flare_local import local_federation
 from fedminmax.federation.network_plan import MINIMUM_SITES, Patience
@@ -76,7 +77,8 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
     for source in config.training:
         data = source.path.absolute()
         if source.owner is not None:
-            holders[source.owner] = SiteSettings(data, owner=source.owner)
+            changes = changes_between(config.format, source.format or config.format)
+            holders[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
             continue
         for part in read_source(source, config).parts:
             holders[part.owner] = SiteSettings(

@@ -9,6 +9,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.config_text import config_text, rare_words
+from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 
@@ -28,6 +29,10 @@ def init_config(
     proposal = propose(files, target, groups, holder, choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
+    for name, found in proposal.formats.items():
+        words = _found_format(found, choices.format)
+        if words:
+            print(f"{proposal.files[name]} is read with {words}; if that is wrong, correct {out}")
     minimum = choices.minimum_category
     for column, rare in proposal.rare_groups.items():
         words = rare_words(rare, minimum, "value")
@@ -37,6 +42,8 @@ def init_config(
             print(f"column '{column}' is skipped: it {guess.remark}")
         elif guess.rare.values:
             print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
+        elif guess.remark:
+            print(f"column '{column}': {guess.remark}")
     for warning in _warnings(out):
         print(f"fedminmax: warning: {warning}", file=sys.stderr)
     print(f"Look through {out}, then: fedminmax train {out}")
@@ -48,6 +55,12 @@ def _warnings(config: Path) -> tuple[str, ...]:
         return load_federated_tables(read_config(config)).warnings
     except InputError as error:
         return (f"training will refuse this: {error}",)
+
+
+def _found_format(found: FileFormat, given: FormatChanges) -> str:
+    """Say what was found out about a file that the user did not say."""
+    changes = vars(changes_between(given.apply(PLAIN), found))
+    return ", ".join(f'{key} = "{value}"' for key, value in changes.items() if value is not None)
 
 
 def _summary(proposal: Proposal) -> str:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.format_options import add_format_options, format_changes
 from fedminmax.cli.option_types import positive_int
 from fedminmax.cli.output_files import FORCE
 
@@ -46,6 +47,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
     add("--force", action="store_true", help=FORCE)
+    add_format_options(parser, "as it is found in the files")
     parser.set_defaults(run=_run)
 
 
@@ -65,6 +67,7 @@ def _run(options: argparse.Namespace) -> None:
         minimum_category=options.minimum_category,
         ranges=options.ranges,
         merge_spellings=options.merge_spellings,
+        format=format_changes(options),
     )
     init_config(
         options.files,

@@ -1,6 +1,7 @@
 """`fedminmax predict`: a row of predictions for each row of a file."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,16 +10,18 @@ from fedminmax.cli.output_files import check_new_file
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import written_beside
 from fedminmax.data.tables.encode import encode_features
+from fedminmax.data.tables.file_format import FormatChanges, check_format
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.report.model_file import load_model
 
 
-def predict(folder: Path, file: Path, out: Path, *, force: bool) -> None:
+def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, force: bool) -> None:
     """Write row numbers (from 1, without the header), predictions and probabilities."""
     check_new_file(out, "--out", force=force)
     if out.exists() and out.samefile(file):
         raise InputError(f"{out} has the rows to predict; give another --out")
     saved = load_model(folder)
+    saved = replace(saved, format=check_format(changes.apply(saved.format), "the command's"))
     table = saved.table(file)
     rows = parse_features(table, saved.encoding.schema)
     for warning in rows.warnings:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.format_options import add_format_options, format_changes
 from fedminmax.cli.output_files import FORCE
 
 DEFAULT_OUT = Path("predictions.csv")
@@ -23,10 +24,12 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     add("file", type=Path, metavar="FILE", help="CSV or Parquet")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"({DEFAULT_OUT})")
     add("--force", action="store_true", help=FORCE)
+    add_format_options(parser, "as the configuration of the run says")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.predict import predict
 
-    predict(options.folder, options.file, options.out, force=options.force)
+    changes = format_changes(options)
+    predict(options.folder, options.file, options.out, changes, force=options.force)

@@ -7,6 +7,7 @@ from fedminmax.cli.say import say
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.federation.flare_kits import settle_site, site_name
 from fedminmax.federation.site_check import agree_to, check_site
 from fedminmax.federation.site_settings import (
@@ -32,7 +33,9 @@ class PolicyChanges:
         return replace(settings, **changed)
 
 
-def check(kit: Path, config: Path, data: Path, changes: PolicyChanges) -> None:
+def check(
+    kit: Path, config: Path, data: Path, changes: PolicyChanges, own_format: FormatChanges
+) -> None:
     """Read the table, show what would leave, and note what the site agrees to in its kit."""
     site = site_name(kit)
     if not config.is_file():
@@ -42,6 +45,7 @@ def check(kit: Path, config: Path, data: Path, changes: PolicyChanges) -> None:
         )
     agreed = read_config(config)
     settings = changes.apply(replace(_noted(kit, data), data=data.absolute()))
+    settings = replace(settings, format=own_format.over(settings.format))
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
     settle_site(kit, settings)
@@ -83,6 +87,10 @@ def _policy(settings: SiteSettings, site: str) -> str:
         f"; at least {settings.minimum_sites:,} sites in every run, at most "
         f"{settings.max_runs:,} runs of this configuration"
     )
+    own = {name: value for name, value in vars(settings.format).items() if value is not None}
+    if own:
+        listed = ", ".join(f"{name} {value!r}" for name, value in own.items())
+        words += f"; the table is read with {listed}"
     if settings.holder_column is not None:
         words += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
     return words

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.format_options import add_format_options, format_changes
 from fedminmax.cli.option_types import positive_int
 
 
@@ -58,6 +59,7 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="take part in so many runs of the same configuration (as noted in the kit, else 20)",
     )
+    add_format_options(parser, "as noted in the kit, else as the configuration says")
     parser.set_defaults(run=_run_check)
 
 
@@ -79,7 +81,8 @@ def _run_check(options: argparse.Namespace) -> None:
 
     small = None if options.small_groups is None else SmallGroups(options.small_groups)
     changes = PolicyChanges(options.minimum_group, small, options.minimum_sites, options.max_runs)
-    check(options.kit, options.config or options.kit / AGREED_FILE, options.data, changes)
+    config = options.config or options.kit / AGREED_FILE
+    check(options.kit, config, options.data, changes, format_changes(options))
 
 
 def _run_start(options: argparse.Namespace) -> None:

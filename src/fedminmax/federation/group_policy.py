@@ -19,10 +19,14 @@ from fedminmax.federation.wire_vectors import RefusedError
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """A site's rows: those to train on, and those held out for measuring the trained model."""
+    """A site's rows: those to train on, and those held out for measuring the trained model.
+
+    ``warnings`` about the table are for the site's own eyes.
+    """
 
     train: ParsedRows
     held_out: ParsedRows
+    warnings: tuple[str, ...] = ()
 
 
 def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> SiteRows:

@@ -17,6 +17,7 @@ from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.schema import Schema
 from fedminmax.federation.reply_checks import MAX_STEP_RATIO
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
@@ -95,7 +96,7 @@ class NetworkPlan:
     runs: tuple[PlannedRun, ...]
     held_out: float
     seed: int
-    delimiter: str
+    format: FileFormat = PLAIN
     precision: Precision = Precision.FLOAT32
     patience: Patience = Patience()
 

@@ -31,7 +31,7 @@ def plan_of_config(
         runs=planned_runs(config.method),
         held_out=config.held_out,
         seed=config.seed,
-        delimiter=config.delimiter,
+        format=config.format,
         patience=patience,
     )
 

@@ -70,6 +70,7 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         _by_name({key: count for key, count in known.items() if key not in told}, schema),
         tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
         (
+            *own.warnings,
             *constant_target_warnings({site: summarise(own.train, schema)}, schema),
             *leak_warnings([own.train], schema),
         ),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
+from fedminmax.data.tables.file_format import check_format
 from fedminmax.data.tables.groups import check_listed
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.sources import read_source
@@ -31,19 +32,20 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
         holder_column=settings.holder_column,
         held_out=plan.held_out,
         seed=plan.seed,
-        delimiter=plan.delimiter,
+        format=check_format(settings.format.apply(plan.format), "this site's"),
         schema=plan.schema,
         model=plan.model,
         method=MethodChoice("fedavg", {}, 1, 1.0),
     )
     source = Source(settings.data, None if settings.holder_column else owner)
-    own = [part for part in read_source(source, config).parts if part.owner == owner]
+    read = read_source(source, config)
+    own = [part for part in read.parts if part.owner == owner]
     if not own:
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
     check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
     train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
-    return SiteRows(rows.take(train), rows.take(held_out))
+    return SiteRows(rows.take(train), rows.take(held_out), read.warnings)
 
 
 def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import AS_AGREED, FormatChanges
 from fedminmax.federation.network_plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
@@ -33,6 +34,7 @@ class SiteSettings:
     may go on with fewer than ``minimum_sites`` sites, in at most ``max_runs`` runs of the same
     plan, and answers at most ``max_answers`` different questions about the same round.
     ``holder_column`` and ``owner`` choose this site's rows where one file holds those of several.
+    ``format`` is what this site's file writes otherwise than the configuration says.
     """
 
     data: Path
@@ -46,6 +48,7 @@ class SiteSettings:
     max_answers: Annotated[int, Field(ge=1)] = 3
     owner: str | None = None
     holder_column: str | None = None
+    format: FormatChanges = AS_AGREED
 
 
 def read_site_settings(path: Path) -> SiteSettings:

@@ -4,6 +4,7 @@ No code is run by reading it, and other programs can read it without fedminmax.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.report.saved_model import SavedModel
 
 FORMAT = "1"
@@ -35,7 +37,8 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "loss": saved.loss,
         "iterate": saved.iterate,
         "groups": json.dumps(saved.groups),
-        "delimiter": saved.delimiter,
+        "delimiter": saved.format.delimiter,
+        "file_format": json.dumps(asdict(saved.format)),
         "encoding": encoding_as_json(saved.encoding),
     }
     write_bytes(path, _with_sorted_header(save(_named_tensors(saved), metadata)))
@@ -98,7 +101,10 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
         members,
         metadata["loss"],
         metadata["iterate"],
-        metadata["delimiter"],
+        # Models of older versions have a delimiter alone.
+        FileFormat(**json.loads(metadata["file_format"]))
+        if "file_format" in metadata
+        else FileFormat(metadata["delimiter"]),
     )
 
 

@@ -11,8 +11,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.data.tables.any_table import table_from
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.parse_rows import parse_features
-from fedminmax.data.tables.read_file import AUTO, Table
+from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.score_rows import predictions
 
 
@@ -30,7 +31,7 @@ class SavedModel:
     members: int
     loss: str
     iterate: str
-    delimiter: str = AUTO
+    format: FileFormat = PLAIN
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class SavedModel:
 
     def table(self, data: Any) -> Table:
         """Read a file, or take a data frame or a dict of columns."""
-        return table_from(data, self.encoding.schema.feature_columns, self.delimiter)
+        return table_from(data, self.encoding.schema.feature_columns, self.format)
 
     def encode(self, data: Any) -> Tensor:
         """Return what the model sees of a table [rows, features], in float32."""

@@ -92,7 +92,7 @@ def _saved_model(
         len(models),
         config.model.loss,
         CHOSEN if _chooses_itself(run, task, agreed) else run.iterate.value,
-        config.delimiter,
+        config.format,
     )
 
 

@@ -72,5 +72,5 @@ def _saved_model(
         len(models),
         config.model.loss,
         CHOSEN if isinstance(progress.state, SelectingState) else run.iterate.value,
-        config.delimiter,
+        config.format,
     )

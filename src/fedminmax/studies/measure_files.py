@@ -12,6 +12,7 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import encode, in_known_groups
+from fedminmax.data.tables.file_format import FormatChanges, check_format
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import read_source
 from fedminmax.data.tables.words import listed
@@ -29,11 +30,12 @@ class MeasuredFiles:
     warnings: tuple[str, ...]
 
 
-def measure_files(folder: Path, files: Sequence[Path]) -> MeasuredFiles:
+def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -> MeasuredFiles:
     """Return metrics by group over all rows of these files whose group training knows."""
     saved = load_model(folder)
     config = read_config(folder / "config.toml")
-    read = [read_source(Source(path, name_without_ending(path)), config) for path in files]
+    own = check_format(changes.apply(config.format), "the command's")
+    read = [read_source(Source(path, name_without_ending(path), own), config) for path in files]
     warnings = [warning for source in read for warning in source.warnings]
     skipped: Counter[str] = Counter()
     examples = []

@@ -26,7 +26,7 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
         Source(tmp_path / "south.csv", "south"),
     )
     assert config.test == ()
-    assert (config.held_out, config.seed, config.delimiter) == (0.0, 0, "auto")
+    assert (config.held_out, config.seed, config.format.delimiter) == (0.0, 0, "auto")
     assert config.model == ModelChoice("logistic", (), "brier")
     assert config.method == MethodChoice("fedminmax", {"epsilon": "0.01"}, 10, 1.0)
 

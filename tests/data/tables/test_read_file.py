@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedminmax.data.tables.read_file import AUTO, read_table
+from fedminmax.data.tables.file_format import AUTO, FileFormat
+from fedminmax.data.tables.read_file import read_table
 from tests.complaints import complaint_of
 
 WANTED = ["age", "ill"]
@@ -20,7 +21,9 @@ def written(folder: Path, content: str | bytes, name: str = "north.csv") -> Path
 
 def message(path: Path, delimiter: str = AUTO) -> str:
     """The complaint about this file, without its folder."""
-    return complaint_of(lambda: read_table(path, WANTED, delimiter)).replace(f"{path.parent}/", "")
+    return complaint_of(lambda: read_table(path, WANTED, FileFormat(delimiter))).replace(
+        f"{path.parent}/", ""
+    )
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -113,7 +116,7 @@ def test_a_wrong_delimiter(tmp_path: Path) -> None:
 
 def test_no_delimiter_that_gives_the_columns(tmp_path: Path) -> None:
     path = written(tmp_path, "age:ill\n1:no\n")
-    assert read_table(path, WANTED, ":").frame.columns == WANTED
+    assert read_table(path, WANTED, FileFormat(":")).frame.columns == WANTED
     table = read_table(path, WANTED)
     said = complaint_of(lambda: table.require(WANTED, "which the configuration names"))
     assert said.replace(f"{tmp_path}/", "") == (
@@ -136,7 +139,10 @@ def test_a_column_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["age,ill\n1,n\xe3o\n", "\xe2ge,ill\n1,no\n"])
 def test_another_encoding(content: str, tmp_path: Path) -> None:
     path = written(tmp_path, content.encode("latin-1"))
-    assert message(path) == "north.csv is not in UTF-8; save it as UTF-8"
+    assert message(path) == (
+        'north.csv is not in UTF-8; set encoding = "cp1252" in [data] (or what it is in), or save '
+        "it as UTF-8"
+    )
 
 
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:

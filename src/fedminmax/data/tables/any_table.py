@@ -8,21 +8,22 @@ from typing import Any
 import polars as pl
 
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.read_file import AUTO, Table, read_table
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
+from fedminmax.data.tables.read_file import Table, read_table
 
 SOURCE = "the given table"
 # Numpy's kinds of booleans and numbers, which polars takes as they are, and of times.
 PLAIN_KINDS, TIMES = "biuf", "M"
 
 
-def table_from(data: Any, wanted: Sequence[str], delimiter: str = AUTO) -> Table:
+def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
     """Return the rows as a table; ``wanted`` columns decide between delimiters of a file.
 
     >>> table_from({"age": [30, 41]}, ["age"]).title
     'the given table (2 rows)'
     """
     if isinstance(data, str | PathLike):
-        return read_table(Path(data), wanted, delimiter)
+        return read_table(Path(data), wanted, file_format)
     frame = _frame(data)
     if len(frame) == 0:
         raise InputError(f"{SOURCE} has no rows; give at least one")

@@ -9,7 +9,12 @@ from pydantic import ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.data.tables.config_checks import check_sections, method_options
+from fedminmax.data.tables.config_checks import (
+    changes_of,
+    check_sections,
+    format_of,
+    method_options,
+)
 from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
 from fedminmax.data.tables.config_sections import (
     DEFAULT_BASELINE,
@@ -17,6 +22,7 @@ from fedminmax.data.tables.config_sections import (
     ConfigSections,
     FeatureSection,
 )
+from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
 
 DEFAULT_HELD_OUT = 0.2
@@ -24,10 +30,14 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Source:
-    """A file and whose rows it holds; without an owner, its holder column says so row by row."""
+    """A file and whose rows it holds; without an owner, its holder column says so row by row.
+
+    Without a ``format`` of its own, the file is written as the configuration says.
+    """
 
     path: Path
     owner: str | None
+    format: FileFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ class TableConfig:
     holder_column: str | None
     held_out: float
     seed: int
-    delimiter: str
+    format: FileFormat
     schema: Schema
     model: ModelChoice
     method: MethodChoice
@@ -102,12 +112,16 @@ def read_config(path: Path) -> TableConfig:
 
 def _record(sections: ConfigSections, folder: Path) -> TableConfig:
     data = sections.data
+    agreed = format_of(data)
+    formats = {name: changes_of(own).apply(agreed) for name, own in data.formats.items()}
     if data.file is not None:
         training: tuple[Source, ...] = (Source(folder / data.file, None),)
     else:
-        training = tuple(Source(folder / file, name) for name, file in data.holders.items())
+        training = tuple(
+            Source(folder / file, name, formats.get(name)) for name, file in data.holders.items()
+        )
     test = tuple(
-        Source(folder / file, None if data.holder_column else name)
+        Source(folder / file, None if data.holder_column else name, formats.get(name))
         for name, file in data.test.items()
     )
     default = 0.0 if test else DEFAULT_HELD_OUT
@@ -119,7 +133,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         holder_column=data.holder_column,
         held_out=default if data.held_out is None else data.held_out,
         seed=data.seed,
-        delimiter=data.delimiter,
+        format=agreed,
         schema=_schema(sections),
         model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss),
         method=MethodChoice(

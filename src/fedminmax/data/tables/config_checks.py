@@ -10,12 +10,23 @@ from fedminmax.data.tables.config_sections import (
     ConfigSections,
     DataSection,
     FeatureSection,
+    FormatSection,
     GroupsSection,
 )
-from fedminmax.data.tables.read_file import AUTO
+from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.values import spellings
 from fedminmax.data.tables.words import did_you_mean, toml_key
 from fedminmax.methods.catalogue import CARDS
+
+
+def format_of(data: DataSection) -> FileFormat:
+    """Return the format that all files have, but for changes by holder."""
+    return FileFormat(data.delimiter, data.encoding, data.decimal, data.thousands, data.date_format)
+
+
+def changes_of(section: FormatSection) -> FormatChanges:
+    """Return what is different in one holder's files."""
+    return FormatChanges(**section.model_dump())
 
 
 def check_sections(sections: ConfigSections) -> None:
@@ -53,8 +64,15 @@ def _check_files(data: DataSection) -> None:
         raise InputError(
             f"[data] has test files and held_out = {data.held_out:g}; remove one of them"
         )
-    if data.delimiter != AUTO and len(data.delimiter) != 1:
-        raise InputError(f"[data] delimiter is '{data.delimiter}'; give one character or \"auto\"")
+    agreed = check_format(format_of(data), "[data]")
+    for name, section in data.formats.items():
+        where = f"[data.formats.{toml_key(name)}]"
+        files = {**data.holders, **data.test}
+        if name not in files:
+            raise InputError(
+                f"{where} is no holder or test file; {did_you_mean(name, list(files))}"
+            )
+        check_format(changes_of(section).apply(agreed), where)
 
 
 def _check_target(data: DataSection) -> None:

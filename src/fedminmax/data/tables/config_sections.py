@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedminmax.data.tables.read_file import AUTO
+from fedminmax.data.tables.file_format import AUTO
 from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
 
 DEFAULT_BASELINE = "fedavg"
@@ -13,6 +13,17 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
+
+
+class FormatSection(BaseModel):
+    """[data.formats.HOLDER]: what is different in one holder's file."""
+
+    model_config = STRICT
+    delimiter: Name | None = None
+    encoding: Name | None = None
+    decimal: Name | None = None
+    thousands: str | None = None
+    date_format: Name | None = None
 
 
 class DataSection(BaseModel):
@@ -29,6 +40,11 @@ class DataSection(BaseModel):
     held_out: Share | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     delimiter: Name = AUTO
+    encoding: Name = AUTO
+    decimal: Name = "."
+    thousands: str = ""
+    date_format: Name | None = None
+    formats: dict[str, FormatSection] = {}
     merge_spellings: bool = False
     missing_values: list[str] = list(DEFAULT_MISSING_VALUES)
 

@@ -1,9 +1,11 @@
 """A proposed configuration as commented TOML."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
 from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
@@ -46,7 +48,7 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield from _list("classes", target.classes)
     yield "held_out = 0.2               # share of each holder's rows to test on"
     yield "seed = 0                     # of all randomness"
-    yield 'delimiter = "auto"           # or one character, for CSV files'
+    yield from _format(proposal)
     merge = f"merge_spellings = {str(proposal.choices.merge_spellings).lower()}"
     yield f"{merge:<28} # true reads 'ill', 'ILL' and ' ill' as one"
     yield from _list("missing_values", DEFAULT_MISSING_VALUES)
@@ -59,10 +61,39 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield "# One file per holder: name = file"
         yield "[data.holders]"
         yield from (f"{toml_key(name)} = {file}" for name, file in files.items())
+        yield from _other_formats(proposal)
     yield ""
     yield "# Test files, instead of held_out: name = file"
     yield "# [data.test]"
     yield f'# {toml_key(next(iter(files)))} = "test.csv"'
+
+
+def _format(proposal: Proposal) -> Iterator[str]:
+    own = common_format(proposal)
+    yield f"{f'delimiter = {toml_string(own.delimiter)}':<28} # or one character, for CSV files"
+    yield f"{f'encoding = {toml_string(own.encoding)}':<28} # auto: UTF-8; or cp1252, latin-1, ..."
+    yield f"{f'decimal = {toml_string(own.decimal)}':<28} # or a comma"
+    yield f"{f'thousands = {toml_string(own.thousands)}':<28} # or a comma, a dot, a space, '"
+    words = "" if own.date_format else "# "
+    date_format = f"{words}date_format = {toml_string(own.date_format or '%d.%m.%Y')}"
+    yield f"{date_format:<28} # of date columns; 2024-12-31 is always read"
+
+
+def _other_formats(proposal: Proposal) -> Iterator[str]:
+    """Write what is different in some holders' files."""
+    common = common_format(proposal)
+    for name, own in proposal.formats.items():
+        if own != common:
+            yield ""
+            yield f"[data.formats.{toml_key(name)}]"
+            for key, value in vars(changes_between(common, own)).items():
+                if value is not None:
+                    yield f"{key} = {toml_string(value)}"
+
+
+def common_format(proposal: Proposal) -> FileFormat:
+    """Return the format that most of the files have."""
+    return Counter(proposal.formats.values()).most_common(1)[0][0]
 
 
 def _groups(proposal: Proposal) -> Iterator[str]:
@@ -118,6 +149,8 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
         yield f"# from {low} to {high}"
     yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
     yield f'kind = "{guess.feature.kind.value}"'
+    if guess.feature.date_format:
+        yield f"format = {toml_string(guess.feature.date_format)}"
     if guess.feature.categories:
         yield from _list("categories", guess.feature.categories)
 

@@ -21,7 +21,8 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
 
 def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
     """Return the rows of groups that training knows, and the number of others by group's name."""
-    is_known = np.array([key in encoding.groups for key in rows.group_keys], dtype=bool)
+    trained = {key_by_value(key) for key in encoding.groups}
+    is_known = np.array([key_by_value(key) in trained for key in rows.group_keys], dtype=bool)
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
     skipped = {
         group_name(key, encoding.schema): count
@@ -53,6 +54,12 @@ def _write_quantity(
     missing = np.isnan(values)
     if feature.varies:
         scaled = (values - feature.mean) / feature.deviation
+        outside = np.abs(scaled) > np.finfo(np.float32).max
+        if outside.any():
+            raise InputError(
+                f"column '{feature.column}' has {int(outside.sum()):,} rows that are too far from "
+                "those of training to be computed with; correct them"
+            )
         part[:, 0] = np.where(missing, 0.0, scaled)
     if feature.flags_missing:
         part[:, -1] = missing

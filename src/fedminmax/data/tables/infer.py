@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fedminmax.data.tables.file_format import fitting_date_formats
+from fedminmax.data.tables.outliers import far_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
@@ -21,6 +23,7 @@ DEFAULT_MINIMUM_CATEGORY = 10
 MOST_ODD_TEXTS = 0.1
 # Whole numbers with at most so many values are classes or group codes rather than quantities.
 MOST_CODES = 10
+DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
 
 
@@ -60,11 +63,15 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
     for kind in (*([Kind.BOOLEAN] if few else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
         if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
-            own = kind is Kind.NUMERIC and different == len(text) and _are_whole(numbers)
-            doubt = own or "id" in _words(column)
-            remark = "Remove this section if the numbers only identify rows." if doubt else ""
+            remark = _remark(text, values, numbers) if kind is Kind.NUMERIC else ""
             limits = _limits(numbers) if kind is Kind.NUMERIC else None
             return Guess(Feature(column, kind), remark, limits=limits)
+    formats = fitting_date_formats(values)
+    if len(formats) == 1:
+        remark = f"Dates are read as {formats[0]}."
+        return Guess(Feature(column, Kind.DATE, date_format=formats[0]), remark)
+    if formats:
+        return Guess(None, f"has dates that are either {' or '.join(formats)}: give --date-format")
     if different > MOST_CATEGORIES:
         numbers = numbers_in(values, Kind.NUMERIC)
         odd = values.filter(~numbers.is_finite().fill_null(value=False))
@@ -131,6 +138,23 @@ def _is_quantity(values: pl.Series) -> bool:
     if numbers.null_count() or not bool(numbers.is_finite().all()):
         return False
     return len(values) > MOST_CODES or not _are_whole(numbers)
+
+
+def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
+    """Say what is odd about a column of numbers, without its values."""
+    remarks = []
+    own = len(values) == len(text) and _are_whole(numbers)
+    if own or "id" in _words(text.name):
+        remarks.append("Remove this section if the numbers only identify rows.")
+    if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
+        remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')
+    far, _ = far_rows(numbers_in(text, Kind.NUMERIC).to_numpy())
+    if far.any():
+        remarks.append(
+            f"{int(far.sum()):,} rows are very far from all others: correct them, or add their "
+            "value to missing_values in [data]."
+        )
+    return " ".join(remarks)
 
 
 def _limits(numbers: pl.Series) -> tuple[float, float]:

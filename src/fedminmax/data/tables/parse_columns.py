@@ -12,6 +12,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import (
+    PLAIN,
+    FileFormat,
+    days_as,
+    fitting_date_formats,
+    number_hint,
+    plain_numbers,
+    with_plain_numbers,
+)
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind
 from fedminmax.data.tables.values import by_value, texts_of
@@ -75,15 +84,13 @@ def parse_numbers(
         values = _days(raw)
     else:
         text = text_of(raw, missing_values)
-        values = numbers_in(text, column.kind, column.date_format)
+        values = numbers_in(text, column.kind, table.format, column.date_format)
         if values.null_count() > text.null_count():
             position, row = table.first_row(values.is_null() & text.is_not_null())
-            expected = EXPECTED[column.kind]
-            if column.date_format:
-                expected = f"a date in the format {column.date_format}"
             raise InputError(
                 f"{table.title}: column '{column.name}', row {row}: '{text[position]}' is not "
-                f"{expected}; {column.fix}"
+                f"{_expected(column, table.format)}; {_hint(column, text, values, table.format)}"
+                f"{column.fix}"
             )
     if bool(values.is_infinite().any()):
         _, row = table.first_row(values.is_infinite().fill_null(value=False))
@@ -95,25 +102,57 @@ def parse_numbers(
     return np.where(np.isin(numbers, codes), np.nan, numbers) if codes else numbers
 
 
-def numbers_in(text: pl.Series, kind: Kind, date_format: str | None = None) -> pl.Series:
+def numbers_in(
+    text: pl.Series,
+    kind: Kind,
+    file_format: FileFormat = PLAIN,
+    date_format: str | None = None,
+) -> pl.Series:
     """Return the numbers that these texts stand for, null where they stand for none."""
     readers: dict[Kind, Callable[[], pl.Series]] = {
-        Kind.NUMERIC: lambda: text.cast(pl.Float64, strict=False),
+        Kind.NUMERIC: lambda: plain_numbers(text, file_format).cast(pl.Float64, strict=False),
         Kind.BOOLEAN: lambda: (
-            by_value(text)
+            by_value(with_plain_numbers(text, file_format))
             .str.to_lowercase()
             .replace_strict(BOOLEAN_WORDS, default=None, return_dtype=pl.Float64)
         ),
-        Kind.DATE: lambda: _days_in(text, date_format),
+        Kind.DATE: lambda: _days_in(text, file_format, date_format),
     }
     return readers[kind]()
 
 
-def _days_in(text: pl.Series, date_format: str | None) -> pl.Series:
+def _expected(column: Column, file_format: FileFormat) -> str:
+    if column.kind is Kind.DATE:
+        of_file = file_format.date_format if file_format.own_dates else None
+        date_format = of_file or column.date_format or file_format.date_format
+        return f"a date in the format {date_format}" if date_format else EXPECTED[Kind.DATE]
+    if column.kind is Kind.NUMERIC and not file_format.has_plain_numbers:
+        thousands = f" and thousands '{file_format.thousands}'" if file_format.thousands else ""
+        return f"a number with decimal '{file_format.decimal}'{thousands}"
+    return EXPECTED[column.kind]
+
+
+def _hint(column: Column, text: pl.Series, values: pl.Series, file_format: FileFormat) -> str:
+    """Say what to set if the column's values fit another format."""
+    if column.kind is Kind.NUMERIC:
+        return number_hint(text.filter(values.is_null() & text.is_not_null()), file_format)
+    formats = fitting_date_formats(text.drop_nulls().unique()) if column.kind is Kind.DATE else []
+    words = " or ".join(f'"{name}"' for name in formats)
+    return f"set date_format = {words} in [data], " if words else ""
+
+
+def _days_in(text: pl.Series, file_format: FileFormat, date_format: str | None) -> pl.Series:
+    """Read a column's dates in one format throughout."""
+    if file_format.own_dates:
+        date_format = None
     if date_format is not None:
-        has_time = "%H" in date_format or "%T" in date_format
-        kind = pl.Datetime("us") if has_time else pl.Date
-        return _days(text.str.strptime(kind, date_format, strict=False))
+        return _days(days_as(text, date_format))
+    if file_format.date_format is not None:
+        days = _days(days_as(text, file_format.date_format))
+        if days.null_count() == text.null_count():
+            return days
+        iso = _days_in(text, PLAIN, None)
+        return iso if iso.null_count() == text.null_count() else days
     plain = text.str.strip_suffix("Z")
     days = _days(plain.str.strptime(pl.Date, "%Y-%m-%d", strict=False))
     for time_format in ISO_TIMES:

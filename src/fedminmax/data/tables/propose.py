@@ -1,12 +1,23 @@
 """Look at the holders' files and propose a configuration."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import (
+    AS_AGREED,
+    PLAIN,
+    FileFormat,
+    FormatChanges,
+    check_format,
+    guess_date_format,
+    guess_number_format,
+    with_iso_dates,
+    with_plain_numbers,
+)
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
     MOST_CATEGORIES,
@@ -17,7 +28,13 @@ from fedminmax.data.tables.infer import (
     guess_target,
 )
 from fedminmax.data.tables.parse_columns import text_of
-from fedminmax.data.tables.read_file import Table, is_plain, name_without_ending, read_table
+from fedminmax.data.tables.read_file import (
+    Table,
+    found_encoding,
+    is_plain,
+    name_without_ending,
+    read_table,
+)
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected, Target
 from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.words import listed
@@ -28,7 +45,7 @@ MANY_VALUES = 1000
 
 @dataclass(frozen=True)
 class InitChoices:
-    """What the user wants of a proposal.
+    """What the user wants of a proposal; what is not said of the files' format is looked for.
 
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
     """
@@ -36,13 +53,15 @@ class InitChoices:
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
     ranges: bool = False
     merge_spellings: bool = False
+    format: FormatChanges = AS_AGREED
 
 
 @dataclass(frozen=True)
 class Proposal:
     """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
 
-    ``rare_groups`` counts the values of each protected column that are not listed.
+    ``rare_groups`` counts the values of each protected column that are not listed. ``formats`` are
+    those of the files, by holder.
     """
 
     files: dict[str, Path]
@@ -52,6 +71,7 @@ class Proposal:
     target: Target
     protected: tuple[Protected, ...]
     rare_groups: dict[str, Rare]
+    formats: dict[str, FileFormat]
     features: dict[str, Guess]
     choices: InitChoices
 
@@ -67,7 +87,7 @@ def propose(
     _check_words(paths, target, groups, holder_column)
     files = holder_names(paths)
     named = (target, *groups, *([holder_column] if holder_column else []))
-    tables = [read_table(path, named) for path in paths]
+    tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
         table.require(named, "which the command names")
     _check_same_columns(tables)
@@ -99,6 +119,7 @@ def propose(
         guessed_target,
         tuple(entry for entry, _ in protected.values()),
         {column: rare for column, (_, rare) in protected.items() if rare.values},
+        {name: table.format for name, table in zip(files, tables, strict=True)},
         features,
         choices,
     )
@@ -126,10 +147,34 @@ def _is_plain(tables: Sequence[Table], column: str) -> bool:
     return all(is_plain(table.frame.schema[column]) for table in tables)
 
 
+def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
+    """Read a file, and find out how it is written where the user did not say so."""
+    given = check_format(changes.apply(PLAIN), "the command's")
+    if changes.encoding is None:
+        given = replace(given, encoding=found_encoding(path))
+    table = read_table(path, named, given)
+    columns = [
+        text_of(column, DEFAULT_MISSING_VALUES)
+        for column in table.frame
+        if column.dtype == pl.String
+    ]
+    found = table.format
+    if changes.decimal is None and changes.thousands is None:
+        found = guess_number_format(columns, found)
+    if changes.date_format is None:
+        found = guess_date_format(columns, found)
+    return replace(table, format=replace(found, delimiter=given.delimiter, own_dates=False))
+
+
+def _texts(table: Table, column: str) -> pl.Series:
+    """Return a column as texts, with numbers and dates as programs write them."""
+    text = text_of(table.frame[column], DEFAULT_MISSING_VALUES)
+    return with_iso_dates(with_plain_numbers(text, table.format), table.format)
+
+
 def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
     """Return the column of all files, by value unless its values are far too many for a list."""
-    texts = [text_of(table.frame[column], DEFAULT_MISSING_VALUES) for table in tables]
-    pooled = pl.concat(texts).alias(column)
+    pooled = pl.concat([_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MANY_VALUES:
         return pooled
     found = spellings(pooled)
@@ -150,7 +195,9 @@ def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Se
 
 
 def _check_spellings(tables: Sequence[Table], column: str) -> None:
-    texts = pl.concat([texts_of(table.frame[column]) for table in tables])
+    texts = pl.concat(
+        [with_plain_numbers(texts_of(table.frame[column]), table.format) for table in tables]
+    )
     two = variants(spellings(texts, DEFAULT_MISSING_VALUES), ())
     if two is not None:
         raise InputError(

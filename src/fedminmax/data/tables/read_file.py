@@ -8,16 +8,23 @@ import gzip
 import io
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import (
+    AUTO,
+    BYTE_ORDER_MARKS,
+    PLAIN,
+    FileFormat,
+    guess_encoding,
+    in_utf8,
+)
 from fedminmax.data.tables.words import did_you_mean, listed
 
 DELIMITERS = (",", ";", "\t", "|")
-AUTO = "auto"
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 GZIP_SUFFIX = ".gz"
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -28,12 +35,16 @@ NUL = "\0"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a file; ``row_numbers`` count from 1, without the header."""
+    """The rows of a file; ``row_numbers`` count from 1, without the header.
+
+    ``format`` says how texts are to be read as numbers and dates.
+    """
 
     source: str
     frame: pl.DataFrame
     row_numbers: pl.Series
     warnings: tuple[str, ...] = ()
+    format: FileFormat = PLAIN
 
     @property
     def title(self) -> str:
@@ -78,13 +89,13 @@ def name_without_ending(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() == GZIP_SUFFIX else path.stem
 
 
-def read_table(path: Path, wanted: Sequence[str], delimiter: str = AUTO) -> Table:
+def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
     """Read a file; ``wanted`` columns decide between delimiters."""
     _check_path(path)
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return _numbered(path, pl.read_parquet(path))
-        return _read_csv(path, wanted, delimiter)
+            return _numbered(path, pl.read_parquet(path), file_format)
+        return _read_csv(path, wanted, file_format)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read ({reason}); write the file anew") from error
@@ -118,25 +129,38 @@ def _check_path(path: Path) -> None:
         )
 
 
+def found_encoding(path: Path) -> str:
+    """Return what a text file is probably in; "auto" if it is in UTF-8 or says so itself."""
+    _check_path(path)
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return AUTO
+    content = _content(path)
+    return AUTO if content.startswith(tuple(BYTE_ORDER_MARKS)) else guess_encoding(content)
+
+
 def _numbered(
-    path: Path, frame: pl.DataFrame, rows: pl.Series | None = None, warnings: tuple[str, ...] = ()
+    path: Path,
+    frame: pl.DataFrame,
+    file_format: FileFormat,
+    rows: pl.Series | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> Table:
     if len(frame) == 0:
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
     every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    return Table(str(path), frame, every if rows is None else rows, warnings)
+    return Table(str(path), frame, every if rows is None else rows, warnings, file_format)
 
 
-def _read_csv(path: Path, wanted: Sequence[str], delimiter: str) -> Table:
-    content = _content(path)
-    frame = _parsed(path, content, wanted, delimiter)
+def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
+    content = in_utf8(path, _content(path), file_format.encoding)
+    frame, delimiter = _parsed(path, content, wanted, file_format.delimiter)
     rows = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
     if frame.width > 1:
         blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
         if blank.any():
             frame, rows = frame.filter(~blank), rows.filter(~blank)
     damaged = _nul_warning(path, frame, rows) if NUL.encode() in content else ()
-    return _numbered(path, frame, rows, damaged)
+    return _numbered(path, frame, replace(file_format, delimiter=delimiter), rows, damaged)
 
 
 def _content(path: Path) -> bytes:
@@ -163,7 +187,10 @@ def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str,
     return (words,)
 
 
-def _parsed(path: Path, content: bytes, wanted: Sequence[str], delimiter: str) -> pl.DataFrame:
+def _parsed(
+    path: Path, content: bytes, wanted: Sequence[str], delimiter: str
+) -> tuple[pl.DataFrame, str]:
+    """Return the rows and the delimiter that was used."""
     header = _header_line(path, content)
     separator = _choose_delimiter(header, wanted) if delimiter == AUTO else delimiter
     columns = _fields(header, separator)
@@ -177,22 +204,19 @@ def _parsed(path: Path, content: bytes, wanted: Sequence[str], delimiter: str) -
     except pl.exceptions.ComputeError:
         _refuse_long_row(path, content, separator, len(columns))
         raise
-    return frame.rename(dict(zip(frame.columns, columns, strict=True)))
+    return frame.rename(dict(zip(frame.columns, columns, strict=True))), separator
 
 
 def _header_line(path: Path, content: bytes) -> str:
-    try:
-        with _text(content) as file:
-            line = file.readline()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
+    with _text(content) as file:
+        line = file.readline()
     if not line.strip():
         raise InputError(f"{path} is empty; it needs a header line and rows")
     return line
 
 
 def _text(content: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -221,13 +245,10 @@ def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str)
 
 def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> None:
     """Name the first row with more fields than the header, if that is what is wrong."""
-    try:
-        with _text(content) as file:
-            for number, fields in enumerate(csv.reader(file, delimiter=delimiter)):
-                if len(fields) > width:
-                    raise InputError(
-                        f"{path}: row {number} has {len(fields)} fields, the header has {width}; "
-                        f"quote texts that contain {delimiter!r}"
-                    )
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
+    with _text(content) as file:
+        for number, fields in enumerate(csv.reader(file, delimiter=delimiter)):
+            if len(fields) > width:
+                raise InputError(
+                    f"{path}: row {number} has {len(fields)} fields, the header has {width}; "
+                    f"quote texts that contain {delimiter!r}"
+                )

@@ -8,6 +8,7 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.groups import LEFT_OUT
+from fedminmax.data.tables.outliers import check_far_rows
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, read_table
 from fedminmax.data.tables.values import read_values
@@ -37,14 +38,20 @@ def read_source(source: Source, config: TableConfig) -> SourceRows:
     schema = config.schema
     holder_column = config.holder_column if source.owner is None else None
     wanted = (*schema.columns, holder_column) if holder_column else schema.columns
-    table = read_table(source.path, wanted, config.delimiter)
+    table = read_table(source.path, wanted, source.format or config.format)
     rows = parse_rows(table, schema)
     unused = tuple(column for column in table.frame.columns if column not in wanted)
     if holder_column:
         owned = tuple(_split(table, rows, holder_column, config))
     else:
         owned = (_part(table, str(source.owner), rows),)
-    return SourceRows(owned, unused, rows.features.warnings)
+    quantities = dict(rows.features.quantities)
+    if schema.target.is_quantity:
+        quantities[schema.target.column] = rows.target.astype(np.float64)
+    far = [
+        words for column, own in quantities.items() for words in check_far_rows(table, column, own)
+    ]
+    return SourceRows(owned, unused, (*rows.features.warnings, *far))
 
 
 def _split(table: Table, rows: ParsedRows, column: str, config: TableConfig) -> Iterator[Part]:

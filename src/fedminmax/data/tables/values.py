@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import with_plain_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Schema
 
@@ -92,7 +93,7 @@ def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | Non
 
 def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
     """Return a column by value, spelled as ``known`` lists it; null where it is missing."""
-    texts = texts_of(table.frame[column])
+    texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
     found = spellings(texts, schema.missing_values)
     if not schema.merge_spellings:
         two = variants(found, known)

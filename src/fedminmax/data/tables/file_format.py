@@ -1,0 +1,282 @@
+"""How a file is written: delimiter, encoding, decimal mark, thousands separator, dates.
+
+Files of different holders may differ in it and still mean the same. What is not set is not
+guessed while rows are read; a value that only fits another format is refused with what to set.
+`fedminmax init` proposes what it finds.
+"""
+
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+
+from fedminmax.core.errors import InputError
+
+AUTO = "auto"
+DECIMALS = (".", ",")
+# A space stands for all kinds of narrow and unbreakable spaces.
+THOUSANDS = {"": "", ",": ",", ".": r"\.", " ": r"[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
+MARKED_NUMBER = "^[+-]?[0-9]+[,. '\u00a0\u2009\u202f\u2019]"
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+WESTERN = "cp1252"
+# Days and months of two digits, or names of months; what fits several of them is not guessed.
+DATE_FORMATS = {
+    "%d.%m.%Y": r"^\d{1,2}\.\d{1,2}\.\d{4}$",
+    "%d/%m/%Y": r"^\d{1,2}/\d{1,2}/\d{4}$",
+    "%m/%d/%Y": r"^\d{1,2}/\d{1,2}/\d{4}$",
+    "%d-%m-%Y": r"^\d{1,2}-\d{1,2}-\d{4}$",
+    "%m-%d-%Y": r"^\d{1,2}-\d{1,2}-\d{4}$",
+    "%d.%m.%y": r"^\d{1,2}\.\d{1,2}\.\d{2}$",
+    "%d/%m/%y": r"^\d{1,2}/\d{1,2}/\d{2}$",
+    "%m/%d/%y": r"^\d{1,2}/\d{1,2}/\d{2}$",
+    "%Y/%m/%d": r"^\d{4}/\d{1,2}/\d{1,2}$",
+    "%Y.%m.%d": r"^\d{4}\.\d{1,2}\.\d{1,2}$",
+    "%d %b %Y": r"^\d{1,2} [A-Za-z]{3} \d{4}$",
+    "%d-%b-%Y": r"^\d{1,2}-[A-Za-z]{3}-\d{4}$",
+    "%d %B %Y": r"^\d{1,2} [A-Za-z]{4,} \d{4}$",
+    "%b %d, %Y": r"^[A-Za-z]{3} \d{1,2}, \d{4}$",
+    "%B %d, %Y": r"^[A-Za-z]{4,} \d{1,2}, \d{4}$",
+    "%d.%m.%Y %H:%M": r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}$",
+    "%d/%m/%Y %H:%M": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}$",
+    "%m/%d/%Y %H:%M": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}$",
+    "%d.%m.%Y %H:%M:%S": r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}:\d{2}$",
+    "%d/%m/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
+    "%m/%d/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
+}
+SOME_DAY = date(2004, 12, 31)
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How a file is written.
+
+    ``date_format`` is for date columns without a format of their own, or for all of them if it is
+    this very file's (``own_dates``). Dates such as 2024-12-31 are always read.
+    """
+
+    delimiter: str = AUTO
+    encoding: str = AUTO
+    decimal: str = "."
+    thousands: str = ""
+    date_format: str | None = None
+    own_dates: bool = False
+
+    @property
+    def has_plain_numbers(self) -> bool:
+        """Whether numbers are written as programs do: 1234.5."""
+        return self.decimal == "." and not self.thousands
+
+
+PLAIN = FileFormat()
+
+
+@dataclass(frozen=True)
+class FormatChanges:
+    """What is different in one file, or in all files of a command; None is as agreed."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    date_format: str | None = None
+
+    def apply(self, agreed: FileFormat) -> FileFormat:
+        """Return the format with these changes."""
+        changed = {name: value for name, value in vars(self).items() if value is not None}
+        own_dates = agreed.own_dates or "date_format" in changed
+        return replace(agreed, **changed, own_dates=own_dates)
+
+    def over(self, other: "FormatChanges") -> "FormatChanges":
+        """Return the other changes where these say nothing."""
+        changed = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **changed)
+
+
+AS_AGREED = FormatChanges()
+
+
+def changes_between(agreed: FileFormat, own: FileFormat) -> FormatChanges:
+    """Return what makes one format of the other."""
+    pairs = {field.name: getattr(own, field.name) for field in fields(FormatChanges)}
+    other = {name: value for name, value in pairs.items() if value != getattr(agreed, name)}
+    return FormatChanges(**other)
+
+
+def check_format(file_format: FileFormat, where: str) -> FileFormat:
+    """Refuse a format that no file can have; ``where`` it was set begins the line."""
+    own = file_format
+    if own.delimiter != AUTO and len(own.delimiter) != 1:
+        raise InputError(f"{where} delimiter is '{own.delimiter}'; give one character or \"auto\"")
+    if own.decimal not in DECIMALS:
+        raise InputError(f'{where} decimal is {own.decimal!r}; give "." or ","')
+    if own.thousands not in THOUSANDS or own.thousands == own.decimal:
+        known = ", ".join(f'"{mark}"' for mark in THOUSANDS if mark != own.decimal)
+        raise InputError(
+            f"{where} thousands is {own.thousands!r} with decimal {own.decimal!r}; give {known}"
+        )
+    if own.encoding != AUTO:
+        try:
+            codecs.lookup(own.encoding)
+        except LookupError as error:
+            raise InputError(
+                f"{where} encoding is '{own.encoding}', which is unknown; give utf-8, cp1252, "
+                "latin-1, utf-16 or another that Python knows"
+            ) from error
+    if own.date_format is not None:
+        written = pl.Series([SOME_DAY.strftime(own.date_format)])
+        try:
+            days = days_as(written, own.date_format).cast(pl.Date).to_list()
+        except pl.exceptions.PolarsError:
+            days = []
+        if days != [SOME_DAY]:
+            raise InputError(
+                f"{where} date_format is '{own.date_format}', from which no day can be read; give "
+                'one such as "%d.%m.%Y"'
+            )
+    return own
+
+
+def in_utf8(path: Path, content: bytes, encoding: str) -> bytes:
+    """Return a file's text in UTF-8, without a byte-order mark."""
+    used = encoding
+    if encoding == AUTO:
+        used = next(
+            (name for mark, name in BYTE_ORDER_MARKS.items() if content.startswith(mark)), "utf-8"
+        )
+    try:
+        text = content.decode(used)
+    except UnicodeDecodeError as error:
+        if encoding != AUTO:
+            raise InputError(
+                f"{path} is not in {encoding}; set another encoding in [data], or save it as UTF-8"
+            ) from error
+        guess = guess_encoding(content)
+        raise InputError(
+            f'{path} is not in UTF-8; set encoding = "{guess}" in [data] (or what it is in), or '
+            "save it as UTF-8"
+        ) from error
+    if "\0" in text and guess_encoding(content) != AUTO and encoding == AUTO:
+        raise InputError(
+            f'{path} looks like UTF-16 without its mark; set encoding = "{guess_encoding(content)}"'
+            " in [data], or save it as UTF-8"
+        )
+    return content if used == "utf-8" else text.removeprefix("\ufeff").encode()
+
+
+def guess_encoding(content: bytes) -> str:
+    """Guess what a file without a byte-order mark is in; "auto" if it is in UTF-8."""
+    start = content[:4096]
+    for name, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
+        if len(start) > 1 and zeros.count(0) > 0.4 * len(start) / 2:
+            return name
+    for encoding, name in (("utf-8", AUTO), (WESTERN, WESTERN)):
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return name
+    return "latin-1"
+
+
+def plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
+    """Return numbers as programs write them; null where a text is no number of this format.
+
+    >>> written = pl.Series(["1.234,5", "12,5", "1234", "1.5"])
+    >>> plain_numbers(written, FileFormat(decimal=",", thousands=".")).to_list()
+    ['1234.5', '12.5', '1234', None]
+    """
+    if file_format.has_plain_numbers:
+        return text
+    mark, between = re.escape(file_format.decimal), THOUSANDS[file_format.thousands]
+    ungrouped = rf"^[+-]?(?:\d+(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?$"
+    fits = text.str.contains(ungrouped)
+    plain = text
+    if between:
+        fits |= text.str.contains(rf"^[+-]?\d{{1,3}}(?:{between}\d{{3}})+(?:{mark}\d*)?$")
+        plain = text.str.replace_all(between, "")
+    return plain.str.replace(file_format.decimal, ".", literal=True).set(~fits, None)
+
+
+def with_plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
+    """Return texts with those that are numbers of this format as programs write them."""
+    if file_format.has_plain_numbers:
+        return text
+    numbers = plain_numbers(text.str.strip_chars(), file_format)
+    return numbers.zip_with(numbers.is_not_null(), text)
+
+
+def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
+    """Return the format by which most columns of a file are numbers; the plainest one of several.
+
+    A comma before three digits may be either mark. Where commas part the fields too, it parts
+    thousands; elsewhere it is the decimal mark.
+    """
+    pairs = [(",", ""), (".", ","), (",", "."), *((d, t) for t in " '" for d in DECIMALS)]
+    if file_format.delimiter == ",":
+        pairs = [pairs[1], pairs[0], *pairs[2:]]
+    candidates = [replace(file_format, decimal=d, thousands=t) for d, t in pairs]
+    texts = [column.drop_nulls().unique(maintain_order=True).head(5000) for column in columns]
+    texts = [text for text in texts if len(text)]
+    if not any(bool(text.str.contains(MARKED_NUMBER).any()) for text in texts):
+        return file_format
+    # The first of equally good ones, which is the plainest.
+    return max([file_format, *candidates], key=lambda one: _numeric_columns(texts, one))
+
+
+def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
+    """Return what to set if texts are numbers of another format, or nothing."""
+    found = guess_number_format([texts], file_format)
+    if found == file_format:
+        return ""
+    thousands = f' and thousands = "{found.thousands}"' if found.thousands else ""
+    return f'set decimal = "{found.decimal}"{thousands} in [data] if files write numbers so, '
+
+
+def days_as(text: pl.Series, date_format: str) -> pl.Series:
+    """Return dates (or times, if the format has some); null where a text has another format."""
+    has_time = "%H" in date_format or "%T" in date_format
+    kind = pl.Datetime("us") if has_time else pl.Date
+    return text.str.strptime(kind, date_format, strict=False)
+
+
+def fitting_date_formats(values: pl.Series) -> list[str]:
+    """Return the formats in which all these texts are dates."""
+    return [
+        name
+        for name, pattern in DATE_FORMATS.items()
+        if bool(values.str.contains(pattern).all()) and not days_as(values, name).null_count()
+    ]
+
+
+def guess_date_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
+    """Take the one format that all date columns of a file have, if there is just one."""
+    found = [
+        formats[0]
+        for column in columns
+        if len(values := column.drop_nulls().unique(maintain_order=True).head(5000))
+        and len(formats := fitting_date_formats(values)) == 1
+    ]
+    same = len(set(found)) == 1
+    return replace(file_format, date_format=found[0]) if same else file_format
+
+
+def with_iso_dates(text: pl.Series, file_format: FileFormat) -> pl.Series:
+    """Return a column whose texts are all dates of this format as dates such as 2024-12-31."""
+    if file_format.date_format is None:
+        return text
+    days = days_as(text, file_format.date_format)
+    return days.cast(pl.String) if days.null_count() == text.null_count() else text
+
+
+def _numeric_columns(texts: Sequence[pl.Series], file_format: FileFormat) -> int:
+    """Count columns of numbers; one text in ten may be a slip."""
+    numbers = [plain_numbers(text, file_format).cast(pl.Float64, strict=False) for text in texts]
+    return sum(own.null_count() <= 0.1 * len(own) for own in numbers)
