@@ -6,12 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedminmax.core.convergence import Convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import GroupScores, RunResult
 from fedminmax.report.spread import spread
 from fedminmax.report.synthetic_results import PAPER_TABLE_1, summarise
 from fedminmax.report.synthetic_table import HEADERS, rows_as_json, table_cells, table_notes
+
+VERDICTS = {
+    None: None,
+    True: Convergence(converged=True, reason="converged", rounds=7, measure="mean risk"),
+    False: Convergence(converged=False, reason="falling", rounds=7, measure="mean risk"),
+}
 
 
 def run(
@@ -49,6 +56,29 @@ def test_worst_and_best_are_taken_within_each_fold() -> None:
     assert row.best.mean == pytest.approx((0.3 + 0.2) / 2)
     assert row.worst_by_iterate[Iterate.LAST].mean == pytest.approx(0.9)
     assert row.excess == pytest.approx(0.55 - 0.45)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "marked", "notes"),
+    [
+        ((True, True), False, 0),
+        ((True, False), True, 1),
+        ((True, None), False, 1),
+        ((None, False), True, 1),
+    ],
+)
+def test_rows_with_a_run_that_has_not_converged_are_marked(
+    verdicts: tuple[bool | None, ...], *, marked: bool, notes: int
+) -> None:
+    runs = [
+        replace(run(fold, (0.5, 0.4), (0.5, 0.4)), convergence=VERDICTS[verdict])
+        for fold, verdict in enumerate(verdicts)
+    ]
+    rows = summarise(runs)
+    assert table_cells(rows)[0][1] == "FedMinMax" + " \N{DAGGER}" * marked
+    told = [note for note in table_notes(rows, "seeds", missing=0) if "converged" in note]
+    assert len(told) == notes
+    assert all(note.startswith("\N{DAGGER}") == marked for note in told)
 
 
 def test_a_stalled_q_fedavg_is_said_in_the_notes() -> None:

@@ -55,6 +55,17 @@ def test_a_budget_of_nothing_still_makes_headway_and_ends_at_the_same_numbers(
     assert without_time[0] == without_time[1]
 
 
+def test_every_run_is_judged_by_its_history(finished: Path) -> None:
+    found = [result.convergence for result in read_results(finished)]
+    assert [verdict and (verdict.rounds, verdict.converged) for verdict in found] == [
+        (30, False),
+        (4, False),
+        (30, False),
+        (4, False),
+        (30, False),
+    ]
+
+
 def test_a_budget_stops_between_rounds_with_a_checkpoint(tmp_path: Path) -> None:
     started = time.monotonic()
     ticks = finish(tmp_path, seconds=0.0)

@@ -23,6 +23,7 @@ from fedminmax.report.comparison import (
     summarise_comparison,
 )
 from fedminmax.report.comparison_figure import draw_comparison
+from fedminmax.report.convergence_words import notes_on_convergence
 from fedminmax.report.failures import read_failures
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.run_result import read_results
@@ -80,7 +81,10 @@ def compare(
     settings = list(dict.fromkeys(plan.setting for plan in plans))
     rows = summarise_comparison(results, settings, labels)
     reasons = [f"{f.setting} {f.method}, seed {f.fold}, failed: {f.reason}" for f in failed]
-    notes = comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed))
+    notes = [
+        *comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed)),
+        *notes_on_convergence([row.converged for row in rows]),
+    ]
     _write(rows, notes, own, folder)
     _print(rows, notes, call, data)
     if failed:

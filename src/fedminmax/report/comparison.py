@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from fedminmax.report.run_result import GroupScores, RunResult
+from fedminmax.report.convergence_words import marked
+from fedminmax.report.run_result import GroupScores, RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
 
 HEADERS = (
@@ -40,6 +41,7 @@ class ComparisonRow:
     rounds: int
     gradient_evaluations: int
     model: str
+    converged: bool | None
 
 
 def summarise_comparison(
@@ -93,6 +95,7 @@ def _row(runs: list[RunResult], scores: list[GroupScores], model: str) -> Compar
         rounds=min(run.rounds for run in runs),
         gradient_evaluations=first.gradient_evaluations,
         model=model,
+        converged=all_converged(runs),
     )
 
 
@@ -105,7 +108,7 @@ def comparison_cells(rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
     return [
         (
             row.setting,
-            row.method,
+            marked(row.method, converged=row.converged),
             *map(str, (row.worst, row.best, row.mean, row.gap)),
             f"{row.rounds:,}",
             f"{row.gradient_evaluations:.2g}",

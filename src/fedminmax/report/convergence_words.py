@@ -1,9 +1,12 @@
 """What is said about runs that have converged, and about those that have not."""
 
+from collections.abc import Sequence
+
 from fedminmax.core.convergence import TOLERANCE, Convergence
 
 # Above this share of the risk itself, an estimate of what is left says no more than "far".
 FAR = 0.5
+MARK = "\N{DAGGER}"
 
 
 def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
@@ -25,6 +28,24 @@ def short_verdict(found: Convergence | None) -> str:
     if found is None:
         return "not known"
     return "yes" if found.converged else f"no ({found.reason})"
+
+
+def marked(name: str, *, converged: bool | None) -> str:
+    """Return a name for a table, with a mark if its run has not converged."""
+    return f"{name} {MARK}" if converged is False else name
+
+
+def notes_on_convergence(converged: Sequence[bool | None]) -> list[str]:
+    """Explain the mark, and say if it is not known where it belongs; nothing if all converged."""
+    notes = []
+    if False in converged:
+        notes.append(
+            f"{MARK} has not converged: more rounds may change its training risk by more than "
+            f"{_percent(TOLERANCE)}, so that a difference may be one of rounds, not of methods."
+        )
+    if None in converged:
+        notes.append("Of some runs, of earlier versions, it is not known whether they converged.")
+    return notes
 
 
 def no_gain_yet(*models: tuple[str, bool | None]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.run_result import GroupScores, RunResult
+from fedminmax.report.run_result import GroupScores, RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
 
 # In the order of the groups' numbers, as printed.
@@ -82,6 +82,7 @@ class FashionRow:
     shown: Iterate
     by_iterate: dict[Iterate, GroupSpread]
     paper: tuple[Spread, ...]
+    converged: bool | None
 
     @property
     def ours(self) -> GroupSpread:
@@ -139,6 +140,7 @@ def _row(setting: str, method: str, runs: list[RunResult], follows: str | None) 
         shown=runs[0].shown,
         by_iterate={which: _spread([run.scores[which] for run in runs]) for which in Iterate},
         paper=paper_risks(setting, method),
+        converged=all_converged(runs),
     )
 
 

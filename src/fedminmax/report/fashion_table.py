@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from fedminmax.data.fashion_mnist import GROUP_NAMES
+from fedminmax.report.convergence_words import marked, notes_on_convergence
 from fedminmax.report.fashion_results import FashionRow, GroupSpread
 from fedminmax.report.markdown import markdown_table
 from fedminmax.report.spread import Spread
@@ -33,7 +34,7 @@ def _two_lines(row: FashionRow, groups: Sequence[str]) -> list[tuple[str, ...]]:
     ours = [str(row.ours.risks[group]) for group in chosen]
     setting = "-" if row.setting == "centralized" else row.setting
     return [
-        (setting, row.label, "ours", *ours),
+        (setting, marked(row.label, converged=row.converged), "ours", *ours),
         ("", "", "paper", *(str(row.paper[group]) for group in chosen)),
     ]
 
@@ -74,7 +75,7 @@ def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: i
         notes.append("Rows marked '= ...' were not run: they follow from that run by Lemma 2.")
     if missing:
         notes.append(f"{missing} run(s) of this call are not finished yet: call it again.")
-    return notes
+    return [*notes, *notes_on_convergence([row.converged for row in rows])]
 
 
 def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
@@ -91,6 +92,7 @@ def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
             "iterate": row.shown.value,
             "scores": {which.value: _scores(one) for which, one in row.by_iterate.items()},
             "paper_risks": _by_group(row.paper),
+            "converged": row.converged,
         }
         for row in rows
     ]

@@ -9,6 +9,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.core.iterates import Iterate
@@ -89,6 +90,7 @@ class RunResult:
     step_factor: float | None
     chosen: GroupScores | None = None
     personal: GroupScores | None = None
+    convergence: Convergence | None = None
 
     @property
     def shown_scores(self) -> GroupScores:
@@ -113,16 +115,24 @@ def read_result(folder: Path) -> RunResult | None:
     try:
         content = json.loads(path.read_text())
         chosen, personal = content.pop("chosen", None), content.pop("personal", None)
+        convergence = content.pop("convergence", None)
         return RunResult(
             shown=Iterate(content.pop("shown")),
             groups=tuple(content.pop("groups")),
             scores=scores_from_json(content.pop("scores")),
             chosen=_from_json(chosen) if chosen else None,
             personal=_from_json(personal) if personal else None,
+            convergence=Convergence(**convergence) if convergence else None,
             **content,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path} is damaged; remove it to have that run finished again") from error
+
+
+def all_converged(results: Sequence[RunResult]) -> bool | None:
+    """Tell whether all of these runs converged; None if that is not known of some."""
+    found = {None if own.convergence is None else own.convergence.converged for own in results}
+    return False if False in found else None if None in found else True
 
 
 def read_results(folder: Path) -> list[RunResult]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS, GroupRisks, qffl_risks
-from fedminmax.report.run_result import RunResult
+from fedminmax.report.run_result import RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
 
 
@@ -30,6 +30,7 @@ class TableRow:
     rounds: int
     gradient_evaluations: int
     step_factor: float | None
+    converged: bool | None
 
     @property
     def excess(self) -> float | None:
@@ -97,6 +98,7 @@ def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
         rounds=min(run.rounds for run in runs),
         gradient_evaluations=runs[0].gradient_evaluations,
         step_factor=min(factors) if factors else None,
+        converged=all_converged(runs),
     )
 
 

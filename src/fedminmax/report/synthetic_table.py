@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.report.convergence_words import marked, notes_on_convergence
 from fedminmax.report.spread import Spread
 from fedminmax.report.synthetic_results import TableRow
 
@@ -13,7 +14,8 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
     """Format the rows for any kind of table."""
     return [
         (
-            *_labels(row),
+            _labels(row)[0],
+            marked(_labels(row)[1], converged=row.converged),
             str(row.worst),
             _number(row.paper_worst),
             _number(row.optimum.worst if row.optimum else None),
@@ -54,7 +56,7 @@ def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
         f"{row.step_factor:.3f} of plain averaging; it may be far from its optimum."
         for row in stalled
     ]
-    return notes
+    return [*notes, *notes_on_convergence([row.converged for row in rows])]
 
 
 def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
@@ -77,6 +79,7 @@ def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
             "rounds": row.rounds,
             "gradient_evaluations": row.gradient_evaluations,
             "step_factor": row.step_factor,
+            "converged": row.converged,
         }
         for row in rows
     ]

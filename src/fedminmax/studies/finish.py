@@ -8,16 +8,18 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import History, restore, train_resumably
+from fedminmax.federation.resumable import History, read_history, restore, train_resumably
 from fedminmax.federation.train import Progress, start_of
+from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import SelectingState, takes_one_step
 from fedminmax.methods.qfedavg import QFedAvgState
 from fedminmax.report.run_result import (
@@ -83,7 +85,8 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     federation = study.federation(plan)
     progress, complaint = restore(folder, federation, plan.method)
     start = progress.round if progress else 0
-    history = History(folder / "history.jsonl", start)
+    log = folder / "history.jsonl"
+    history = History(log, start)
     scored = ScoredRounds(folder / "tests.jsonl", start)
     yield Tick(0, start, complaint)
     with closing(
@@ -107,7 +110,11 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
             yield Tick(0, done.number)
     # An earlier call that asked for more may have gone further.
     if progress is not None and progress.round >= plan.rounds:
-        write_result(folder, _result(study, plan, federation, progress, history.seconds))
+        result = _result(study, plan, federation, progress, history.seconds)
+        counts = federation.census.counts.sum(dim=0).tolist()
+        answer = None if result.chosen else result.shown
+        found = judge_convergence(read_history(log), counts, goal_of(plan.method), answer)
+        write_result(folder, replace(result, convergence=found))
 
 
 def _scores(
