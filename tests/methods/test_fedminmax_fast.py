@@ -116,10 +116,13 @@ def test_squared_error_is_solved_by_one_round_of_sums() -> None:
         assert worst(first.members[0].numpy() + near) >= found - 1e-12
 
 
+@pytest.mark.parametrize("start", [0, 4])
 @pytest.mark.parametrize(("groups", "features", "kinds"), [(2, 3, 2), (5, 6, 2), (4, 3, 4)])
 def test_it_agrees_with_another_solver_and_proves_it(
-    groups: int, features: int, kinds: int
+    groups: int, features: int, kinds: int, start: int
 ) -> None:
+    """Start 4 of four classes has a loss of 26: hardly a row has curvature there."""
+    torch.manual_seed(start)
     rows = classes(groups, groups, features, kinds)
     ridge = 1e-3
     last = last_round(nn.Linear(features, kinds), cross_entropy_loss, [rows], 20, ridge=ridge)
@@ -160,6 +163,7 @@ def test_with_a_floor_the_answer_is_the_floored_games() -> None:
 def test_the_same_answer_for_every_partition(loss: Loss) -> None:
     """Lemma 2: only sums travel; holders may lack groups, and the plain path adds one by one."""
     x, y, group = classes(2, 3, 4, 3)
+    torch.manual_seed(0)
     model = nn.Linear(4, 3).double()
     parts = [group == 0, group == 1, group == 2]
     spread = [(x[own], y[own], group[own]) for own in parts]

@@ -5,6 +5,7 @@ that count. Its parameters theta [C, k] (a row per output, the intercept last) a
 C x (C - 1) matrix of an orthonormal basis of the vectors of sum 0, and |theta| = |phi|.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,6 +57,13 @@ class LinearStructure:
     def is_quadratic(self) -> bool:
         """Tell whether the risks are quadratic in the parameters: their sums say all of them."""
         return self.loss == "squared-error"
+
+    @property
+    def risk_of_nothing(self) -> float:
+        """The risk of all groups if every parameter is 0; infinite where it depends on targets."""
+        if self.loss == "cross-entropy":
+            return math.log(self.outputs)
+        return 1.0 - 1.0 / self.outputs if self.loss == "brier" else math.inf
 
     @cached_property
     def basis(self) -> Tensor:

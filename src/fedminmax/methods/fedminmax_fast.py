@@ -181,7 +181,13 @@ class FedMinMaxFast:
             state = replace(tried, best=state.parameters)
         else:
             state = replace(state, cuts=tried.cuts, lower=tried.lower)
-        return self._look_ahead(replace(state, rounds=tried.rounds), 1.0 if first else gain)
+        state = replace(state, rounds=tried.rounds)
+        nothing = state.structure.risk_of_nothing
+        if first and now > nothing:
+            # Rows with outputs far off have no curvature left to go by: 0 is the better start.
+            start = torch.zeros_like(state.parameters)
+            return replace(state, parameters=start, promised=now - nothing)
+        return self._look_ahead(state, gain)
 
     def _told(self, state: FedMinMaxFastState, total: Sums) -> FedMinMaxFastState:
         """Return what is known at the try; a group that nobody told of keeps its last word."""
@@ -226,8 +232,13 @@ class FedMinMaxFast:
         scale = torch.maximum(state.scale, diagonal)
         functions = Quadratics(state.risks, state.slopes, curvatures)
         # A column that is 0 throughout has no curvature of its own.
-        region = (0.0 if structure.is_quadratic else damping) * scale + 1e-12 * float(scale.max())
+        least = 1e-12 * float(scale.max())
+        region = (0.0 if structure.is_quadratic else damping) * scale + least
         lowest = minimise_max(functions, region, state.weights, self.epsilon)
+        while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
+            # No model is that good: the promise is beyond where the quadratics hold.
+            damping *= DAMPING_FACTOR
+            lowest = minimise_max(functions, damping * scale + least, state.weights, self.epsilon)
         point = structure.to_free(state.best) + lowest.step
         return replace(
             state,
