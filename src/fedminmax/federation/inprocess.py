@@ -103,8 +103,10 @@ class InProcessFederation:
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         first = self._workspaces[0]
-        self._random = draws_random_numbers(Task(first.model, loss), largest)
+        self._random = False
+        # A stack of linear layers with one of our losses neither draws nor mixes rows.
         if first.explicit_layers is None or first.explicit_gradient is None:
+            self._random = draws_random_numbers(Task(first.model, loss), largest)
             check_rows_apart(self._task, contrasting_rows(self._holders))
         # Copies on both paths: what the user does to the tensors later must not move a run. Where
         # rows are pooled they are copied once, and the plain path works on views of them.
