@@ -25,7 +25,7 @@ from tests.cli.in_process import run_here
 
 FILES = {
     *["config.toml", "config.json", "census.json", "rounds.jsonl", "checkpoint.bin"],
-    *["model.safetensors", "results.json", "model_card.md"],
+    *["model.safetensors", "results.json", "model_card.md", "held_out.json"],
 }
 
 

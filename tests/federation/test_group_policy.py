@@ -44,6 +44,7 @@ def rows_of(groups: list[int]) -> ParsedRows:
         np.arange(len(groups), dtype=np.float64),
         np.array(groups, dtype=np.int64),
         KEYS,
+        np.arange(1, len(groups) + 1),
     )
 
 

@@ -221,3 +221,16 @@ def test_sites_that_the_authority_did_not_sign_are_refused(tmp_path: Path) -> No
         read_roster(kit)
     path.unlink()
     assert read_roster(kit) is None
+
+
+def test_the_rows_behind_the_figures_are_listed_at_the_site_alone(tmp_path: Path) -> None:
+    plan = replace(job(tmp_path), held_out=0.25)
+    asked = AskedSite(tmp_path, plan, SiteSettings(tmp_path / "north.csv", minimum_group=1))
+    asked.begin()
+    (path,) = (tmp_path / "kept").glob("held_out-*.json")
+    listed = json.loads(path.read_text())
+    rows = len((tmp_path / "north.csv").read_text().splitlines()) - 1
+    numbers = listed["rows"]["north"]
+    assert len(numbers) == pytest.approx(rows / 4, abs=1)
+    assert set(numbers) <= set(range(1, rows + 1))
+    assert listed.keys() == {"format", "about", "share", "seed", "rows"}

@@ -16,9 +16,10 @@ from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.trained_table import print_trained
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
+from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.run_folder_records import record_as_json
+from fedminmax.report.run_folder_records import Results, record_as_json
 from fedminmax.report.table_results import finished_results
 from fedminmax.studies.change_of_run import add_change
 from fedminmax.studies.table_federation import federate
@@ -30,7 +31,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Request:
-    """What one call is to do."""
+    """What one call is to do; without a ``seed``, that of the configuration is used."""
 
     config: Path
     folder: Path
@@ -40,13 +41,40 @@ class Request:
     tensorboard: bool
     mlflow: str | None
     as_json: bool
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of the runs that are finished, the method's first; others may be left."""
+
+    results: list[Results]
+    is_finished: bool
 
 
 def train(request: Request) -> None:
     """Train the method and its baseline, or go on with them, and print what they scored."""
-    job, runs = _prepare(request)
+    done = finish(request, time.monotonic() + (request.budget or math.inf))
+    if request.as_json:
+        shown = [record_as_json(own) for own in done.results]
+        content = {
+            "run": str(request.folder),
+            "finished": done.is_finished,
+            "results": next(iter(shown), None),
+            "baseline": next(iter(shown[1:]), None),
+        }
+        print(json.dumps(content))
+        return
+    if not done.is_finished:
+        print(f"Stopped with a checkpoint in {request.folder}; the same command goes on.")
+        return
+    print_trained(request.folder, done.results)
+
+
+def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outcome:
+    """Train what is left before the deadline; ``quietly`` says nothing about the tables again."""
+    job, runs = _prepare(request, quietly=quietly)
     open_runs(job, runs)
-    deadline = time.monotonic() + (request.budget or math.inf)
     try:
         _train_with_bars(job, runs, deadline)
         finished = [run for run in runs if is_finished(run)]
@@ -59,32 +87,21 @@ def train(request: Request) -> None:
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     results = [finished_results(run.folder) for run in finished]
-    if request.as_json:
-        shown = [record_as_json(own) for own in results]
-        content = {
-            "run": str(request.folder),
-            "finished": len(finished) == len(runs),
-            "results": next(iter(shown), None),
-            "baseline": next(iter(shown[1:]), None),
-        }
-        print(json.dumps(content))
-        return
-    if len(finished) < len(runs):
-        print(f"Stopped with a checkpoint in {request.folder}; the same command goes on.")
-        return
-    print_trained(request.folder, results)
+    return Outcome(results, len(finished) == len(runs))
 
 
-def _prepare(request: Request) -> tuple[TableJob, list[TableRun]]:
+def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRun]]:
     """Read everything, and say what the user should know before it is used."""
     config = _with_words(read_config(request.config), request)
     tables = load_federated_tables(config)
-    for note in tables.notes:
+    for note in () if quietly else tables.notes:
         print(f"fedminmax: note: {note}", file=sys.stderr)
-    for warning in tables.warnings:
+    for warning in () if quietly else tables.warnings:
         print(f"fedminmax: warning: {warning}", file=sys.stderr)
     federation = federate(config, tables, request.device)
     text = request.config.read_text(encoding="utf-8")
+    if request.seed is not None:
+        text = with_seed(text, request.seed)
     job = TableJob(config, text, tables, federation, request.device)
     return job, plan_table_runs(config, tables, request.folder)
 
@@ -95,7 +112,12 @@ def _with_words(config: TableConfig, request: Request) -> TableConfig:
         request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
     )
     rounds = request.rounds or config.method.rounds
-    return replace(config, logging=logging, method=replace(config.method, rounds=rounds))
+    return replace(
+        config,
+        seed=config.seed if request.seed is None else request.seed,
+        logging=logging,
+        method=replace(config.method, rounds=rounds),
+    )
 
 
 def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -> None:

@@ -18,13 +18,25 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; 'fedminmax init' writes one")
-    add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME of the configuration)")
+    add(
+        "--out",
+        type=Path,
+        metavar="RUN",
+        help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
+    )
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add(
         "--budget",
         type=duration,
         metavar="TIME",
         help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+    )
+    add(
+        "--seeds",
+        type=positive_int,
+        metavar="N",
+        help="train N times, with seeds from the configuration's on: other splits and starts, each "
+        "in a folder of its own, and how far the results spread",
     )
     add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
     add("--tensorboard", action="store_true", help="write rounds for TensorBoard into the run too")
@@ -35,16 +47,20 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.train import Request, train
+    from fedminmax.cli.train_seeds import train_seeds
 
-    train(
-        Request(
-            options.config,
-            options.out or Path("runs", options.config.stem),
-            options.rounds,
-            options.budget,
-            options.device,
-            tensorboard=options.tensorboard,
-            mlflow=options.mlflow,
-            as_json=options.json,
-        )
+    name = options.config.stem if options.seeds is None else f"{options.config.stem}-seeds"
+    request = Request(
+        options.config,
+        options.out or Path("runs", name),
+        options.rounds,
+        options.budget,
+        options.device,
+        tensorboard=options.tensorboard,
+        mlflow=options.mlflow,
+        as_json=options.json,
     )
+    if options.seeds is None:
+        train(request)
+    else:
+        train_seeds(request, options.seeds)

@@ -16,6 +16,7 @@ import torch
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.encoding_json import encoding_from_json
+from fedminmax.data.tables.held_out import write_held_out
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
@@ -118,6 +119,11 @@ class Site:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         self._ledger.note(Asked(Question.ENCODE), content)
         told = rows_to_measure(self._rows.held_out, agreed.groups, self._settings)
+        if len(told):
+            # For the site's own eyes: which of its rows the figures rest on.
+            path = self._folder / f"held_out-{digest_of(self._plan)[:16]}.json"
+            owner = self._settings.owner or self._name
+            write_held_out(path, self._plan.held_out, self._plan.seed, {owner: told.numbers})
         rows = SiteRows(self._rows.train, told)
         self._desk = furnish(self._plan, rows, agreed, self._name)
         group, groups = self._desk.holder.examples.group, len(agreed.groups)

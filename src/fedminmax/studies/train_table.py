@@ -14,6 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.held_out import HELD_OUT_FILE, write_held_out
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
@@ -86,6 +87,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
         finished = is_finished(run)
         write_json(run.folder / "census.json", record_as_json(census_of(job.tables)))
+        _write_held_out(job, run)
         # A run that got as far keeps the configuration that its results are of.
         if not finished or not (run.folder / "config.toml").exists():
             write_text(run.folder / "config.toml", job.config_text)
@@ -116,6 +118,14 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             seconds = log.seconds
             rounds = read_rounds(run.folder / ROUNDS_FILE)
             finish_table(run, job.config, job.tables, job.federation, progress, rounds, seconds)
+
+
+def _write_held_out(job: TableJob, run: TableRun) -> None:
+    """Say which rows were held out, if any were."""
+    held_out = job.tables.held_out
+    if held_out:
+        path = run.folder / HELD_OUT_FILE
+        write_held_out(path, job.config.held_out, job.config.seed, held_out)
 
 
 def _further_sinks(

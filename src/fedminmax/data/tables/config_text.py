@@ -1,10 +1,13 @@
 """A proposed configuration as commented TOML."""
 
 import os
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
@@ -35,6 +38,31 @@ def config_text(proposal: Proposal, path: Path) -> str:
         *_model(proposal),
     ]
     return "\n".join(lines) + "\n"
+
+
+def with_seed(text: str, seed: int) -> str:
+    r"""Return a configuration's text with another seed.
+
+    >>> print(with_seed('[data]\ntarget = "y"\nseed = 3  # of all\n[model]', 4))
+    [data]
+    target = "y"
+    seed = 4  # of all
+    [model]
+    """
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if re.match(r"\s*\[\s*data\s*\]", line)), None)
+    if start is not None:
+        ends = (n for n, line in enumerate(lines) if n > start and line.lstrip().startswith("["))
+        section = range(start + 1, next(ends, len(lines)))
+        own = next((n for n in section if re.match(r"\s*seed\s*=", lines[n])), None)
+        if own is None:
+            lines.insert(start + 1, f"seed = {seed}")
+        else:
+            lines[own] = re.sub(r"=\s*[0-9_]+", f"= {seed}", lines[own], count=1)
+    changed = "\n".join(lines) + "\n" * text.endswith("\n")
+    if tomllib.loads(changed).get("data", {}).get("seed") != seed:
+        raise InputError("the seed cannot be set in this configuration; write seed = 0 in [data]")
+    return changed
 
 
 def _data(proposal: Proposal, folder: Path) -> Iterator[str]:

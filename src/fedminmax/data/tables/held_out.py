@@ -6,14 +6,19 @@ each holder gives its share of all rows, and no stratum loses its only row.
 """
 
 import hashlib
+import json
 import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.data.tables.parse_rows import ParsedRows
 
+HELD_OUT_FILE = "held_out.json"
 Positions = NDArray[np.int64]
 
 
@@ -60,6 +65,24 @@ def max_held_out(train: int, share: float, strata: int) -> int:
     (21, 0)
     """
     return math.floor((share * train + strata) / (1.0 - share) + 1e-6) if share else 0
+
+
+def write_held_out(
+    path: Path, share: float, seed: int, holders: Mapping[str, Sequence[int] | Positions]
+) -> None:
+    """List which rows were held out, so that others can check the figures that rest on them.
+
+    Numbers are places in the holder's file, counted from 1 without the header, and no values.
+    """
+    content = {
+        "format": 1,
+        "about": "numbers of the rows held out for testing, from 1 in each holder's file, without "
+        "the header; blank lines count",
+        "share": share,
+        "seed": seed,
+        "rows": {name: list(map(int, numbers)) for name, numbers in holders.items()},
+    }
+    write_text(path, json.dumps(content) + "\n")
 
 
 def _number_of(holder: str) -> int:

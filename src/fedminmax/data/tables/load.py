@@ -7,6 +7,7 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
@@ -40,13 +41,15 @@ class OwnedExamples:
 class FederatedTables:
     """Encoded training rows by holder, and test rows by holder or test file.
 
-    ``summary`` is that of all training rows. Notes inform; warnings ask for attention.
+    ``summary`` is that of all training rows. ``held_out`` are the numbers of the rows that were
+    held out, in each holder's file. Notes inform; warnings ask for attention.
     """
 
     train: tuple[OwnedExamples, ...]
     test: tuple[OwnedExamples, ...]
     encoding: Encoding
     summary: HolderSummary
+    held_out: dict[str, NDArray[np.int64]]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -85,6 +88,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         tuple(_encoded(part, encoding) for part in tested),
         encoding,
         total,
+        {test.owner: test.rows.numbers for _, test in split if len(test.rows)},
         (
             *_unused_note(files),
             *_encoding_notes(encoding, total),

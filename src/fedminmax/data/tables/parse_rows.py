@@ -42,13 +42,14 @@ class ParsedRows:
     """Rows with their target (class numbers or quantities) and their group.
 
     ``group`` holds positions in ``group_keys``, or LEFT_OUT where the user wants rows without a
-    protected value left out.
+    protected value left out. ``numbers`` are the rows' places in their file, from 1.
     """
 
     features: FeatureRows
     target: NDArray[np.int64] | NDArray[np.float64]
     group: NDArray[np.int64]
     group_keys: tuple[GroupKey, ...]
+    numbers: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.group)
@@ -56,7 +57,11 @@ class ParsedRows:
     def take(self, rows: NDArray[np.int64]) -> "ParsedRows":
         """Return these rows, in this order."""
         return ParsedRows(
-            self.features.take(rows), self.target[rows], self.group[rows], self.group_keys
+            self.features.take(rows),
+            self.target[rows],
+            self.group[rows],
+            self.group_keys,
+            self.numbers[rows],
         )
 
 
@@ -65,7 +70,8 @@ def parse_rows(table: Table, schema: Schema) -> ParsedRows:
     table.require(schema.columns, "which the configuration names")
     group, keys = parse_groups(table, schema)
     target = _parse_target(table, schema)
-    return ParsedRows(parse_features(table, schema), target, group, tuple(keys))
+    numbers = table.row_numbers.to_numpy()
+    return ParsedRows(parse_features(table, schema), target, group, tuple(keys), numbers)
 
 
 def parse_features(table: Table, schema: Schema) -> FeatureRows:
