@@ -17,12 +17,14 @@ def test_a_page_and_its_figures(tmp_path: Path) -> None:
     done = fedminmax("report", "run", "--figures", "figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    first, *others = done.stdout.splitlines()
-    assert first.startswith("Under FedAvg, “women” was worst off")
+    people, story, *others = done.stdout.splitlines()
+    assert people.startswith("Of 1,000 in “women”")
+    assert story.startswith("Under FedAvg, “women” was worst off")
     assert others == ["Report: report.html", "Figures: 8 files in figures"]
     text = (tmp_path / "report.html").read_text()
     assert is_report(text)
-    assert first in text
+    assert people in text
+    assert story in text
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
         f"{name}.{kind}"
         for name in ("run-census", "run-risk-by-group", "run-rounds", "trade-off")

@@ -87,7 +87,7 @@ def results(
         "test": {
             "rows": sum(rows),
             "confidence": 0.9,
-            "resamples": 500,
+            "min_rows": 50,
             "metrics": {
                 "risk": metric(risks, halves, rows, groups),
                 "accuracy": metric(accuracies, halves, rows, groups),

@@ -145,7 +145,10 @@ def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
     table = risk_table(found)
     assert table.lines[-1][0] == "women"
     assert table.lines[-1][-1] == "too few rows to say"
-    assert "1 group with fewer than 50 test rows" in risk_by_group_figure(found, "bars").caption
+    assert (
+        "The table has 1 group with fewer than 50 test rows apart"
+        in risk_by_group_figure(found, "bars").caption
+    )
 
 
 def test_where_all_groups_have_few_rows_nothing_is_said(tmp_path: Path) -> None:

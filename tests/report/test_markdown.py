@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.model_card import write_card
@@ -71,10 +72,13 @@ def test_a_card_of_hostile_names_has_no_markup_of_theirs(name: str, tmp_path: Pa
     content |= {"notes": [f"columns {name}"], "warnings": [name], "target": name}
     census = CensusFile(format=1, holders=(name,), groups=groups, train=((1, 2),), test=((1, 2),))
     saved = saved_model(("no", "yes"))
-    write_card(tmp_path, saved, Results.model_validate(content), census, CARDS["fedminmax"])
+    words = ReportSection(title=name, intended_use=name)
+    write_card(tmp_path, saved, Results.model_validate(content), census, CARDS["fedminmax"], words)
+    card = (tmp_path / "model_card.md").read_text()
+    assert "- Not for: not stated" in card
     tokens = READER.parse((tmp_path / "model_card.md").read_text())
     kinds = {part.type for token in tokens for part in token.children or []}
     # The card's own markup: text, and the folder's name as code.
     assert kinds <= {"text", "text_special", "softbreak", "code_inline"}
     assert not [token for token in tokens if token.type.startswith("html")]
-    assert sum(token.type == "heading_open" for token in tokens) == 6
+    assert sum(token.type == "heading_open" for token in tokens) == 7

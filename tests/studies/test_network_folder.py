@@ -27,7 +27,7 @@ from tests.federation.silent_sites import SilentTransport
 from tests.studies.network_runs import run_between_sites, run_both_ways
 
 # What a run between sites adds, and what it says in words of its own.
-OWN = {"sites", "notes"}
+OWN = {"sites", "notes", "finished"}
 ROUNDING = 1e-6
 LAYOUTS: dict[str, dict[str, Any]] = {
     "binary": {"target": "ill"},

@@ -22,7 +22,9 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, fo
         check_figures(report.figures, figures, force=force)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
-        print(part.story)
+        for words in (part.people, part.story, part.small_groups):
+            if words:
+                print(words)
     print(f"Report: {out}")
     if figures is not None:
         exported = export_figures(report.figures, figures)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.report.html_changes import ALL_ROWS, how_sure
-from fedminmax.report.html_figure import ReportFigure
+from fedminmax.report.html_figure import ReportFigure, is_narrow
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_risk_table import risk_table
 from fedminmax.report.html_story import worst_of
@@ -21,10 +21,10 @@ from fedminmax.report.html_style import (
 from fedminmax.report.html_words import (
     counted,
     decimals_of,
+    distinct,
     interval_name,
     number,
     risk_name,
-    short,
 )
 from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import Interval, Results
@@ -71,11 +71,12 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
         f"{how_sure(run)}"
         + (f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out))
         + (
-            f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows are apart in "
-            "the table." * bool(small)
+            f" The table has {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows "
+            "apart, at its end." * bool(small)
         ),
         8.2,
         1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
+        1.7 + 0.6 * (len(order) + 1),
         lambda figure: _draw(figure, run, order),
         (risk_table(run),),
     )
@@ -91,10 +92,11 @@ def _shown_groups(run: Run) -> list[int]:
 def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
     axes = figure.subplots()
     plain_axes(axes, "x")
+    width = 17 if is_narrow(figure) else 34
+    shown = distinct([run.chosen.results.groups[a] for a in order], width)
     names = [
-        f"{short(run.chosen.results.groups[a], 34)}\n"
-        f"{counted(run.chosen.results.risk.by_group[a].rows, 'row')}"
-        for a in order
+        f"{name}\n{counted(run.chosen.results.risk.by_group[a].rows, 'row')}"
+        for name, a in zip(shown, order, strict=True)
     ]
     rows = counted(run.chosen.results.test.rows, "row")
     if run.baseline is None:
@@ -103,13 +105,15 @@ def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
         before, after = run.baseline.results, run.chosen.results
         _bars(axes, before, order, Look(-0.2, 0.38, ORANGE, HATCH))
         _bars(axes, after, order, Look(0.2, 0.38, BLUE))
-        figure.legend(loc="outside upper left", ncols=2, frameon=False)
+        columns = 1 if is_narrow(figure) else 2
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False)
     axes.axhline(len(order) - 0.5, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(order) + 1), [*names, f"{ALL_ROWS}\n{rows}"])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.6, -0.6)
     axes.set_xlim(left=0)
     readable_numbers(axes.xaxis, axes.get_xlim()[1])
+    axes.locator_params(axis="x", nbins=3 if is_narrow(figure) else 8)
     axes.set_xlabel(f"{risk_name(run.chosen.results)} on test rows")
 
 

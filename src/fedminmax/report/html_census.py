@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_style import INK, PAPER
-from fedminmax.report.html_words import counted, short
+from fedminmax.report.html_words import counted, distinct
 from fedminmax.report.run_folder_records import CensusFile
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def census_figure(run: Run, name: str) -> ReportFigure:
         ),
         max(4.5, min(11.0, 2.2 + 0.72 * len(census.groups))),
         1.6 + 0.27 * len(shown.names),
+        1.9 + 0.27 * len(shown.names),
         lambda figure: _draw(figure, shown, census.groups),
         (
             _table("training", _by_holder(census, census.train), census.groups),
@@ -80,22 +81,25 @@ def _draw(figure: "Figure", shown: Shown, groups: tuple[str, ...]) -> None:
     scale = LogNorm(0.1, max(2.0, float(counts.max())))
     rows = np.ma.masked_equal(counts, 0)
     axes.pcolormesh(rows, norm=scale, cmap="Blues", edgecolors=PAPER, linewidth=1.5)
+    # Numbers of many groups are small on a telephone; the table below has them too.
+    size = max(4.0, min(8.0, 45.0 / len(groups))) if is_narrow(figure) else 8.0
     for line, row in enumerate(shown.counts):
         for column, count in enumerate(row):
             # On a colour not the page's ink: the colour does not follow the page either.
             colour = INK if count == 0 else "white" if scale(count) > DARK else "black"
             place = (column + 0.5, line + 0.5)
-            axes.text(*place, f"{count:,}", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(*place, f"{count:,}", ha="center", va="center", fontsize=size, color=colour)
+    narrow = is_narrow(figure)
     axes.set_xticks(
         [column + 0.5 for column in range(len(groups))],
-        [short(group, 26) for group in groups],
-        rotation=35,
+        distinct(groups, 16 if narrow else 26),
+        rotation=60 if narrow else 35,
         ha="left",
         rotation_mode="anchor",
     )
     axes.set_yticks(
         [line + 0.5 for line in range(len(shown.names))],
-        [short(holder, 26) for holder in shown.names],
+        distinct(shown.names, 12 if narrow else 26),
     )
     axes.xaxis.tick_top()
     axes.tick_params(length=0)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedminmax.report.html_figure import ReportFigure
+from fedminmax.report.html_figure import ReportFigure, is_narrow
 from fedminmax.report.html_panels import Panel, panel_table, panels_of, thinned, value_at
 from fedminmax.report.html_read_run import Run, Trained
 from fedminmax.report.html_style import (
@@ -14,7 +14,7 @@ from fedminmax.report.html_style import (
     readable_numbers,
     series_style,
 )
-from fedminmax.report.html_words import counted, risk_name, short
+from fedminmax.report.html_words import counted, distinct, risk_name
 from fedminmax.report.round_records import RoundRecord
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def rounds_figure(run: Run, name: str) -> ReportFigure:
         + _grey_words(panels),
         8.2,
         5.4 if weighted else 3.2,
+        (5.2 if weighted else 3.2) + 0.2 * sum(len(panel.named) + 2 for panel in panels),
         lambda figure: _draw(figure, run, panels),
         tuple(panel_table(run, panel) for panel in panels),
     )
@@ -81,8 +82,10 @@ def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
         all_axes[0].axhline(level, color=INK, linestyle=":", linewidth=1.4, label=label)
     _choose_scale(all_axes[0], [risk for line in lines for risk in line.risks if risk is not None])
     same = len(panels) == 2 and panels[0].named == panels[1].named
+    place = (-0.05, -0.18) if is_narrow(figure) else (1.01, 1.02)
     for axes in all_axes[:1] if same else all_axes:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False)
+        # Handles are long enough for a whole pattern of dashes.
+        axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
     if len(panels) == 2:
         # A weight of 0 is seen above the axis, not on it.
         all_axes[1].set_ylim(bottom=-0.02)
@@ -92,6 +95,7 @@ def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
 def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
     rounds = [line.round for line in lines]
     every = max(1, len(lines) // MARKERS_ON_A_LINE)
+    names = distinct([panel.names[number] for number in panel.named], 26)
     for place, number in enumerate(panel.named):
         style = series_style(place)
         axes.plot(
@@ -104,7 +108,7 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
             markevery=(place * every // MOST_SERIES, every),
             markersize=5,
             linewidth=1.6,
-            label=short(panel.names[number], 26),
+            label=names[place],
         )
     others = [number for number in range(len(panel.names)) if number not in panel.named]
     for number in others:

@@ -8,16 +8,20 @@ from itertools import chain
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedminmax.report.convergence_words import verdict
+from fedminmax.report.html_about import About, about
 from fedminmax.report.html_bars import risk_by_group_figure
 from fedminmax.report.html_census import census_figure
 from fedminmax.report.html_curves import rounds_figure
 from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_people import MISJUDGED, people
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_story import Fact, comparison, facts, story
 from fedminmax.report.html_svg import inline_svg
 from fedminmax.report.html_tables import measures_tables, settings_table
 from fedminmax.report.html_tradeoff import trade_off_figure
-from fedminmax.report.html_words import interval_name, risk_name
+from fedminmax.report.html_words import interval_name, risk_meaning, risk_name
+from fedminmax.report.run_folder_records import Results
+from fedminmax.report.table_metrics import small_groups_words
 
 # Tells our own pages from a user's other files.
 GENERATOR = "fedminmax report"
@@ -29,7 +33,9 @@ class RunPart:
 
     name: str
     run: Run
+    people: str
     story: str
+    small_groups: str
     facts: tuple[Fact, ...]
     figures: tuple[ReportFigure, ...]
     measures: tuple[Table, ...]
@@ -42,6 +48,7 @@ class RunPart:
 class Report:
     """All that the page shows."""
 
+    about: tuple[About, ...]
     parts: tuple[RunPart, ...]
     trade_off: ReportFigure | None
     comparison: str | None
@@ -61,6 +68,7 @@ def build_report(runs: Sequence[Run]) -> Report:
         _part(run, f"run-{number}" if several else "run") for number, run in enumerate(runs, 1)
     ]
     return Report(
+        tuple(dict.fromkeys(map(about, runs))),
         tuple(parts),
         trade_off_figure(runs, "trade-off"),
         comparison(runs) if several else None,
@@ -82,6 +90,8 @@ def render_report(report: Report, version: str) -> str:
         report=report,
         results=results,
         risk=risk_name(results),
+        risk_meaning=risk_meaning(results),
+        misjudged=MISJUDGED,
         interval=interval_name(results),
         generator=GENERATOR,
         version=version,
@@ -101,7 +111,9 @@ def _part(run: Run, name: str) -> RunPart:
     return RunPart(
         name,
         run,
+        people(run),
         story(run),
+        small_groups_words(results.groups, results.test),
         tuple(facts(run)),
         (
             risk_by_group_figure(run, f"{name}-risk-by-group"),
@@ -110,9 +122,21 @@ def _part(run: Run, name: str) -> RunPart:
         ),
         tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
         settings_table(run),
-        tuple(dict.fromkeys((*unconverged, *results.warnings, *from_baseline))),
+        tuple(
+            dict.fromkeys(
+                (*unconverged, *_old_intervals(results), *results.warnings, *from_baseline)
+            )
+        ),
         results.notes,
     )
+
+
+def _old_intervals(results: Results) -> list[str]:
+    """Warn of intervals of earlier versions."""
+    if results.test.min_rows:
+        return []
+    name = results.method.name
+    return [f"{name} was measured by an earlier version, whose intervals are too narrow."]
 
 
 def _incomparable(runs: Sequence[Run]) -> list[str]:

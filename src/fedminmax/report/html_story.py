@@ -169,17 +169,20 @@ def facts(run: Run) -> list[Fact]:
             detail = TOO_FEW
         return Fact(name, shown, number(new.value, decimals), f"{detail}{who}")
 
-    worst = worst_of(after)
+    worst, risk = worst_of(after), risk_name(after)
+    risk = f"{risk[0].upper()}{risk[1:]}"
     return [
         fact(
-            "Worst group",
+            f"{risk} of the worst group",
             _risk_of_worst(after),
             _risk_of_worst(before) if before else None,
             f" · {worst[0]}" if worst else "",
         ),
-        fact("All rows", after.risk.overall, before.risk.overall if before else None, ""),
         fact(
-            "Gap, highest to lowest group",
+            f"{risk} of all rows", after.risk.overall, before.risk.overall if before else None, ""
+        ),
+        fact(
+            "Gap, highest to lowest group with enough rows",
             gap_of(after),
             gap_of(before) if before else None,
             "",

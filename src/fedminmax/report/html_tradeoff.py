@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedminmax.report.html_figure import ReportFigure, Table
+from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_story import worst_of
 from fedminmax.report.html_style import INK, plain_axes, readable_numbers, series_style
 from fedminmax.report.html_words import (
     counted,
     decimals_of,
+    distinct,
     estimate,
     interval_name,
     listed,
     risk_name,
-    short,
 )
 from fedminmax.report.run_folder_records import Interval, Results
 
@@ -59,6 +59,7 @@ def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
         f"leads from a run's baseline to the run. Lines are each value's {interval_name(results)}.",
         8.2,
         4.2,
+        3.4 + 0.22 * len(labels),
         lambda figure: _draw(figure, found, risk_name(results)),
         (_table(found, results),),
     )
@@ -103,6 +104,8 @@ def _draw(figure: "Figure", found: Points, risk: str) -> None:
             places[start],
             arrowprops={"arrowstyle": "->", "color": INK, "shrinkA": 7, "shrinkB": 7},
         )
+    narrow = is_narrow(figure)
+    labels = distinct([point.label for point in found.points], 30 if narrow else 34)
     for place, (point, (x, y)) in enumerate(zip(found.points, places, strict=True)):
         style = series_style(place)
         axes.plot(_ends(point.overall), [y, y], color=style.colour, lw=1.2, alpha=0.8, zorder=1)
@@ -117,13 +120,17 @@ def _draw(figure: "Figure", found: Points, risk: str) -> None:
             fillstyle="none" if point.is_baseline else "full",
             markeredgewidth=1.6 if point.is_baseline else 0.8,
             linestyle="none",
-            label=short(point.label, 34) + " (baseline)" * point.is_baseline,
+            label=labels[place] + " (baseline)" * point.is_baseline,
         )
     readable_numbers(axes.xaxis, axes.get_xlim()[1])
     readable_numbers(axes.yaxis, axes.get_ylim()[1])
     axes.set_xlabel(f"mean {risk} over all test rows")
     axes.set_ylabel(f"{risk} of the worst group")
-    figure.legend(loc="outside right upper", frameon=False, labelspacing=0.9)
+    axes.locator_params(nbins=4 if narrow else 8)
+    if narrow:
+        figure.legend(loc="outside lower left", frameon=False, labelspacing=0.4)
+    else:
+        figure.legend(loc="outside right upper", frameon=False, labelspacing=0.9)
 
 
 def _ends(interval: Interval) -> list[float]:

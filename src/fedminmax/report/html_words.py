@@ -16,6 +16,19 @@ def risk_name(results: Results) -> str:
     return "Brier risk" if results.task == "classification" else "squared error"
 
 
+def risk_meaning(results: Results) -> str:
+    """Explain that risk to somebody who has never heard of it."""
+    if results.task == "classification":
+        return (
+            "how far the predicted probabilities are from what happened, on average over the rows "
+            "of a group: 0 if the model is always sure and right, 2 if always sure and wrong"
+        )
+    return (
+        "the difference between prediction and truth, multiplied by itself, on average over the "
+        "rows of a group: large errors count more than small ones"
+    )
+
+
 def decimals_of(results: Results, metric: str = RISK) -> int:
     """How many decimals tell values of this metric apart; below 0, tens or hundreds do.
 
@@ -80,6 +93,25 @@ def short(name: str, width: int) -> str:
         cut = f"{name[: width - 1]}{ELLIPSIS}"
     # Legends leave out what starts with an underscore.
     return f" {cut}" if cut.startswith("_") else cut
+
+
+def distinct(names: Sequence[str], width: int) -> list[str]:
+    """Cut names so that they can still be told apart: in the middle, or with a number.
+
+    >>> distinct(["ward of the north, men", "ward of the north, women", "b"], 14)
+    ['ward of…h, men', 'ward of…women', 'b']
+    """
+    found: list[str] = []
+    for name in names:
+        cut = short(name, width)
+        rivals = [other for other in names if other != name and short(other, width) == cut]
+        if rivals:
+            half = width // 2
+            cut = f"{name[:half].rstrip()}{ELLIPSIS}{name[half + 1 - width :].lstrip()}"
+        if cut in found:
+            cut = f"{cut} ({found.count(cut) + 1})"
+        found.append(f" {cut}" if cut.startswith("_") else cut)
+    return found
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.core.files import write_text
+from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.durations import in_words
@@ -16,6 +17,7 @@ from fedminmax.report.run_folder_records import CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 
 FILE_NAME = "model_card.md"
+NOT_STATED = "not stated; the section [report] of the configuration is the place for it"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
 RISK_MEANINGS = {
     "classification": "the sum over classes of the squared difference between probability and "
@@ -30,10 +32,12 @@ def write_card(
     results: Results,
     census: CensusFile,
     card: MethodCard,
+    words: ReportSection,
 ) -> None:
-    """Write the card of a model that this method trained."""
+    """Write the card of a model that this method trained; ``words`` say what it is for."""
     sections = [
-        _headline(saved, results, card),
+        _headline(saved, results, card, words),
+        _use(words, results),
         _data(saved, census),
         scores_section(results),
         change_section(results),
@@ -45,7 +49,7 @@ def write_card(
     write_text(folder / FILE_NAME, "\n\n".join(part for part in sections if part) + "\n")
 
 
-def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
+def _headline(saved: SavedModel, results: Results, card: MethodCard, words: ReportSection) -> str:
     target, task = markdown_text(saved.encoding.schema.target.column), results.task
     model = f"{saved.kind} model"
     if saved.hidden:
@@ -53,16 +57,31 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard) -> str:
     if saved.members > 1:
         model = f"mixture of {saved.members} models, each a {model}"
     loss = RISK_NAMES[task] if saved.loss in ("brier", "squared-error") else saved.loss
+    title = f"Model of '{target}'"
     goal = ""
     if card.minimax_over_groups:
         goal = f"Its goal is to be minimax in {loss} over these groups. "
     return (
-        f"# Model of '{target}'\n\n"
+        f"# {_one_line(words.title) if words.title else title}\n\n"
         f"A {model} that predicts '{target}' from {len(saved.encoding.features)} columns, trained "
         f"by {results.method.name}, which minimises: {card.optimises}, in {loss}. {goal}"
         f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
         "groups or other measures."
     )
+
+
+def _use(words: ReportSection, results: Results) -> str:
+    stated = {"Intended use": words.intended_use, "Not for": words.not_for}
+    lines = [
+        f"- {name}: {_one_line(text) if text else NOT_STATED}" for name, text in stated.items()
+    ]
+    if results.finished:
+        lines.append(f"- Trained: {results.finished}")
+    return "\n".join(["## What it is for\n", *lines])
+
+
+def _one_line(text: str) -> str:
+    return markdown_text(" ".join(text.split()))
 
 
 def _data(saved: SavedModel, census: CensusFile) -> str:

@@ -149,7 +149,7 @@ class SiteOfRun(BaseModel):
 
 
 class Results(BaseModel):
-    """results.json."""
+    """results.json; ``finished`` is a day, which earlier versions did not write down."""
 
     model_config = FROZEN
     format: Literal[1]
@@ -163,6 +163,7 @@ class Results(BaseModel):
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     seed: int
     seconds: Seconds
+    finished: str | None = None
     gradient_evaluations: Count
     convergence: Convergence | None = None
     test: Measured

@@ -1,6 +1,7 @@
 """results.json of a run on tables: how it was trained and what it scored."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,13 +27,19 @@ ADVICE = "remove it, and call 'fedminmax train' again"
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """How a run was trained: method with its settings, its cost, whether it converged."""
+    """How a run was trained: method and cost, whether it converged, the day of its end."""
 
     method: MethodOfRun
     seed: int
     seconds: float
     gradient_evaluations: int
     convergence: Convergence
+    finished: str
+
+
+def today() -> str:
+    """Return the day, in UTC, as files have it."""
+    return datetime.now(UTC).date().isoformat()
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ def results_of(
         groups=saved.groups,
         seed=facts.seed,
         seconds=facts.seconds,
+        finished=facts.finished,
         gradient_evaluations=facts.gradient_evaluations,
         convergence=facts.convergence,
         test=test,

@@ -34,5 +34,6 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
             for model in (saved, load_model(baseline.folder))
         )
         results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
-        write_card(chosen.folder, saved, results, census_of(job.tables), chosen.card)
+        census, words = census_of(job.tables), job.config.report
+        write_card(chosen.folder, saved, results, census, chosen.card, words)
         write_results(chosen.folder, results)

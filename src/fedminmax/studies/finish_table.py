@@ -15,7 +15,13 @@ from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.run_folder_records import Measured
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
-from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, write_results
+from fedminmax.report.table_results import (
+    Remarks,
+    TrainingFacts,
+    results_of,
+    today,
+    write_results,
+)
 from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
 from fedminmax.studies.table_runs import CHOSEN, TableRun
@@ -39,6 +45,7 @@ def finish_table(
         seconds,
         progress.gradient_evaluations,
         run.judge(rounds, census, saved.iterate),
+        today(),
     )
     test = measure(saved, [part.examples for part in tables.test])
     personal: Measured | None = None
@@ -50,7 +57,7 @@ def finish_table(
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     save_model(run.folder / FILE_NAME, saved)
-    write_card(run.folder, saved, results, census, run.card)
+    write_card(run.folder, saved, results, census, run.card, config.report)
     write_results(run.folder, results)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.network_log import ROUNDS_FILE
@@ -38,11 +39,11 @@ def collect_network_run(
     results = results_of_runs(runs, plan, fetched, tests, census)
     # The method's run last: its results say that the whole folder is done.
     for run, own in reversed(list(zip(runs, results, strict=True))):
-        _write(run, own, census)
+        _write(run, own, census, config.report)
     return results
 
 
-def _write(run: FinishedRun, results: Results, census: CensusFile) -> None:
+def _write(run: FinishedRun, results: Results, census: CensusFile, words: ReportSection) -> None:
     """Write a run's files; the results last, because they say that it is done."""
     folder = run.table_run.folder
     write_rounds(folder / "rounds.jsonl", run.records(census.holders))
@@ -51,5 +52,5 @@ def _write(run: FinishedRun, results: Results, census: CensusFile) -> None:
         write_copy(path, folder / name)
     write_json(folder / "census.json", record_as_json(census))
     save_model(folder / FILE_NAME, run.saved)
-    write_card(folder, run.saved, results, census, run.table_run.card)
+    write_card(folder, run.saved, results, census, run.table_run.card, words)
     write_results(folder, results)

@@ -11,7 +11,7 @@ from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
 from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measured
-from fedminmax.report.table_results import TrainingFacts, results_of
+from fedminmax.report.table_results import TrainingFacts, results_of, today
 from fedminmax.studies.fetched_runs import FinishedRun
 from fedminmax.studies.network_remarks import remarks_on, sites_of
 from fedminmax.studies.network_tests import MeasuredTests
@@ -72,4 +72,6 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
     convergence = run.table_run.judge(run.records(census.holders), census, run.saved.iterate)
-    return TrainingFacts(method, plan.seed, seconds, last.gradient_evaluations, convergence)
+    return TrainingFacts(
+        method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
+    )

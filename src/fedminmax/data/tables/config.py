@@ -19,8 +19,10 @@ from fedminmax.data.tables.config_errors import toml_complaint, validation_compl
 from fedminmax.data.tables.config_sections import (
     DEFAULT_BASELINE,
     NO_BASELINE,
+    NOTHING_STATED,
     ConfigSections,
     FeatureSection,
+    ReportSection,
 )
 from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
@@ -88,6 +90,7 @@ class TableConfig:
     model: ModelChoice
     method: MethodChoice
     logging: LoggingChoice = LoggingChoice()
+    report: ReportSection = NOTHING_STATED
 
 
 def read_config(path: Path) -> TableConfig:
@@ -145,6 +148,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
             Iterate(method.iterate.replace("-", "_")),
         ),
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
+        report=sections.report,
     )
 
 

@@ -102,6 +102,18 @@ class LoggingSection(BaseModel):
     mlflow: Name | None = None
 
 
+class ReportSection(BaseModel):
+    """[report]: what the model is for, in the user's words, for the report and the model card."""
+
+    model_config = STRICT
+    title: Name | None = None
+    intended_use: Name | None = None
+    not_for: Name | None = None
+
+
+NOTHING_STATED = ReportSection()
+
+
 class ConfigSections(BaseModel):
     """The whole file."""
 
@@ -112,3 +124,4 @@ class ConfigSections(BaseModel):
     model: ModelSection
     method: MethodSection = MethodSection()
     logging: LoggingSection = LoggingSection()
+    report: ReportSection = NOTHING_STATED

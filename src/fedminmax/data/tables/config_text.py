@@ -203,6 +203,12 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield 'baseline = "fedavg"          # to compare with: any other method, or "none"'
     yield 'iterate = "tail-average"     # the answer: or "average" of all rounds, or "last"'
     yield ""
+    yield "# What the model is for: on the first screen of the report, and in the model card."
+    yield "# [report]"
+    yield '# title = "..."'
+    yield '# intended_use = "..."'
+    yield '# not_for = "..."'
+    yield ""
     yield "# Where else each round is written."
     yield "# [logging]"
     yield "# tensorboard = true"
