@@ -53,6 +53,7 @@ def test_powers_of_the_round(share_left: float, power: float, answer: Iterate) -
     assert 0.5 * share_left < found.remaining / LIMIT < 5 * share_left
     assert found.slope is not None
     assert found.slope < 0
+    assert found.reason == ("converged" if found.converged else "falling")
 
 
 def test_a_slow_fall_with_next_to_no_slope_is_seen() -> None:
@@ -116,7 +117,7 @@ def test_the_average_of_all_rounds_keeps_its_start() -> None:
     assert judge(500, curve, answer=Iterate.LAST).converged
     found = judge(500, curve, answer=Iterate.AVERAGE)
     assert found.remaining == pytest.approx(0.25 * 20 / 500, rel=0.05)
-    assert not found.converged
+    assert (found.converged, found.reason) == (False, "averaging")
 
 
 def test_a_rise_is_no_end_either() -> None:

@@ -239,7 +239,8 @@ def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
         left = 0.0 if reason == "swinging" else min(worst.remaining, end)
         lag = _lag_of_average(log, measure, end + math.copysign(left, slope), answer)
         if lag > worst.remaining:
-            worst, reason = _Outlook(lag, max(1.0, lag / allowed)), "averaging"
+            reason = reason if worst.remaining > allowed else "averaging"
+            worst = _Outlook(lag, max(1.0, lag / allowed))
     # Losses are not below 0, so that a risk cannot fall by more than itself.
     remaining = worst.remaining if reason == "rising" else min(worst.remaining, end)
     return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
