@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import io
+import math
 import os
 import pickle
 from dataclasses import replace
@@ -18,6 +19,7 @@ from fedminmax.federation.checkpoint import (
     pack,
     save_checkpoint,
 )
+from fedminmax.federation.resumable import SECONDS_BETWEEN_CHECKPOINTS, pause_after
 from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
@@ -320,3 +322,26 @@ def test_other_settings_of_the_same_method_do_not_go_on_from_here(
     assert "method" in complaint_of(lambda: load_checkpoint(tmp_path, start_of(federation, reader)))
     message = complaint_of(lambda: train(federation, reader, rounds=2, resume=progress))
     assert message.startswith("cannot resume")
+
+
+def test_a_file_that_we_wrote_ourselves_is_not_read_again_unless_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current, previous = checkpoint_paths(tmp_path)
+    first, second, third = (done.progress for done in train(PROBLEM.federation(), METHOD, rounds=3))
+    written = save_checkpoint(tmp_path, first)
+    with monkeypatch.context() as patched:
+        patched.delattr(Path, "read_bytes")
+        written = save_checkpoint(tmp_path, second, written)
+    kept = previous.read_bytes()
+    damage(current, "middle bit")
+    save_checkpoint(tmp_path, third, written)
+    assert previous.read_bytes() == kept
+    assert restored_round(tmp_path) == (3, None)
+
+
+def test_saving_takes_no_more_than_its_share_of_the_time() -> None:
+    assert pause_after(0.1, 0.05) == pytest.approx(2.0)
+    assert pause_after(5.0, 0.05) == SECONDS_BETWEEN_CHECKPOINTS
+    assert pause_after(0.1, math.inf) == 0.0
+    assert pause_after(0.1, 0.0) == SECONDS_BETWEEN_CHECKPOINTS

@@ -1,6 +1,7 @@
 """Sites that answer badly, late or not at all: named, left out, asked again."""
 
 import errno
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import torch
 
 from fedminmax.core.messages import Sums
 from fedminmax.data.tables.config import ModelChoice, read_config
-from fedminmax.federation import network_run
-from fedminmax.federation.checkpoint import save_checkpoint
+from fedminmax.federation import network_run, resumable
+from fedminmax.federation.checkpoint import Written, checkpoint_paths, save_checkpoint
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
 from fedminmax.federation.network_run import read_members, read_outcome, run_folder, run_plan
@@ -232,14 +233,17 @@ def test_too_few_sites_stop_the_run_with_everything_saved(tmp_path: Path) -> Non
 def test_a_full_disk_stops_the_run_and_loses_no_saved_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_until_full(folder: Path, progress: Progress[Any]) -> None:
+    def save_until_full(
+        folder: Path, progress: Progress[Any], last: Written | None = None
+    ) -> Written:
         if progress.round == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        save_checkpoint(folder, progress)
+        return save_checkpoint(folder, progress, last)
 
     plan = job(tmp_path)
     with monkeypatch.context() as full:
-        full.setattr(network_run, "save_checkpoint", save_until_full)
+        full.setattr(network_run, "SAVING_SHARE", math.inf)
+        full.setattr(resumable, "save_checkpoint", save_until_full)
         outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
     assert outcome.error is not None
     assert "the server cannot save (No space left on device)" in outcome.error
@@ -247,6 +251,24 @@ def test_a_full_disk_stops_the_run_and_loses_no_saved_round(
     assert [entry.round for entry in rounds_of(tmp_path, plan)] == [1, 2, 3]
     members = read_members(run_folder(tmp_path / "run", plan, 0))
     assert torch.equal(members, simulated_members(tmp_path, plan, 0, fused=False))
+
+
+def test_a_killed_server_does_the_rounds_since_its_last_checkpoint_again(tmp_path: Path) -> None:
+    """The checkpoint is of round 2, the log and the sites are at round 4: all meet again."""
+    run_plan(job(tmp_path, rounds=2), DirectTransport(tmp_path), tmp_path / "run")
+    plan = job(tmp_path, rounds=4)
+    checkpoint, _ = checkpoint_paths(run_folder(tmp_path / "run", plan, 0))
+    of_round_2 = checkpoint.read_bytes()
+    run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    checkpoint.write_bytes(of_round_2)
+    longer = job(tmp_path, rounds=6)
+    transport = DirectTransport(tmp_path)
+    assert run_plan(longer, transport, tmp_path / "run").error is None
+    assert sum(question == "answer" for question, _ in transport.calls) == 4
+    assert [entry.round for entry in rounds_of(tmp_path, longer)] == [1, 2, 3, 4, 5, 6]
+    assert all(entry.took_part == SITES for entry in rounds_of(tmp_path, longer))
+    members = read_members(run_folder(tmp_path / "run", longer, 0))
+    assert torch.equal(members, simulated_members(tmp_path, longer, 0, fused=False))
 
 
 def test_a_run_that_goes_on_asks_again_of_what_sites_keep(tmp_path: Path) -> None:

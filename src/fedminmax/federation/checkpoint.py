@@ -34,21 +34,38 @@ class Restored(Generic[StateT]):
     complaint: str | None
 
 
-def save_checkpoint(folder: str | Path, progress: Progress[StateT]) -> None:
-    """Write the progress beside, keep the last one as predecessor, and rename into place."""
+@dataclass(frozen=True)
+class Written:
+    """A file as it was when we wrote it: whoever writes to it later changes its time or number."""
+
+    number: int
+    changed: int
+    size: int
+
+
+def save_checkpoint(
+    folder: str | Path, progress: Progress[StateT], last: Written | None = None
+) -> Written:
+    """Write the progress beside, keep the last one as predecessor, and rename into place.
+
+    ``last`` is what the call before returned, which need not be read again to trust it.
+    """
     _check_progress(progress)
     buffer = io.BytesIO()
     torch.save(pack(progress), buffer)
     payload = buffer.getvalue()
     current, previous = checkpoint_paths(folder)
     # A damaged file must not take the place of its readable predecessor.
-    keeps = current.exists() and _intact_payload(current) is not None
+    keeps = current.exists() and (
+        _as_written(current) == last or _intact_payload(current) is not None
+    )
     with (
         written_beside(current, kept_as=previous if keeps else None) as beside,
         beside.open("wb") as file,
     ):
         file.write(hashlib.sha256(payload).digest())
         file.write(payload)
+    return _as_written(current)
 
 
 def load_checkpoint(folder: str | Path, template: Progress[StateT]) -> Restored[StateT] | None:
@@ -121,6 +138,11 @@ def _read_flat(payload: bytes, path: Path) -> dict[str, Leaf]:
     if not isinstance(flat, dict) or not all(isinstance(name, str) for name in flat):
         raise InputError(f"{path} is a file of torch, but no checkpoint of fedminmax")
     return flat
+
+
+def _as_written(path: Path) -> Written:
+    status = path.stat()
+    return Written(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _intact_payload(path: Path) -> bytes | None:

@@ -1,5 +1,6 @@
 """The server's half of a job on NVIDIA FLARE: calls to sites, and the round loop around them."""
 
+import logging
 import queue
 import shutil
 import time
@@ -36,6 +37,8 @@ class FlareServer:
     @collab.main
     def run(self) -> None:
         """Do the whole job."""
+        # Several lines for each question to each site, each in three files, take their time.
+        logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
         plan = plan_from_bytes(self._plan.encode(), "the job")
         folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
         results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER

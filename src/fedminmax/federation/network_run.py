@@ -1,9 +1,11 @@
-"""The server's whole work in a job: agree, then the round loop of each run, saved every round.
+"""The server's whole work in a job: agree, then the round loop of each run, saved as it goes.
 
 Called again with the same folder it goes on where it was, so that a lost job is sent once more.
 """
 
 import logging
+import math
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,22 +16,24 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
 from fedminmax.federation.agreement import Agreement, agree
-from fedminmax.federation.checkpoint import save_checkpoint
 from fedminmax.federation.claim import claimed
 from fedminmax.federation.measure import measure, write_measured
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
-from fedminmax.federation.resumable import restore
+from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.tensor_file import read_tensors, write_tensors
-from fedminmax.federation.train import Progress, members_of, start_of, train
+from fedminmax.federation.train import Progress, members_of, start_of
 from fedminmax.federation.transport import Transport
+from fedminmax.methods.method import lets_holders_keep
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
 MAX_REASON = 200
+# Checkpoints may take this share of the time; of a large model they come every few seconds.
+SAVING_SHARE = 0.04
 
 
 @dataclass(frozen=True)
@@ -115,18 +119,22 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     progress: Progress[Any] = resume or start_of(
         federation, method, seed=plan.seed, participation=planned.participation
     )
-    for done in train(
+    rounds = train_resumably(
+        folder,
         federation,
         method,
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
         resume=resume,
-    ):
-        # The line first: a round without its line would be missing in the results.
-        log.add(done, plan.sites, federation.take_notes())
-        save_checkpoint(folder, done.progress)
-        progress = done.progress
+        # What sites keep to themselves they keep for a few rounds only.
+        saving_share=math.inf if lets_holders_keep(method) else SAVING_SHARE,
+    )
+    with closing(rounds):
+        for done in rounds:
+            # The line first: a round without its line would be missing in the results.
+            log.add(done, plan.sites, federation.take_notes())
+            progress = done.progress
     members = members_of(progress, planned.iterate or method.output).cpu().contiguous()
     write_tensors(folder / MEMBERS_FILE, {"members": members})
 

@@ -1,7 +1,8 @@
 """A run that survives its process: checkpoints while it goes, and on from there when called again.
 
 A checkpoint is written every few seconds and when the loop is left for whatever reason, so an
-interrupted run goes on after its last finished round, and a killed one at most seconds before.
+interrupted run goes on after its last finished round, and a killed one at most seconds before. The
+rounds since then are done again, to the same model.
 """
 
 import math
@@ -40,15 +41,18 @@ def train_resumably(
     resume: Progress[StateT] | None,
     participation: float = 1.0,
     seconds: float = math.inf,
+    saving_share: float = 0.0,
 ) -> Generator[Round[StateT]]:
     """Yield the rounds after ``resume``, with checkpoints in ``folder``.
 
     A round counts as finished when the caller's loop body has come back from it. No round begins
-    after ``seconds``, except for the first one: every call gets somewhere.
+    after ``seconds``, except for the first one: every call gets somewhere. Checkpoints come more
+    often than every few seconds if they take no more than ``saving_share`` of the time.
     """
     finished = resume
-    started = saved_at = time.monotonic()
-    saved = resume
+    started = time.monotonic()
+    due = started + pause_after(0.0, saving_share)
+    saved, written = resume, None
     try:
         for done in train(
             federation,
@@ -60,14 +64,23 @@ def train_resumably(
         ):
             yield done
             finished = done.progress
-            if time.monotonic() - saved_at > SECONDS_BETWEEN_CHECKPOINTS:
-                save_checkpoint(folder, finished)
-                saved, saved_at = finished, time.monotonic()
+            now = time.monotonic()
+            if now > due:
+                written = save_checkpoint(folder, finished, written)
+                saved, took = finished, time.monotonic() - now
+                due = time.monotonic() + pause_after(took, saving_share)
             if time.monotonic() - started > seconds:
                 break
     finally:
         if finished is not None and finished is not saved:
-            save_checkpoint(folder, finished)
+            save_checkpoint(folder, finished, written)
+
+
+def pause_after(took: float, saving_share: float) -> float:
+    """Return for how long not to save after a checkpoint that took so many seconds."""
+    if saving_share == 0:
+        return SECONDS_BETWEEN_CHECKPOINTS
+    return min(SECONDS_BETWEEN_CHECKPOINTS, took / saving_share)
 
 
 def restore(
