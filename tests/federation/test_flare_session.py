@@ -3,8 +3,16 @@
 from pathlib import Path
 
 import pytest
-from nvflare.fuel.flare_api.api_spec import ClientInfo, NoConnection, ServerInfo, SystemInfo
+from nvflare.fuel.flare_api.api_spec import (
+    ClientInfo,
+    InternalError,
+    NoConnection,
+    ServerInfo,
+    SystemInfo,
+)
 
+from fedminmax.federation import flare_login
+from fedminmax.federation.flare_login import connected
 from fedminmax.federation.flare_server import RESULTS_FOLDER
 from fedminmax.federation.flare_session import (
     came_back_without_the_job,
@@ -12,6 +20,7 @@ from fedminmax.federation.flare_session import (
     jobs_at_sites,
     wait_for_sites,
 )
+from tests.complaints import complaint_of
 
 
 class MadeUpSession:
@@ -87,3 +96,28 @@ def test_a_site_that_was_not_heard_of_is_not_there() -> None:
 def test_a_site_that_has_just_gone_does_not_end_the_connection() -> None:
     session = ListingSession({"north": 1000.0, "south": 995.0}, {"north": "no_jobs"})
     assert not came_back_without_the_job(session, ["north", "south"])
+
+
+def test_a_server_that_fails_is_told_of_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full disk, for example, it answers any question like this."""
+    full = InternalError("error: OSError: [Errno 28] No space left\non device")
+
+    class FailingSession:
+        def close(self) -> None:
+            pass
+
+    def ask() -> None:
+        with connected(tmp_path, 0.0, lambda: None):
+            raise full
+
+    def log_in(_: Path) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(flare_login, "_try_once", lambda _: FailingSession())
+        complaint = complaint_of(ask)
+    assert "the server failed (error: OSError: [Errno 28] No space left on device)" in complaint
+    monkeypatch.setattr(flare_login, "_try_once", log_in)
+    assert "No space left on device): look into its log" in complaint_of(ask)

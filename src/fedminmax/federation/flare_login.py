@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection
+from nvflare.fuel.flare_api.api_spec import (
+    AuthenticationError,
+    AuthorizationError,
+    InternalError,
+    JobNotFound,
+    NoConnection,
+    NoReply,
+)
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
@@ -22,6 +29,9 @@ from fedminmax.federation.flare_cleanup import share_cleanup_thread
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOGINS = 0.5
 SECONDS_BETWEEN_CLOSINGS = 1.0
+LONGEST_REASON = 300
+# What a server that is there, but cannot do its work, ends a call with.
+FAILURES = (InternalError, NoReply, JobNotFound)
 
 
 @contextmanager
@@ -34,6 +44,11 @@ def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[
     except AuthorizationError as error:
         raise InputError(
             f"{kit.name} may not do this in the federation; ask somebody with the role coordinator"
+        ) from error
+    except FAILURES as error:
+        raise InputError(
+            f"the server failed ({_in_one_line(error)}); look into its log and its disk, and call "
+            "the command again: whatever was saved is kept"
         ) from error
     finally:
         _close(session)
@@ -53,12 +68,20 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
             raise InputError(
                 f"the server does not accept {kit}; is it a person's kit of this federation?"
             ) from error
-        except NoConnection as error:
+        except (NoConnection, *FAILURES) as error:
             if time.monotonic() > deadline:
+                # A server that answers, but with a failure of its own, is running.
+                asked = "is it running?"
+                if isinstance(error, FAILURES):
+                    asked = f"it failed ({_in_one_line(error)}): look into its log and its disk"
                 raise InputError(
-                    f"the server does not answer within {seconds:g} seconds; is it running?"
+                    f"the server does not answer within {seconds:g} seconds; {asked}"
                 ) from error
         time.sleep(SECONDS_BETWEEN_LOGINS)
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:LONGEST_REASON]
 
 
 def _try_once(kit: Path) -> Session:
