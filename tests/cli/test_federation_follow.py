@@ -1,13 +1,14 @@
 """What a coordinator is told while a run goes on: each warning once, with the round it came in."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from fedminmax.cli import federation_follow
 from fedminmax.cli.federation_follow import follow
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.live_round import LiveRound, Notice
+from fedminmax.federation.live_round import Event, LiveRound, Notice
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from tests.federation.made_up_rounds import made_up_round
@@ -23,8 +24,8 @@ def plan(tmp_path: Path) -> NetworkPlan:
     return plan_of(read_config(write_tables(tmp_path)), runs)
 
 
-def live(*rounds: NetworkRound, run: int = 0) -> Iterator[LiveRound]:
-    return (LiveRound(run, entry, GROUPS) for entry in rounds)
+def live(*rounds: NetworkRound, run: int = 0) -> Generator[Event]:
+    yield from (LiveRound(run, entry, GROUPS) for entry in rounds)
 
 
 def test_a_run_without_trouble_is_quiet(
@@ -62,5 +63,32 @@ def test_a_round_of_which_nobody_knows_a_risk_can_be_shown(
 
 
 def test_news_is_told_as_it_comes(plan: NetworkPlan, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(iter([Notice("begins without south: not connected"), *live(made_up_round(1))]), plan)
+    def news() -> Generator[Event]:
+        yield Notice("begins without south: not connected")
+        yield from live(made_up_round(1))
+
+    follow(news(), plan)
     assert capsys.readouterr().err == "fedminmax: begins without south: not connected\n"
+
+
+def test_a_reader_who_has_had_enough_ends_the_connection(
+    plan: NetworkPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `fedminmax federation local ... 2>&1 | head`: else its threads would never end."""
+    ended: list[bool] = []
+
+    def news() -> Generator[Event]:
+        try:
+            yield Notice("the first line")
+            yield Notice("the second line")
+        finally:
+            ended.append(True)
+
+    def broken(_: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(federation_follow, "say", broken)
+    events = news()
+    with pytest.raises(BrokenPipeError):
+        follow(events, plan)
+    assert ended == [True]

@@ -16,6 +16,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
 from fedminmax.federation.flare_login import connected
+from fedminmax.federation.flare_processes import connection_trouble, free_port
 from fedminmax.federation.flare_session import ENDED, reason_of, sites_present, status_of, submit
 from fedminmax.federation.live_round import LiveRound, Notice
 from fedminmax.federation.network_plan import PlannedRun
@@ -57,9 +58,13 @@ def test_a_certificate_of_another_federation_is_refused(
     trained: TrainedFederation, tmp_path: Path
 ) -> None:
     kits = trained.federation.kits
-    stranger = provision(tmp_path, "localhost", trained.port, ["north"])
+    stranger = provision(tmp_path / "a", "localhost", trained.port, ["north"])
+    unreachable = provision(tmp_path / "b", "localhost", free_port(), ["north"])
     assert speaks_tls(trained.port, kits.sites["north"], kits.server)
     assert not speaks_tls(trained.port, stranger.sites["north"], kits.server)
+    assert connection_trouble(kits.sites["north"]) is None
+    assert "cannot be reached" in (connection_trouble(unreachable.sites["north"]) or "")
+    assert "refuses this kit's certificate" in (connection_trouble(stranger.sites["north"]) or "")
 
 
 def nothing_to_check() -> None:

@@ -1,6 +1,7 @@
 """The rounds of a run over a network as they come: risks, weights, who answered, who did not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 
 from rich.markup import escape
 
@@ -13,12 +14,17 @@ from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.methods.catalogue import CARDS
 
 
-def follow(events: Iterator[Event], plan: NetworkPlan) -> None:
-    """Show each round on a terminal; say once who did not take part, and which group is unseen."""
+def follow(events: Generator[Event], plan: NetworkPlan) -> None:
+    """Show each round on a terminal; say once who did not take part, and which group is unseen.
+
+    Whatever happens here, such as a reader of our words who has had enough, ends the events and
+    with them the connection: its threads would keep the command alive for ever.
+    """
     shown = -1
     warned: set[str] = set()
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
-    with display("federation", sum(run.rounds for run in plan.runs)) as bars:
+    work = sum(run.rounds for run in plan.runs)
+    with closing(events), display("federation", work) as bars:
         for event in events:
             if isinstance(event, Notice):
                 say(event.words)

@@ -94,7 +94,9 @@ def _run(options: argparse.Namespace) -> int:
         return _complain(f"{package} is needed: {install_command(package)}", USER_MISTAKE)
     except BrokenPipeError:
         # Whoever reads our output, such as `head`, has had enough: what is left goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

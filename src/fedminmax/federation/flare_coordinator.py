@@ -51,7 +51,7 @@ class Coordinator:
     participants: Participants
     seconds: float
 
-    def run(self, plan: NetworkPlan, place: Path) -> Iterator[Event]:
+    def run(self, plan: NetworkPlan, place: Path) -> Generator[Event]:
         """Run the plan to its end, from wherever it is; yield each new round, and other news.
 
         ``place`` is a folder that remembers the job; what the run leaves is in its results folder.

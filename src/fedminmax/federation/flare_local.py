@@ -1,6 +1,6 @@
 """A whole federation on this machine: server and sites as processes, and runs between them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,7 +65,7 @@ class LocalFederation:
         """The folder to which the coordinator fetched what a finished run left."""
         return self._place(plan) / RESULTS
 
-    def run(self, plan: NetworkPlan) -> Iterator[Event]:
+    def run(self, plan: NetworkPlan) -> Generator[Event]:
         """Run the plan; yield each finished round, and other news."""
         coordinator = Coordinator(self.kits.people[COORDINATOR], self, SECONDS_TO_START)
         return coordinator.run(plan, self._place(plan))

@@ -3,8 +3,10 @@
 Each participant starts processes of its own for every job; ``process_family`` finds them.
 """
 
+import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,9 @@ from fedminmax.federation.flare_kits import PROJECT, settle_server, site_name
 SERVER_MODULE = "fedminmax.federation.flare_server_process"
 SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
+# What the engine writes when the server knows the site.
+REGISTERED = b"Successfully registered client"
+SECONDS_TO_CONNECT = 5.0
 # So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.
 SECONDS_FOR_A_GOODBYE = "15"
 
@@ -32,6 +37,54 @@ def start_site(kit: Path) -> psutil.Popen:
     """Start the site of this kit."""
     words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
     return _start(kit, words, [f"uid={site_name(kit)}"], {})
+
+
+def output_size(kit: Path) -> int:
+    """Return how many bytes the processes of this kit have written so far."""
+    path = kit / OUTPUT_FILE
+    return path.stat().st_size if path.exists() else 0
+
+
+def has_registered(kit: Path, since: int) -> bool:
+    """Tell whether the site of this kit was accepted by the server after so many bytes."""
+    if output_size(kit) <= since:
+        return False
+    with (kit / OUTPUT_FILE).open("rb") as output:
+        output.seek(since)
+        return REGISTERED in output.read()
+
+
+def connection_trouble(kit: Path) -> str | None:
+    """Try to reach the server as the site of this kit; return what is in the way, or None."""
+    startup = kit / "startup"
+    content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
+    address = content["servers"][0]["service"]["target"]
+    host, port = address.rsplit(":", 1)
+    try:
+        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        # Names are the engine's concern: it compares identities after the handshake.
+        context.check_hostname = False
+        plain = socket.create_connection((host, int(port)), SECONDS_TO_CONNECT)
+    except (ssl.SSLError, FileNotFoundError):
+        return f"{kit} has no certificate and key that fit together; ask for the kit again"
+    except OSError as error:
+        return f"the server at {address} cannot be reached ({error}); trying again"
+    with plain:
+        try:
+            with context.wrap_socket(plain) as secure:
+                # The verdict on our certificate comes with the first bytes, if any.
+                refused = not secure.recv(1)
+        except TimeoutError:
+            return None
+        except (ssl.SSLError, ConnectionError):
+            refused = True
+    if refused:
+        return (
+            f"the server at {address} refuses this kit's certificate, or it is not the server of "
+            "this kit: ask the coordinator for a new kit"
+        )
+    return None
 
 
 def free_port() -> int:

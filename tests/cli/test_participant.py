@@ -1,0 +1,83 @@
+"""What `site start` says: that it takes part only when the server knows it, and who was first."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from fedminmax.cli import participant
+from fedminmax.cli.participant import LOCK_FILE, RUNNING_FILE, Registration
+from fedminmax.core.lock_file import held
+from fedminmax.federation.flare_processes import OUTPUT_FILE, REGISTERED, connection_trouble
+from fedminmax.federation.site_settings import SETTINGS_FILE, SiteSettings, site_settings_text
+from tests.cli.in_process import complaint_here
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """As much of a site's kit as these tests need; nobody listens where its server should be."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    for folder in ("startup", "local"):
+        (tmp_path / folder).mkdir()
+    client = {"servers": [{"service": {"target": target}}], "client": {"fqsn": "north"}}
+    (tmp_path / "startup" / "fed_client.json").write_text(json.dumps(client))
+    (tmp_path / "local" / SETTINGS_FILE).write_text(
+        site_settings_text(SiteSettings(tmp_path / "table.csv"))
+    )
+    return tmp_path
+
+
+def test_a_kit_that_is_in_use_is_refused_and_the_first_is_named(
+    kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kit / RUNNING_FILE).write_text("process 17 on hospital, since 2026-01-02 03:04:05\n")
+    with held(kit / LOCK_FILE) as ours:
+        assert ours
+        complaint = complaint_here(capsys, "site", "start", "--kit", kit)
+    assert complaint == (
+        f"{kit} is in use by process 17 on hospital, since 2026-01-02 03:04:05; end that first, "
+        "or leave it running"
+    )
+
+
+def test_who_holds_a_kit_is_noted_while_it_runs(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(
+        participant, "_run", lambda *_: seen.append((kit / RUNNING_FILE).read_text())
+    )
+    participant.run_site(kit)
+    assert f"process {os.getpid()} on " in seen[0]
+    assert not (kit / RUNNING_FILE).exists()
+
+
+def test_a_site_takes_part_when_the_server_knows_it(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = kit / OUTPUT_FILE
+    # Of an earlier start.
+    output.write_bytes(REGISTERED + b": north\n")
+    troubles = iter(["the server cannot be reached", "the server cannot be reached", None])
+    monkeypatch.setattr(participant, "connection_trouble", lambda _: next(troubles))
+    monkeypatch.setattr(participant, "SECONDS_BETWEEN_TRIES", -1.0)
+    registration = Registration(kit, "site north takes part")
+    for _ in range(3):
+        registration.look()
+    with output.open("ab") as file:
+        file.write(REGISTERED + b": north\n")
+    for _ in range(2):
+        registration.look()
+    assert capsys.readouterr().err.splitlines() == [
+        "fedminmax: the server cannot be reached",
+        f"fedminmax: {participant.WAITING}",
+        "fedminmax: site north takes part",
+    ]
+
+
+def test_a_kit_without_a_key_is_told_of(kit: Path) -> None:
+    assert connection_trouble(kit) == (
+        f"{kit} has no certificate and key that fit together; ask for the kit again"
+    )
