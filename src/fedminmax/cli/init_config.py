@@ -40,9 +40,10 @@ def init_config(
     for column, guess in proposal.features.items():
         if guess.feature is None:
             print(f"column '{column}' is skipped: it {guess.remark}")
-        elif guess.rare.values:
+            continue
+        if guess.rare.values:
             print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
-        elif guess.remark:
+        if guess.remark:
             print(f"column '{column}': {guess.remark}")
     for warning in _warnings(out):
         print(f"fedminmax: warning: {warning}", file=sys.stderr)

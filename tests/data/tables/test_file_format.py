@@ -175,6 +175,26 @@ def test_a_comma_before_three_digits_is_what_it_is_in_such_files(
     assert (found.decimal, found.thousands) == (".", ",")
 
 
+def test_no_number_begins_with_a_zero_before_thousands() -> None:
+    dose = pl.Series(["0,123", "-1,250", "0,004"])
+    income = pl.Series(["1.200", "12.500", "890"])
+    found = guess_number_format([dose, income], FileFormat(";"))
+    assert (found.decimal, found.thousands) == (",", ".")
+    # Alone, such a column is one of plain numbers; the user is told of the other reading.
+    many = pl.Series("x", [f"{n}.{100 + n}" for n in range(10, 32)])
+    assert guess_number_format([many], FileFormat(";")).has_plain_numbers
+    assert "Every number has a dot before three digits" in guess_feature(many, 1).remark
+
+
+def test_a_column_of_numbers_that_other_columns_contradict_is_told() -> None:
+    few = guess_feature(pl.Series("x", ["1,5", "2,5", "1,5"]), 1)
+    assert few.feature is not None
+    assert 'numbers with decimal = ","' in few.remark
+    many = guess_feature(pl.Series("x", [f"{n},5" for n in range(60)]), 1)
+    assert many.feature is None
+    assert "give --decimal and --thousands" in many.remark
+
+
 def test_init_says_which_dates_it_cannot_tell() -> None:
     clear = guess_feature(pl.Series("x", ["13/02/2024", "01/02/2024"]), 1)
     assert clear.feature == Feature("x", Kind.DATE, date_format="%d/%m/%Y")
@@ -202,7 +222,8 @@ def test_formats_that_no_file_has(lines: str, expected: str, tmp_path: Path) -> 
 
 def test_utf_16_without_its_mark_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, PLAIN_ROWS, encoding="utf-16-be")
-    assert 'set encoding = "utf-16-be" in [data]' in complaint_of(lambda: read_table(path, COLUMNS))
+    said = complaint_of(lambda: read_table(path, COLUMNS))
+    assert 'set encoding = "utf-16-be" (or what it is in) in [data]' in said
     wrong = FileFormat(encoding="ascii")
     assert "is not in ascii; set another" in complaint_of(partial(read_table, path, COLUMNS, wrong))
 

@@ -140,8 +140,8 @@ def test_a_column_twice(tmp_path: Path) -> None:
 def test_another_encoding(content: str, tmp_path: Path) -> None:
     path = written(tmp_path, content.encode("latin-1"))
     assert message(path) == (
-        'north.csv is not in UTF-8; set encoding = "cp1252" in [data] (or what it is in), or save '
-        "it as UTF-8"
+        'north.csv is not in UTF-8; set encoding = "cp1252" (or what it is in) in [data], or give '
+        "--encoding, or save it as UTF-8"
     )
 
 

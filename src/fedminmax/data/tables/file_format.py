@@ -160,13 +160,13 @@ def in_utf8(path: Path, content: bytes, encoding: str) -> bytes:
             ) from error
         guess = guess_encoding(content)
         raise InputError(
-            f'{path} is not in UTF-8; set encoding = "{guess}" in [data] (or what it is in), or '
-            "save it as UTF-8"
+            f'{path} is not in UTF-8; set encoding = "{guess}" (or what it is in) in [data], or '
+            "give --encoding, or save it as UTF-8"
         ) from error
     if "\0" in text and guess_encoding(content) != AUTO and encoding == AUTO:
         raise InputError(
             f'{path} looks like UTF-16 without its mark; set encoding = "{guess_encoding(content)}"'
-            " in [data], or save it as UTF-8"
+            " in [data], or give --encoding, or save it as UTF-8"
         )
     return content if used == "utf-8" else text.removeprefix("\ufeff").encode()
 
@@ -200,7 +200,7 @@ def plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
     fits = text.str.contains(ungrouped)
     plain = text
     if between:
-        fits |= text.str.contains(rf"^[+-]?\d{{1,3}}(?:{between}\d{{3}})+(?:{mark}\d*)?$")
+        fits |= text.str.contains(rf"^[+-]?[1-9]\d{{0,2}}(?:{between}\d{{3}})+(?:{mark}\d*)?$")
         plain = text.str.replace_all(between, "")
     return plain.str.replace(file_format.decimal, ".", literal=True).set(~fits, None)
 
@@ -236,8 +236,11 @@ def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
     found = guess_number_format([texts], file_format)
     if found == file_format:
         return ""
-    thousands = f' and thousands = "{found.thousands}"' if found.thousands else ""
-    return f'set decimal = "{found.decimal}"{thousands} in [data] if files write numbers so, '
+    decimal, options = f'decimal = "{found.decimal}"', "--decimal"
+    if found.thousands:
+        decimal += f' and thousands = "{found.thousands}"'
+        options += " and --thousands"
+    return f"set {decimal} in [data], or give {options}, if the file writes numbers so; else "
 
 
 def days_as(text: pl.Series, date_format: str) -> pl.Series:

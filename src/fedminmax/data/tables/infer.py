@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fedminmax.data.tables.file_format import fitting_date_formats
+from fedminmax.data.tables.file_format import PLAIN, fitting_date_formats, guess_number_format
 from fedminmax.data.tables.outliers import far_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
@@ -23,6 +23,7 @@ DEFAULT_MINIMUM_CATEGORY = 10
 MOST_ODD_TEXTS = 0.1
 # Whole numbers with at most so many values are classes or group codes rather than quantities.
 MOST_CODES = 10
+DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
 
@@ -72,7 +73,10 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(Feature(column, Kind.DATE, date_format=formats[0]), remark)
     if formats:
         return Guess(None, f"has dates that are either {' or '.join(formats)}: give --date-format")
+    other = _other_numbers(values)
     if different > MOST_CATEGORIES:
+        if other:
+            return Guess(None, f"has {other}")
         numbers = numbers_in(values, Kind.NUMERIC)
         odd = values.filter(~numbers.is_finite().fill_null(value=False))
         if len(odd) <= MOST_ODD_TEXTS * different:
@@ -87,7 +91,8 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
     categories, rare = listed_values(text, minimum_rows)
     if not categories:
         return Guess(None, f"has no category with at least {minimum_rows:,} rows", rare)
-    return Guess(Feature(column, Kind.CATEGORY, categories), rare=rare)
+    remark = f"This column has {other}." if other else ""
+    return Guess(Feature(column, Kind.CATEGORY, categories), remark, rare)
 
 
 def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], Rare]:
@@ -148,6 +153,11 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
         remarks.append("Remove this section if the numbers only identify rows.")
     if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
         remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')
+    if len(values) > MOST_CODES and bool(values.str.contains(DOT_BEFORE_THREE).all()):
+        remarks.append(
+            "Every number has a dot before three digits: if it parts thousands, set "
+            'decimal = "," and thousands = "." in [data].'
+        )
     far, _ = far_rows(numbers_in(text, Kind.NUMERIC).to_numpy())
     if far.any():
         remarks.append(
@@ -155,6 +165,17 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
             "value to missing_values in [data]."
         )
     return " ".join(remarks)
+
+
+def _other_numbers(values: pl.Series) -> str:
+    """Say so if texts are numbers of another format than the file's other columns."""
+    found = guess_number_format([values], PLAIN)
+    if found == PLAIN:
+        return ""
+    return (
+        f'numbers with decimal = "{found.decimal}" and thousands = "{found.thousands}", which '
+        "other columns of a file do not have: give --decimal and --thousands, or write all alike"
+    )
 
 
 def _limits(numbers: pl.Series) -> tuple[float, float]:

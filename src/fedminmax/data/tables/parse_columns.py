@@ -138,7 +138,9 @@ def _hint(column: Column, text: pl.Series, values: pl.Series, file_format: FileF
         return number_hint(text.filter(values.is_null() & text.is_not_null()), file_format)
     formats = fitting_date_formats(text.drop_nulls().unique()) if column.kind is Kind.DATE else []
     words = " or ".join(f'"{name}"' for name in formats)
-    return f"set date_format = {words} in [data], " if words else ""
+    if not words:
+        return ""
+    return f"set date_format = {words} in [data], or give --date-format, if that is it; else "
 
 
 def _days_in(text: pl.Series, file_format: FileFormat, date_format: str | None) -> pl.Series:
