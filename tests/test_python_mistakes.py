@@ -62,6 +62,7 @@ def fit(**settings: Any) -> Any:
         (lambda: anything.partition("ESG", GROUP, 2, 0), "setting = 'ESG'; give one of Setting"),
         (lambda: fm.partition(fm.Setting.ESG, GROUP - 1, 2, 0), "group -1 is negative"),
         (lambda: fm.partition(fm.Setting.ESG, GROUP.float(), 2, 0), "torch.float32"),
+        (lambda: fm.partition(fm.Setting.SSG, GROUP << 40, 2, 0), "renumber the groups from 0"),
         (lambda: anything.partition(fm.Setting.ESG, [0, 1], 2, 0), "group is list"),
         (lambda: anything.partition(fm.Setting.ESG, GROUP, 2.5, 0), "holders = 2.5"),
         (lambda: fm.partition(fm.Setting.SSG, GROUP, 2, -1), "seed = -1"),
@@ -79,13 +80,19 @@ def fit(**settings: Any) -> Any:
         (lambda: metrics([0, 1], y_pred=["0", "1"]), "can never be equal"),
         (lambda: metrics([0, 1], y_pred=[0, 1], confidence="0.9"), "confidence = '0.9'"),
         (lambda: metrics([], y_pred=[]), "there are no rows"),
+        (lambda: metrics([0, 1], y_prob=["a", "b"]), "y_prob holds what is no number"),
+        (lambda: metrics([0, 1], y_prob=[0.1, 0.2], classes="ab"), "classes = 'ab'"),
+        (lambda: metrics([[0], [1]], y_pred=[0, 1]), "y_true has shape (2, 1)"),
+        (lambda: metrics([0.0, float("nan")], y_pred=[0, 1]), "y_true is NaN in row 1"),
+        (lambda: metrics([0, 1], y_pred=[0, 1], positive=2), "positive = 2 is not one of"),
+        (lambda: fm.partition_by_dirichlet(GROUP, 2, 1e308, 0), "cannot be drawn from"),
     ],
 )
 def test_one_line_says_what_came(action: Callable[[], object], words: str) -> None:
     assert words in complaint_of(action)
 
 
-def metrics(y_true: list[int], **words: Any) -> object:
+def metrics(y_true: list[Any], **words: Any) -> object:
     return fm.group_metrics(y_true, sensitive_features=["a"] * len(y_true), **words)
 
 

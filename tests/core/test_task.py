@@ -311,3 +311,56 @@ def test_a_model_that_gives_more_than_outputs_is_told_so() -> None:
 
     message = complaint_of(lambda: check_fit(Task(Pair(2, 3), first), ROWS, "holder 0"))
     assert "the model gives tuple" in message
+
+
+class Shifting(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs.clamp_(min=0.0))
+
+
+def forgets_labels(outputs: Tensor, targets: Tensor) -> Tensor:
+    return brier_loss(outputs, targets.mul_(0))
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"), [(Shifting(2, 3), brier_loss), (nn.Linear(2, 3), forgets_labels)]
+)
+def test_who_writes_into_the_rows_is_refused(model: nn.Module, loss: Loss) -> None:
+    """Also if doing it twice is doing it once: batches are copies, and a whole holder is not."""
+    message = complaint_of(lambda: check_fit(Task(model, loss), ROWS, "holder 0"))
+    assert "writes into the x or y" in message
+
+
+def test_a_loss_may_write_into_the_outputs() -> None:
+    def doubled(outputs: Tensor, targets: Tensor) -> Tensor:
+        return brier_loss(outputs.mul_(2), targets)
+
+    def copied(outputs: Tensor, targets: Tensor) -> Tensor:
+        return brier_loss(2 * outputs, targets)
+
+    model, holder = nn.Linear(2, 3), (ROWS.x, ROWS.y, ROWS.group)
+    methods: list[AnyMethod[Any]] = [FedMinMax(), FedAvg(epochs=1)]
+    for method in methods:
+        found, expected = (
+            next(train(InProcessFederation(model, loss, [holder]), method, rounds=1)).parameters()
+            for loss in (doubled, copied)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "mode", [lambda: torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode]
+)
+def test_modes_in_which_models_compute_otherwise_are_refused(mode: Callable[[], Any]) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3))
+    federation = InProcessFederation(model, brier_loss, [(ROWS.x, ROWS.y, ROWS.group)])
+    rounds = train(federation, FedMinMax(), rounds=2)
+    with mode():
+        assert "leave the block" in complaint_of(lambda: next(rounds))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_model_is_refused() -> None:
+    scripted: nn.Module = torch.jit.script(nn.Linear(2, 3))
+    message = complaint_of(lambda: check_task(Task(nn.Sequential(scripted), brier_loss)))
+    assert "from before torch.jit" in message

@@ -240,7 +240,8 @@ def test_rows_of_another_shape_or_type_are_named_by_holder() -> None:
     ("names", "words"),
     [
         (["a", "a"], "groups 0 and 1 are both named 'a'"),
-        ("ab", "the text 'ab'; give a list"),
+        ("ab", "group_names = 'ab'; give a list"),
+        ({"a", "b"}, "give a list with a name each, in order"),
         ([0, 1], "the name of group 0 is 0; give a text"),
         ([], "only 0 group names"),
     ],
@@ -262,3 +263,12 @@ def test_what_the_server_is_shown_is_one_of_three() -> None:
         lambda: InProcessFederation(nn.Linear(2, 3), brier_loss, [GOOD], reveals=shown)
     )
     assert "reveals = 'sums'" in message
+
+
+def test_a_model_of_another_precision_than_its_parameters_is_refused() -> None:
+    class Doubling(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs).double()
+
+    message = complaint_of(lambda: InProcessFederation(Doubling(2, 3), brier_loss, [GOOD]))
+    assert "gives torch.float64 from parameters of torch.float32" in message

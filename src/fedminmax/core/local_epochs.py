@@ -111,7 +111,8 @@ def _output_gradient(
         return gradient if weights is None else gradient.mul_(weights.unsqueeze(1))
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        return torch.autograd.grad(_objective(workspace, leaf, y, weights), leaf)[0]
+        # A copy: the loss may write into outputs, but not into what gradients are taken in.
+        return torch.autograd.grad(_objective(workspace, leaf.clone(), y, weights), leaf)[0]
 
 
 def _objective(workspace: Workspace, outputs: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:

@@ -69,6 +69,12 @@ def check_task(task: Task) -> None:
     if not callable(task.loss):
         raise InputError(f"the loss is {task.loss!r}; give a function, such as brier_loss")
     for name, module in task.model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            # Found by trying: the copy lists parameters of its own and computes with the others.
+            raise InputError(
+                "the model is or has a scripted module, whose copies compute with the original's "
+                "parameters; give the module from before torch.jit"
+            )
         running = isinstance(module, _NormBase) and module.track_running_stats
         if isinstance(module, _BatchNorm) or running:
             raise InputError(
@@ -84,10 +90,11 @@ def check_task(task: Task) -> None:
     if len(kinds) > 1:
         raise InputError(f"the model mixes dtypes or devices {kinds}; move it to one of each")
     first = parameters[0]
-    if not first.is_floating_point() or first.is_meta or first.is_inference():
+    inference = first.is_inference() or torch.is_inference_mode_enabled()
+    if not first.is_floating_point() or first.is_meta or inference:
         raise InputError(
             f"the model's parameters are {first.dtype} on {first.device}"
-            f"{', made in inference mode' if first.is_inference() else ''}; "
+            f"{', in inference mode' if inference else ''}; "
             "give real numbers that can be trained"
         )
     for name, parameter in task.model.named_parameters():
@@ -112,6 +119,11 @@ def check_fit(task: Task, examples: Examples, owner: str) -> None:
     if losses.dtype != outputs.dtype:
         raise InputError(
             f"the loss gives {losses.dtype} for outputs of {outputs.dtype}; keep their precision"
+        )
+    precision = trainable_parameters(task.model)[0].dtype
+    if outputs.dtype != precision:
+        raise InputError(
+            f"the model gives {outputs.dtype} from parameters of {precision}; keep their precision"
         )
     if labelled(examples) and outputs.numel() == len(few):
         raise InputError(
@@ -164,6 +176,8 @@ def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
     """Return outputs and losses of some rows, or say in one line why there are none."""
     outputs: object = None
     losses: object = None
+    # Torch counts writes to a tensor.
+    before = rows.x._version, rows.y._version
     try:
         with torch.enable_grad():
             outputs = task.model(rows.x)
@@ -176,6 +190,11 @@ def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
     for name, found in (("model", outputs), ("loss", losses)):
         if not isinstance(found, Tensor):
             raise InputError(f"the {name} gives {type(found).__name__}; make it give one tensor")
+    if (rows.x._version, rows.y._version) != before:
+        raise InputError(
+            "the model or the loss writes into the x or y that it is given, which would change the "
+            "rows from pass to pass; make it write into a copy (x.clone(), inplace=False)"
+        )
     return outputs, losses  # type: ignore[return-value]
 
 

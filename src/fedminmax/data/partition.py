@@ -109,6 +109,10 @@ def partition_by_dirichlet(
     parts: list[list[Positions]] = [[] for _ in range(holders)]
     for rows in _rows_by_group(group):
         shares = generator.dirichlet(np.full(holders, concentration))
+        if not abs(float(shares.sum()) - 1.0) < 1e-6:
+            raise InputError(
+                f"concentration = {concentration:g} cannot be drawn from; give one nearer to 1"
+            )
         cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
         for own, part in zip(parts, np.split(generator.permutation(rows), cuts), strict=True):
             own.append(part)
@@ -198,6 +202,10 @@ def _check(group: Tensor, holders: int, seed: int) -> None:
     rows = len(group)
     if rows and int(group.min()) < 0:
         raise InputError(f"group {int(group.min())} is negative; number groups from 0")
+    if rows and int(group.max()) >= rows:
+        raise InputError(
+            f"group {int(group.max())} among {rows} rows; renumber the groups from 0 without gaps"
+        )
     if holders > rows:
         raise InputError(f"{holders} holders for {rows} rows; give between 1 and {rows} holders")
 

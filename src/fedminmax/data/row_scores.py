@@ -57,9 +57,15 @@ def score_classes(
     two. Rates and calibration are those of the positive class; without one there are none.
     """
     true = np.asarray(y_true)
+    if true.ndim != 1:
+        raise InputError(f"y_true has shape {true.shape}; give one label per row")
+    if true.dtype.kind == "f" and np.isnan(true).any():
+        raise InputError(f"y_true is NaN in row {int(np.isnan(true).argmax())}; drop that row")
     if y_pred is None and y_prob is None:
         raise InputError("neither y_pred nor y_prob came; give one of them, or both")
     known = np.unique(true) if classes is None else np.asarray(classes)
+    if known.ndim != 1:
+        raise InputError(f"classes = {classes!r}; give a list of all classes")
     probabilities = None if y_prob is None else _probabilities(y_prob, len(true), len(known))
     if y_pred is None:
         predicted = known[np.asarray(probabilities).argmax(axis=1)]
@@ -83,6 +89,8 @@ def score_classes(
     if positive is None and len(known) == 2:
         positive = known[1]
     if positive is not None:
+        # A class that nobody has or is given would have rates of nothing.
+        _place(positive, known if classes is not None else np.unique([*true, *predicted]))
         scores |= _rates(true == positive, predicted == positive)
         if probabilities is not None:
             own = probabilities[:, _place(positive, known)]
@@ -117,7 +125,10 @@ def _numbers(name: str, values: Any) -> Column:
 
 def _probabilities(given: Any, rows: int, classes: int) -> Column:
     """Return a column per class; a single column for two classes is the second one's."""
-    table = np.asarray(given, dtype=np.float64)
+    try:
+        table = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y_prob holds what is no number ({error}); give numbers") from error
     if table.ndim == 1 and classes == 2:
         table = np.stack([1.0 - table, table], axis=1)
     if table.shape != (rows, classes):

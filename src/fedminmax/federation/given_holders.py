@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import torch
 from torch import Tensor
@@ -34,8 +35,8 @@ def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Refuse names that are no texts, or that do not tell groups apart."""
     if group_names is None:
         return None
-    if isinstance(group_names, str):
-        raise InputError(f"group_names is the text {group_names!r}; give a list with a name each")
+    if isinstance(group_names, (str, AbstractSet, Mapping)):
+        raise InputError(f"group_names = {group_names!r}; give a list with a name each, in order")
     names = tuple(group_names)
     for number, name in enumerate(names):
         if not isinstance(name, str):
@@ -103,7 +104,8 @@ def _stacked(rows: Dataset[tuple[Tensor, ...]], owner: str) -> Sequence[object]:
         return rows.tensors
     try:
         size = len(rows)  # type: ignore[arg-type]
-        columns: Sequence[object] = default_collate([rows[row] for row in range(size)])
+        own = [rows[row] for row in range(size)]
+        columns: Sequence[object] = default_collate(own) if own else ()
     except (TypeError, RuntimeError, LookupError, ValueError, NotImplementedError) as error:
         raise InputError(
             f"{owner}: the rows of {type(rows).__name__} cannot be put together "

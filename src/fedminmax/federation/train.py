@@ -201,6 +201,7 @@ def _rounds(
     while progress.round < rounds:
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, moment)
+        _check_modes(progress.iterates.last.device.type)
         # The caller's loop may stand inside torch.no_grad().
         with torch.enable_grad():
             done = run_round(
@@ -219,6 +220,15 @@ def _rounds(
         )
         yield Round(
             moment.round, done.total, participants, progress, method.output, federation.group_names
+        )
+
+
+def _check_modes(device: str) -> None:
+    """Refuse modes of torch in which models compute something else, and only in this thread."""
+    if torch.is_autocast_enabled(device) or torch.is_inference_mode_enabled():
+        raise InputError(
+            "training inside torch.autocast or torch.inference_mode cannot be repeated elsewhere; "
+            "leave the block, and for another precision convert the model (model.bfloat16())"
         )
 
 
