@@ -4,6 +4,8 @@ One federation serves the whole file; every test has a run of its own in it.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:Resource
 ROUNDS = 150
 ROUND_OF_THE_FAULT = 10
 SECONDS_PER_ANSWER = 5.0
+ROUNDS_BETWEEN_COUNTS = 20
 # South alone has the third group.
 GROUPS = ("Female", "Male", "Other")
 OTHER = GROUPS.index("Other")
@@ -58,11 +61,13 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     patience = Patience(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
     plan = plan_named("hangs", folder, patience)
     held: list[psutil.Process] = []
-    hung = 0
+    hung = threads = 0
     for event in federation.run(plan):
         if isinstance(event, Notice):
             continue
         entry = event.round
+        if entry.round % ROUNDS_BETWEEN_COUNTS == 0:
+            threads = max(threads, *threads_of(jobs_of(federation, SERVER)))
         if entry.round >= ROUND_OF_THE_FAULT and not held:
             hold(held, jobs_of(federation, "south"))
         if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):
@@ -70,6 +75,8 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
             for job in held:
                 job.resume()
     assert hung
+    # A thread for each reply would be several hundreds by now.
+    assert 0 < threads < ROUNDS
     rounds = finished_rounds(federation, plan, folder)
     back = hung + patience.rounds_left_out + 1
     for entry in rounds:
@@ -115,6 +122,14 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
         job.resume()
     list(federation.run(plan))
     assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
+
+
+def threads_of(jobs: list[psutil.Process]) -> Iterator[int]:
+    """The numbers of threads of those jobs that are still there."""
+    yield 0
+    for job in jobs:
+        with suppress(psutil.NoSuchProcess):
+            yield job.num_threads()
 
 
 def hold(held: list[psutil.Process], jobs: list[psutil.Process]) -> None:
