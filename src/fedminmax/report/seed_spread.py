@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
 from fedminmax.report.change_results import change_from
+from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import Interval, Results
 from fedminmax.report.table_metrics import interval_words
 
@@ -46,12 +47,12 @@ class ValueOverSeeds:
             "values": list(self.values),
         }
 
-    def as_words(self) -> str:
-        """Say the mean and the ends."""
+    @property
+    def ends(self) -> Interval:
+        """The mean between the lowest and the highest value."""
         if not self.known:
-            return ""
-        ends = Interval(value=fmean(self.known), low=min(self.known), high=max(self.known))
-        return interval_words(ends)
+            return Interval(value=None, low=None, high=None)
+        return Interval(value=fmean(self.known), low=min(self.known), high=max(self.known))
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,17 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
 def spread_cells(spread: SeedSpread) -> tuple[list[str], list[list[str]]]:
     """Return headers and lines of a table."""
     has_change = any(line.change for line in spread.lines)
+    like = next(line.risks[0].ends for line in spread.lines if line.name == ALL_ROWS)
     headers = ["group", *spread.models, *(["change", "lower in"] if has_change else [])]
     lines = []
     for line in spread.lines:
-        cells = [line.name, *(risk.as_words() for risk in line.risks)]
+        cells = [line.name, *(interval_words(risk.ends) for risk in line.risks)]
         if line.change and line.too_few_rows:
             cells += [TOO_FEW, ""]
         elif line.change:
             known = line.change.known
             below = sum(value < 0 for value in known)
-            cells += [line.change.as_words(), f"{below} of {len(known)}"]
+            cells += [interval_words(line.change.ends, like=like), f"{below} of {len(known)}"]
         lines.append(cells)
     return headers, lines
 
@@ -139,6 +141,10 @@ def spread_notes(spread: SeedSpread) -> list[str]:
         notes.append(
             f"Change: {spread.models[0]} minus {spread.models[-1]} on the same rows; 'lower in' "
             "counts the seeds in which it is below 0."
+        )
+    if any(line.too_few_rows for line in spread.lines):
+        notes.append(
+            f"The worst group is the worst of those with at least {MIN_ROWS} test rows in a split."
         )
     notes += [
         f"{name} has not converged with seed {', '.join(map(str, seeds))}: its differences there "
