@@ -123,6 +123,11 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
         spoiled(lambda r: replace(r, group_count=r.group_count * 0)),
         "counts no rows of",
     ),
+    # Short enough for its rows, but its losses since round 1 fell along the true gradient.
+    "turned round": (
+        spoiled(lambda r: replace(r, step=r.step * -3)),
+        "does not fit how its own losses changed",
+    ),
     "too large": (spoiled(lambda r: replace(r, step=r.step * -99)), "with its rows and this model"),
     "no message": (lambda _: b"hello", "no message"),
     "no bytes": (lambda _: 3, "expected bytes"),

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.safe_rate import OUTPUT_CURVATURES
 
 # Length of the gradient of a two-class probability in the outputs, p (1 - p) sqrt(2), at p = 1/2.
 SCORE_SLOPE = math.sqrt(2.0) / 4.0
@@ -70,6 +71,7 @@ class RowLimits:
 
     ``slope`` is the largest gradient of its loss in the parameters, ``squared_slope_per_loss`` the
     square of that gradient per unit of loss, ``score_slope`` the largest gradient of its score p_1.
+    ``curvature`` is the largest second derivative of its loss in the outputs, of either sign.
     ``output`` is its largest output. With ``at_every_model`` all but the output hold at any model.
     """
 
@@ -78,6 +80,7 @@ class RowLimits:
     slope: float
     squared_slope_per_loss: float
     score_slope: float
+    curvature: float
     output: float
     at_every_model: bool
 
@@ -132,6 +135,7 @@ def row_limits(layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss) -> R
         slope=of_loss.slope * gain,
         squared_slope_per_loss=of_loss.squared_slope_per_loss * squared_gain,
         score_slope=SCORE_SLOPE * gain,
+        curvature=OUTPUT_CURVATURES[loss],
         output=output,
         at_every_model=len(layers) == 1,
     )

@@ -19,7 +19,13 @@ from fedminmax.core.row_limits import RowLimits, row_limits
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.attendance import Attendance
 from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.reply_checks import StepLength, check_reply, too_large
+from fedminmax.federation.reply_checks import (
+    StepLength,
+    ToldLosses,
+    check_losses,
+    check_reply,
+    too_large,
+)
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.transport import SECONDS_TO_SAY_SO, Transport, gathered
 from fedminmax.federation.wire import largest_message, order_to_bytes, sums_from_bytes
@@ -81,6 +87,7 @@ class RemoteFederation:
         self._start, self._loss = task.initial_parameters, task.loss
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._attendance = Attendance(agreement.plan.patience)
+        self._told: dict[str, ToldLosses] = {}
         self._notes = RoundNotes()
 
     @property
@@ -230,7 +237,10 @@ class RemoteFederation:
         sender = Sender(place, self.census.counts[place], self.census.holders, question.limits)
         lengths = self._agreement.row_lengths[place]
         try:
-            step = check_reply(question.method, question.order, sender, lengths, reply, site)
+            check_losses(reply, sender, lengths, site)
+            before, now = self._told.get(site), question.order
+            self._told[site] = ToldLosses(now.parameters, reply.group_loss)
+            step = check_reply(question.method, now, sender, lengths, reply, site, before)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:

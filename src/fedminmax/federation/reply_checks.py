@@ -38,6 +38,23 @@ class StepLength:
     is_limited: bool
 
 
+@dataclass(frozen=True, eq=False)
+class ToldLosses:
+    """The loss sums by group that a sender told of a model."""
+
+    parameters: Tensor
+    losses: Tensor
+
+
+def check_losses(reply: Sums, sender: Sender, lengths: RowLengths, site: str) -> None:
+    """Refuse numbers that are not finite, and losses that the sender's rows cannot have."""
+    for name in ("step", "group_loss", "holder_loss", "statistics"):
+        check_finite(getattr(reply, name), name, site)
+    if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
+        raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
+    _check_losses(reply, sender, lengths, site)
+
+
 def check_reply(
     method: AnyMethod[Any],
     order: Order,
@@ -45,17 +62,54 @@ def check_reply(
     lengths: RowLengths,
     reply: Sums,
     site: str,
+    before: ToldLosses | None = None,
 ) -> StepLength:
-    """Refuse what this sender cannot have sent; return how long its step is."""
-    for name in ("step", "group_loss", "holder_loss", "statistics"):
-        check_finite(getattr(reply, name), name, site)
-    if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
-        raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
-    _check_losses(reply, sender, lengths, site)
+    """Refuse what this sender, whose losses were checked, cannot have sent.
+
+    Return how long its step is. ``before`` is what it told in an earlier round.
+    """
     expected = expected_reply(method, order, sender, reply)
     _check_numbers(reply, expected, site)
     _check_own_loss(reply, sender, expected.own_loss, site)
-    return _check_step(reply, expected, lengths, site)
+    length = _check_step(reply, expected, lengths, site)
+    if takes_one_step(method) and before is not None:
+        _check_slope(method, order, sender, lengths, reply, before, site)
+    return length
+
+
+def _check_slope(
+    method: OneStepMethod[Any],
+    order: Order,
+    sender: Sender,
+    lengths: RowLengths,
+    reply: Sums,
+    before: ToldLosses,
+    site: str,
+) -> None:
+    """Refuse a gradient that does not fit how the sender's own losses changed.
+
+    With F = sum_i c_i loss_i, of which the step tells the gradient, and a linear model that moved
+    by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
+    (Taylor's theorem), and that holds for every table.
+    """
+    if not sender.limits.at_every_model:
+        return
+    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+    weights = own.coefficients[0].abs()
+    moved = (order.parameters - before.parameters).to("cpu", torch.float64)
+    distance, gradient = float(moved.norm()), reply.step.double() / method.learning_rate
+    change = float(torch.dot(own.coefficients[0], reply.group_loss - before.losses))
+    off = abs(change - float(torch.dot(gradient, moved)))
+    curved = 0.5 * sender.limits.curvature * float(weights.max()) * (distance * lengths.rows) ** 2
+    rows = torch.dot(weights, sender.counts.to(torch.float64))
+    slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
+    steepest = math.sqrt(float(torch.dot(weights**2, slopes))) * lengths.rows
+    rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * (steepest * distance + abs(change))
+    if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
+        raise RefusedError(
+            f"{site} sent a step that does not fit how its own losses changed since its last "
+            "reply; refused"
+        )
 
 
 def expected_reply(
