@@ -223,7 +223,7 @@ def plan_for(config: TableConfig, run: PlannedRun) -> NetworkPlan:
         runs=(run,),
         held_out=config.held_out,
         seed=config.seed,
-        delimiter=config.delimiter,
+        format=config.format,
         precision=Precision.FLOAT64,
         patience=Patience(give_up_after=0.0),
     )
