@@ -150,6 +150,19 @@ def test_a_bad_reply_is_named_and_left_out(fault: str, tmp_path: Path) -> None:
     assert reason in second.refused["south"]
 
 
+def test_a_site_that_keeps_lying_is_not_asked_any_more(tmp_path: Path) -> None:
+    plan = job(tmp_path, rounds=13)
+    transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, scale=1e300)))
+    transport.wrong_questions = range(1, 11)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    rounds = rounds_of(tmp_path, plan)
+    assert all(entry.took_part == ("north", "west") for entry in rounds)
+    assert "a scale of 1e+300" in rounds[9].refused["south"]
+    assert "south sent 10 replies that cannot be true" in rounds[10].refused["south"]
+    asked = ["south" in sites for question, sites in transport.calls if question == "answer"]
+    assert asked == [True] * 10 + [False] * 3
+
+
 @pytest.mark.parametrize(("ratio", "took_part"), [(1e3, ("north", "west")), (1e12, SITES)])
 def test_local_training_of_a_network_is_compared_with_the_others(
     ratio: float, took_part: tuple[str, ...], tmp_path: Path

@@ -6,6 +6,7 @@ each round.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ from fedminmax.methods.expected_reply import Sender
 from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
 
 SECONDS_BETWEEN_TRIES = 5.0
+
+# A site may have a bad day; limits that hold for every table leave no other excuse.
+MAX_FALSE_REPLIES = 10
 
 
 class TooFewSitesError(RuntimeError):
@@ -88,6 +92,7 @@ class RemoteFederation:
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._attendance = Attendance(agreement.plan.patience)
         self._told: dict[str, ToldLosses] = {}
+        self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
 
     @property
@@ -157,6 +162,7 @@ class RemoteFederation:
         while True:
             asked = [site for site in invited if site not in replies]
             good, false = self._ask_once(asked, question)
+            self._false.update(false.keys())
             replies |= good
             steps = {site: reply.step for site, reply in replies.items()}
             false |= too_large(steps, patience.largest_step_ratio)
@@ -178,12 +184,20 @@ class RemoteFederation:
                 )
             write_text(self._notice, f"{short}; waiting for them")
             # Too few: those who were too late are asked again, too.
-            invited = [site for site in wanted if site not in self._agreement.refused]
+            invited = [s for s in wanted if s not in {**self._agreement.refused, **self._liars()}]
             self._pause(SECONDS_BETWEEN_TRIES)
+
+    def _liars(self) -> dict[str, str]:
+        """Return the sites that are not asked any more, since honest ones never get there."""
+        return {
+            site: f"{site} sent {MAX_FALSE_REPLIES} replies that cannot be true; left out for good"
+            for site, times in self._false.items()
+            if times >= MAX_FALSE_REPLIES
+        }
 
     def _invited(self, wanted: Mapping[str, int], number: int) -> list[str]:
         """Return who is asked in this round, and note why the others are not."""
-        reasons = dict(self._agreement.refused) | self._attendance.away(number)
+        reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._liars()
         self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
         return [site for site in wanted if site not in reasons]
 
@@ -255,7 +269,8 @@ class RemoteFederation:
         if not false:
             return
         sites = self._agreement.plan.sites
-        gone = [site in false or site in self._agreement.refused for site in sites]
+        lost = {*false, *self._agreement.refused, *self._liars()}
+        gone = [site in lost for site in sites]
         for group, name in enumerate(self.group_names):
             holders = self.census.counts[:, group].nonzero().squeeze(1).tolist()
             if all(gone[place] for place in holders):
