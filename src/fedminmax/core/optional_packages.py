@@ -2,6 +2,7 @@
 
 # The extra of fedminmax that brings each package, by the name under which it is imported.
 EXTRAS = {
+    "cryptography": "flare",
     "fairlearn": "sklearn",
     "jinja2": "cli",
     "matplotlib": "cli",

@@ -17,6 +17,7 @@ Mask = NDArray[np.bool_]
 TOLERANCE = 1e-13
 # What least squares leaves of slopes that can be met, at most.
 LEFT_OVER = 1e-10
+ROUNDING = 1e-14
 # Beyond all bounds, which are at most 1 apart.
 FAR = 10.0
 # A weight seldom enters or leaves its bounds more than once; this ends what rounding might prolong.
@@ -103,7 +104,8 @@ def _best_move(quadratic: Array, linear: Array, weights: Array, free: Mask) -> t
     solution = np.linalg.lstsq(conditions, target, rcond=TOLERANCE)[0]
     rest = target[:size] - conditions[:size] @ solution
     rest -= rest.mean()
-    if np.abs(rest).max() > LEFT_OVER:
+    # A long solution leaves rounding errors of its own size.
+    if np.abs(rest).max() > LEFT_OVER + ROUNDING * np.abs(solution).max():
         # Without curvature along it, a bound is met first.
         bend = float(rest @ conditions[:size, :size] @ rest)
         move[free] = rest * min(float(rest @ rest) / max(bend, 1e-300), FAR / np.abs(rest).max())
