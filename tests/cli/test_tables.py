@@ -92,3 +92,11 @@ def test_train_and_evaluate_on_a_narrow_terminal(
             for metric in shown:
                 value = metrics[metric]["by_group"][place]["value"]
                 assert f"{value:.4f}"[:5] in printed
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_a_table_without_lines_is_its_headers(width: int) -> None:
+    """As of a study whose budget ended before its first run did."""
+    file = io.StringIO()
+    print_table(Console(file=file, width=width), "Runs", ["method", "risk"], [], sections=True)
+    assert "method" in file.getvalue()

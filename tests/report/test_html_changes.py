@@ -114,4 +114,4 @@ def test_a_group_without_a_change_has_none(tmp_path: Path) -> None:
 def test_a_change_of_other_groups_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", change=change_section((-0.1, 0.04, 0.0)))
     complaint = complaint_of(lambda: read_run(run))
-    assert "its change is not of 2 groups; finish or repeat the run" in complaint
+    assert "change: risk has 3 values for 2 groups" in complaint

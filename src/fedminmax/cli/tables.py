@@ -73,7 +73,7 @@ def print_table(
             is_text = column < names or column >= len(headers) - sentences
             header, width = Text(headers[column]), widths[column]
             table.add_column(header, justify="left" if is_text else "right", width=width)
-        gaps = [*_gaps(lines), False] if sections else [False] * len(lines)
+        gaps = [*_gaps(lines), False] if sections and lines else [False] * len(lines)
         for line, gap in zip(lines, gaps, strict=True):
             table.add_row(*(Text(line[column]) for column in columns), end_section=gap)
         console.print(table, soft_wrap=False)
