@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.safe_rate import POWER_ITERATIONS
@@ -22,7 +23,6 @@ from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
 from fedminmax.federation.measure_message import (
     models_from_bytes,
-    models_to_bytes,
     score_sums_to_bytes,
 )
 from fedminmax.federation.network_plan import (
@@ -40,7 +40,6 @@ from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.summary_message import summary_to_bytes
 from fedminmax.federation.wire import (
     order_from_bytes,
-    order_to_bytes,
     sums_to_bytes,
     vector_from_bytes,
     vector_to_bytes,
@@ -141,7 +140,7 @@ class Site:
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
         self._curvatures += 1
         asked = Asked(Question.CURVATURE, round=self._curvatures)
-        ledger.note(asked, vector_to_bytes(by_group.flatten()))
+        ledger.note(asked, _content(by_group))
         return vector_to_bytes(desk.sums_along(by_group).flatten())
 
     def take_rate(self, rate: object) -> bytes:
@@ -162,7 +161,7 @@ class Site:
         came = order_from_bytes(order, desk.start, SERVER)
         asked = Asked(Question.ANSWER, run, came.moment.round, came.phase)
         self._check_order(asked, came, desk)
-        ledger.note(asked, order_to_bytes(came))
+        ledger.note(asked, _content(came.parameters, came.weights))
         self._latest = asked
         reply = self._reply(run, came, desk)
         return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
@@ -177,7 +176,7 @@ class Site:
                 raise RefusedError(
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
-        ledger.note(Asked(Question.MEASURE), models_to_bytes(runs))
+        ledger.note(Asked(Question.MEASURE), _content(*runs))
         return score_sums_to_bytes(desk.measure(runs))
 
     def _present(self, what: str) -> tuple[Desk, Ledger]:
@@ -209,3 +208,8 @@ class Site:
         if needs_each_reply(method):
             return method.local(order, desk.holder, desk.workspace)
         return answer(method, order, desk.holder, desk.workspace)
+
+
+def _content(*vectors: Tensor) -> bytes:
+    """Return the numbers that were asked about, whatever bytes carried them."""
+    return b"".join(vector.contiguous().numpy().tobytes() for vector in vectors)
