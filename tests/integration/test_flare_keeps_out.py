@@ -13,6 +13,7 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
+from fedminmax.federation.flare_coordinator import CONNECTION_LOST
 from fedminmax.federation.flare_job import write_job
 from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
 from fedminmax.federation.flare_login import connected
@@ -133,7 +134,9 @@ def test_a_site_takes_no_part_if_asked_for_a_column_that_it_did_not_agree_to(
         events = list(trained.federation.run(plan))
     finally:
         settle_site(kit, SiteSettings(table))
-    said = [event.words for event in events if isinstance(event, Notice)]
+    # On a busy machine a connection may be lost on the way, which loses nothing else.
+    notices = [event for event in events if isinstance(event, Notice)]
+    said = [event.words for event in notices if event != CONNECTION_LOST]
     assert said == ["south: column 'ward' is not among those that this site agreed to"]
     took_part = [event.round.took_part for event in events if isinstance(event, LiveRound)]
     assert took_part == [("north", "west")] * 2

@@ -40,6 +40,7 @@ JOB_FILE = "job.txt"
 REFUSED = "FINISHED:FAILED_TO_RUN"
 STOPPED = "FINISHED:ABORTED"
 MOST_LOSSES = 5
+CONNECTION_LOST = Notice("the connection to the server was lost; connecting again")
 LOST = Notice("the job was lost; it is submitted again and goes on after its last round")
 
 
@@ -77,7 +78,7 @@ class Coordinator:
                         return
                     job, lost = None, True
             except GONE:
-                yield Notice("the connection to the server was lost; connecting again")
+                yield CONNECTION_LOST
             self.participants.revive()
             if lost:
                 losses = losses + 1 if seen == before else 1
