@@ -145,16 +145,16 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     # The same number of threads as in the other calls: rounding depends on how rows are shared.
     checkpoint = cut / "here" / "runs" / "psg-fedminmax-fold-0" / "checkpoint.bin"
     before = checkpoint.read_bytes()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", CHECKPOINT_EVERY_ROUND, *words],
         cwd=cut,
         env=ONE_THREAD,
         stdout=subprocess.DEVNULL,
-    )
-    while checkpoint.read_bytes() == before and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    ) as process:
+        while checkpoint.read_bytes() == before and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
     assert checkpoint.read_bytes() != before
     assert not (checkpoint.parent / "result.json").exists()
     assert fedminmax(*words, cwd=cut).returncode == 0

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +29,35 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return rows_of(folder / "here")
 
 
-def start_and_wait_for_a_checkpoint(folder: Path) -> subprocess.Popen[str]:
+@contextmanager
+def running_with_a_checkpoint(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a run whose checkpoints are due all the time, and wait until it has written one."""
     environment = ONE_THREAD | {"PYTHONPATH": str(folder)}
     (folder / "sitecustomize.py").write_text(
         "import fedminmax.federation.resumable as r\nr.SECONDS_BETWEEN_CHECKPOINTS = 0.0\n"
     )
-    process = subprocess.Popen(
-        command(*ONE_RUN), cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
-    )
     saved = folder / "here" / "runs" / "esg-fedminmax-fold-0" / "checkpoint.previous.bin"
-    deadline = time.monotonic() + 60
-    while not saved.exists():
-        assert process.poll() is None, "the run ended before it could be stopped"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return process
+    with subprocess.Popen(
+        command(*ONE_RUN), cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not saved.exists():
+                assert process.poll() is None, "the run ended before it could be stopped"
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopping_and_calling_again_ends_at_the_same_numbers(
     signal_number: signal.Signals, tmp_path: Path, uninterrupted: Any
 ) -> None:
-    process = start_and_wait_for_a_checkpoint(tmp_path)
-    process.send_signal(signal_number)
-    _, complaint = process.communicate(timeout=60)
+    with running_with_a_checkpoint(tmp_path) as process:
+        process.send_signal(signal_number)
+        _, complaint = process.communicate(timeout=60)
     assert process.returncode == (-9 if signal_number == signal.SIGKILL else 130)
     if signal_number != signal.SIGKILL:
         assert "call the same command again" in complaint
@@ -67,9 +73,8 @@ def test_stopping_and_calling_again_ends_at_the_same_numbers(
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one_and_says_so(
     tmp_path: Path, uninterrupted: Any
 ) -> None:
-    process = start_and_wait_for_a_checkpoint(tmp_path)
-    process.kill()
-    process.communicate(timeout=60)
+    with running_with_a_checkpoint(tmp_path) as process:
+        process.kill()
     current = tmp_path / "here" / "runs" / "esg-fedminmax-fold-0" / "checkpoint.bin"
     if current.exists():
         current.write_bytes(current.read_bytes()[:1000])

@@ -11,7 +11,7 @@ from tests.federation.network_problem import SITES, write_tables
 from tests.integration.trained_federation import TrainedFederation, trained_federation
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedFederation]:
     """A federation of real processes that has run every method."""
     with trained_federation(tmp_path_factory.mktemp("federation")) as running:

@@ -87,11 +87,13 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     kits = folder / "kits"
     words = [str(folder / "federation.toml"), "--config", str(config), "--out", str(kits)]
     assert main(["federation", "create", *words]) == 0
-    participants = [start("federation", "start", "--kit", kits / "server", cwd=folder)]
     for site in SITES:
         words = ["--kit", str(kits / "sites" / site), "--data", str(folder / f"{site}.csv")]
         assert main(["site", "check", *words]) == 0
-        participants.append(start("site", "start", "--kit", kits / "sites" / site, cwd=folder))
+    participants = [start("federation", "start", "--kit", kits / "server", cwd=folder)]
+    participants += [
+        start("site", "start", "--kit", kits / "sites" / site, cwd=folder) for site in SITES
+    ]
     coordinators: list[psutil.Popen] = []
     try:
         yield Deployment(folder, participants, coordinators)

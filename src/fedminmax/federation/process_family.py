@@ -47,6 +47,8 @@ def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozen
     while processes and time.monotonic() < deadline:
         _, waiting = psutil.wait_procs(processes, timeout=SECONDS_BETWEEN_LOOKS)
         processes = frozenset(filter(lives, waiting))
+        # A child of ours that has ended since is reaped; another's is its parent's to reap.
+        psutil.wait_procs(set(waiting) - processes, timeout=0)
     return processes
 
 
