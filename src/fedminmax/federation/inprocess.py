@@ -177,7 +177,8 @@ class InProcessFederation:
             if sums_over_rows(method) and self._pooled is not None:
                 present = rows_of(self._pooled, torch.tensor(participants)).examples
                 everyone = replace(self._holder(participants[0], None), examples=present)
-                return method.local(order, everyone, self._workspaces[0])
+                with self._fitting_threads(len(present)):
+                    return method.row_sums(order, everyone, self._pass_workers(len(present)))
             return add_up(self._replies(partial(answer, method, order), order, participants))
 
     def ask_each(

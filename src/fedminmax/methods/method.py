@@ -144,9 +144,8 @@ class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
 class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
     """A local method whose replies are sums over rows: one holder of all rows sends their total."""
 
-    @property
-    def sums_over_rows(self) -> bool:
-        """Always true; what sets the kind apart."""
+    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+        """Return what this holder sends back; each workspace may be given to a thread."""
         ...
 
 
@@ -203,7 +202,7 @@ def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]"
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":
     """Tell whether replies are sums over rows, whoever holds them."""
-    return hasattr(method, "sums_over_rows")
+    return hasattr(method, "row_sums")
 
 
 def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":

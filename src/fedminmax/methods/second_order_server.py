@@ -1,0 +1,190 @@
+"""The server of linear models: from sums with curvature to the next model to try.
+
+With loss, gradient and curvature sums the server knows a quadratic model of every player's risk (a
+player is a group, or a holder) and goes to the lowest point of the highest model: the weights are
+those that will be right after the step, not those that would have been right before it. A trust
+region in the manner of Levenberg and Marquardt (More: The Levenberg-Marquardt algorithm, 1978)
+makes the steps safe for every data set with the same settings: a step that fails costs one round,
+never the run. Squared error is its own model: one round of sums is the whole problem.
+
+With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
+``core.certificate``).
+
+| symbol         | name                            |
+|----------------|---------------------------------|
+| theta          | state.parameters, the next try  |
+| best theta     | state.best                      |
+| mu             | state.weights                   |
+| r, g, H        | state.risks, slopes, curvature  |
+| m              | ridge                           |
+| epsilon        | epsilon                         |
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import Cuts, cuts_at, lower_bound
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
+from fedminmax.methods.risk_sums import RiskSums
+
+# Numbers of second derivatives that a server keeps: 160 MB.
+MAX_CURVATURE = 20_000_000
+# A step is good if the worst risk falls by half of what the models promised, and fails below a
+# tenth.
+GOOD, FAIR = 0.5, 0.1
+FIRST_DAMPING = 1e-3
+LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e12
+DAMPING_FACTOR = 10.0
+ROUNDS_OF_CUTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class SecondOrderState:
+    """The next try, the best model so far with what is known there, and the bounds.
+
+    ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen of each
+    parameter. ``promised`` is the fall that the models expect of the next try. ``cuts`` are lines
+    below the risks: constant and slope. ``upper`` and ``lower`` bound the game's value; lower is
+    minus infinity where nothing is proved.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    best: Tensor
+    structure: LinearStructure
+    counts: Tensor
+    risks: Tensor
+    slopes: Tensor
+    curvature: Tensor
+    scale: Tensor
+    cuts: Tensor
+    damping: float
+    promised: float
+    upper: float
+    lower: float
+    rounds: int
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest worst risk so far; for squared error the next one is known."""
+        known = self.structure.is_quadratic and self.rounds > 0
+        return (self.parameters if known else self.best).unsqueeze(0)
+
+
+def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
+    """Tell whether the model is linear and its players' second derivatives can be kept."""
+    return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
+
+
+def start_second_order(
+    parameters: Tensor, structure: LinearStructure, counts: Tensor
+) -> SecondOrderState:
+    """Nothing is known yet: the first round asks for the sums of the model as it is."""
+    players, numbers = len(counts), structure.free_numbers
+    # A common shift of all outputs changes no prediction, and would cost ridge.
+    start = structure.from_free(structure.to_free(parameters)).to(parameters)
+    new = torch.zeros(0, dtype=torch.float64).new_zeros
+    return SecondOrderState(
+        parameters=start,
+        weights=counts.double() / counts.sum(),
+        best=start,
+        structure=structure,
+        counts=counts,
+        risks=new(players),
+        slopes=new(players, numbers),
+        curvature=new(players, structure.curvature_numbers),
+        scale=new(numbers),
+        cuts=new(0, numbers + 1),
+        damping=FIRST_DAMPING,
+        promised=0.0,
+        upper=float("inf"),
+        lower=-float("inf"),
+        rounds=0,
+    )
+
+
+def after_second_order_round(
+    state: SecondOrderState, told: RiskSums, ridge: float, epsilon: float
+) -> SecondOrderState:
+    """Keep the try if the worst risk fell as promised; then look ahead from the best model."""
+    tried = _with_bounds(_with_sums(state, told, ridge), told, ridge, epsilon)
+    before, now = highest_mix(state.risks, epsilon), highest_mix(tried.risks, epsilon)
+    first = state.rounds == 0
+    gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
+    if first or now < before:
+        state = replace(tried, best=state.parameters)
+    else:
+        state = replace(state, cuts=tried.cuts, lower=tried.lower)
+    state = replace(state, rounds=tried.rounds)
+    nothing = state.structure.risk_of_nothing
+    if first and now > nothing:
+        # Rows with outputs far off have no curvature left to go by: 0 is the better start.
+        start = torch.zeros_like(state.parameters)
+        return replace(state, parameters=start, promised=now - nothing)
+    return _look_ahead(state, gain, ridge, epsilon)
+
+
+def _with_sums(state: SecondOrderState, told: RiskSums, ridge: float) -> SecondOrderState:
+    """Return what is known at the try; a player that nobody told of keeps its last word."""
+    structure, seen = state.structure, told.counts > 0
+    point = structure.to_free(state.parameters)
+    rows = told.counts[seen].double()
+    before = (state.risks, state.slopes, state.curvature)
+    risks, slopes, curvature = (known.clone() for known in before)
+    risks[seen] = told.losses[seen] / rows + 0.5 * ridge * point @ point
+    slopes[seen] = structure.to_free(told.gradients[seen]) / rows[:, None] + ridge * point
+    curvature[seen] = told.curvature[seen] / rows[:, None]
+    return replace(state, risks=risks, slopes=slopes, curvature=curvature, rounds=state.rounds + 1)
+
+
+def _with_bounds(
+    tried: SecondOrderState, told: RiskSums, ridge: float, epsilon: float
+) -> SecondOrderState:
+    """Add what a round of all rows proves."""
+    if not torch.equal(told.counts, tried.counts):
+        return tried
+    upper = min(tried.upper, highest_mix(tried.risks, epsilon))
+    if ridge == 0.0 or not tried.structure.is_convex:
+        return replace(tried, upper=upper)
+    point = tried.structure.to_free(tried.parameters)
+    new = cuts_at(point, tried.risks, tried.slopes, ridge)
+    lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
+    # With a floor on the weights, only a cut per player of one point proves something.
+    kept = 0 if epsilon else (ROUNDS_OF_CUTS - 1) * len(lines)
+    cuts = torch.cat([lines, tried.cuts[:kept]])
+    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, epsilon)
+    return replace(tried, cuts=cuts, upper=upper, lower=max(tried.lower, bound))
+
+
+def _look_ahead(
+    state: SecondOrderState, gain: float, ridge: float, epsilon: float
+) -> SecondOrderState:
+    """Choose the next try, from the best model, within a trust region that fits the gain."""
+    factor = 1.0 / DAMPING_FACTOR if gain >= GOOD else 1.0 if gain >= FAIR else DAMPING_FACTOR
+    damping = min(max(state.damping * factor, LEAST_DAMPING), MOST_DAMPING)
+    structure = state.structure
+    curvatures = structure.free_curvature(state.curvature)
+    curvatures.diagonal(dim1=1, dim2=2).add_(ridge)
+    diagonal = (state.weights[:, None] * curvatures.diagonal(dim1=1, dim2=2)).sum(dim=0)
+    scale = torch.maximum(state.scale, diagonal)
+    functions = Quadratics(state.risks, state.slopes, curvatures)
+    # A column that is 0 throughout has no curvature of its own.
+    least = 1e-12 * float(scale.max())
+    region = (0.0 if structure.is_quadratic else damping) * scale + least
+    lowest = minimise_max(functions, region, state.weights, epsilon)
+    while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
+        # No model is that good: the promise is beyond where the quadratics hold.
+        damping *= DAMPING_FACTOR
+        lowest = minimise_max(functions, damping * scale + least, state.weights, epsilon)
+    point = structure.to_free(state.best) + lowest.step
+    return replace(
+        state,
+        parameters=structure.from_free(point).to(state.best),
+        weights=lowest.weights,
+        scale=scale,
+        damping=damping,
+        promised=highest_mix(state.risks, epsilon) - lowest.value,
+    )
