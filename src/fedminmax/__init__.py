@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedminmax.methods.fedgft import FedGFT
     from fedminmax.methods.fedmgda import FedMGDA
     from fedminmax.methods.fedminmax import FedMinMax
+    from fedminmax.methods.fedminmax_fast import FedMinMaxFast
     from fedminmax.methods.fedminmax_local import FedMinMaxLocal
     from fedminmax.methods.group_drfa import GroupDRFA
     from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
@@ -62,6 +63,7 @@ _HOMES = {
     "FedMGDA": "methods.fedmgda",
     "FedMinMax": "methods.fedminmax",
     "FedMinMaxClassifier": "estimators.classifier",
+    "FedMinMaxFast": "methods.fedminmax_fast",
     "FedMinMaxLocal": "methods.fedminmax_local",
     "FedMinMaxRegressor": "estimators.regressor",
     "GroupDRFA": "methods.group_drfa",
@@ -116,6 +118,7 @@ __all__ = [
     "FedMGDA",
     "FedMinMax",
     "FedMinMaxClassifier",
+    "FedMinMaxFast",
     "FedMinMaxLocal",
     "FedMinMaxRegressor",
     "GroupDRFA",

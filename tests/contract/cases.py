@@ -23,6 +23,7 @@ from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
 from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
@@ -52,7 +53,9 @@ class Over(Enum):
 class Case:
     """A method, made with a batch size (which one-step methods do not have).
 
-    A method that draws lots at the server is random even with full batches and all holders.
+    A method that draws lots at the server is random even with full batches and all holders. One
+    for linear models alone has no case with networks. ``tolerance`` is how far rounding alone moves
+    the model: near an optimum the risks are flat, and what looks ahead gets there.
     """
 
     label: str
@@ -60,6 +63,8 @@ class Case:
     weights_over: Over
     has_batches: bool
     draws_lots: bool = False
+    linear_alone: bool = False
+    tolerance: float = 1e-12
 
     @property
     def full_batch(self) -> Method:
@@ -121,6 +126,25 @@ ONE_STEP = [
         lambda _: OracleMinimax(10, learning_rate=0.3, fit_rounds=3),
         Over.GROUPS,
         has_batches=False,
+    ),
+]
+FAST = [
+    # Its weights are those of the next model: an absent group keeps its last word, not its weight.
+    Case(
+        "FedMinMaxFast",
+        lambda _: FedMinMaxFast(ridge=0.01),
+        Over.ELSE,
+        has_batches=False,
+        linear_alone=True,
+        tolerance=1e-7,
+    ),
+    Case(
+        "FedMinMaxFast-epsilon",
+        lambda _: FedMinMaxFast(epsilon=0.1),
+        Over.ELSE,
+        has_batches=False,
+        linear_alone=True,
+        tolerance=1e-7,
     ),
 ]
 LOCAL = [
@@ -301,8 +325,10 @@ def ask(
     return federation.ask(method, order, participants)
 
 
-EVERY = ONE_STEP + LOCAL
+EVERY = ONE_STEP + FAST + LOCAL
 every_method = for_each(EVERY)
+every_method_for_networks = for_each([case for case in EVERY if not case.linear_alone])
 every_one_step_method = for_each(ONE_STEP)
+every_fast_method = for_each(FAST)
 every_method_with_batches = for_each([case for case in EVERY if case.has_batches])
 every_method_without_lots = for_each([case for case in EVERY if not case.draws_lots])

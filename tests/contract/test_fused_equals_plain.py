@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.method import ServerState
-from tests.contract.cases import Case, every_one_step_method
+from tests.contract.cases import Case, every_fast_method, every_one_step_method
 from tests.problems import Problem, softmax_problems
 
 
@@ -44,3 +44,19 @@ def test_fifty_rounds_agree(case: Case, problem: Problem, participation: float) 
     )
     for fused, plain in both:
         assert_same(fused, plain)
+
+
+@every_fast_method
+@settings(max_examples=4)
+@given(problem=softmax_problems(), participation=st.sampled_from([1.0, 0.5]))
+def test_a_few_rounds_of_looking_ahead_agree(
+    case: Case, problem: Problem, participation: float
+) -> None:
+    *_, fused = train(problem.federation(), case.full_batch, rounds=4, participation=participation)
+    *_, plain = train(
+        problem.federation(fused=False), case.full_batch, rounds=4, participation=participation
+    )
+    one, other = fused.parameters(Iterate.LAST), plain.parameters(Iterate.LAST)
+    torch.testing.assert_close(one, other, rtol=case.tolerance, atol=case.tolerance)
+    assert fused.total.scale == plain.total.scale
+    assert torch.equal(fused.total.group_count, plain.total.group_count)

@@ -11,7 +11,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Reveals
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import needs_each_reply, takes_one_step
 
 
@@ -29,12 +28,8 @@ def method_classes() -> set[type]:
     }
 
 
-# It solves linear models alone; the command line and the network do not offer it yet.
-WITHOUT_CARD = {FedMinMaxFast}
-
-
 def test_every_method_has_exactly_one_card() -> None:
-    assert {card.make for card in CARDS.values()} == method_classes() - WITHOUT_CARD
+    assert {card.make for card in CARDS.values()} == method_classes()
     assert len({card.make for card in CARDS.values()}) == len(CARDS)
 
 

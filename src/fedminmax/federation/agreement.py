@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
+from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.row_limits import UNKNOWN_LENGTHS, RowLengths
 from fedminmax.core.task import Task
@@ -110,7 +111,8 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
         words = {"rate": agreed.learning_rate.encode()}
         refused |= gathered(transport(tuple(told), "take_rate", words)).failures
-    census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes))
+    linear = linear_structure_of(task_of(plan, agreed.encoding))
+    census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes), linear)
     in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
     return Agreement(plan, encoding, census, refused, in_order)
 

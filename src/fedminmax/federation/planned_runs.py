@@ -74,6 +74,10 @@ def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> Planne
     rounds = run.rounds
     if card.pace is Pace.ONE_STEP:
         shared |= {"epochs": "1", "batch_size": "none"}
+    elif card.pace is Pace.LOOK_AHEAD:
+        # It has neither rate nor epochs to share: the baseline's are those of its own.
+        if baseline.pace is Pace.ONE_STEP:
+            shared[RATE] = SAFE
     elif baseline.pace is Pace.ONE_STEP:
         rounds *= int(shared.get("epochs", "1"))
     options = {name: word for name, word in shared.items() if name in baseline.option_types}

@@ -17,6 +17,7 @@ class Pace(Enum):
     """How much a round does, and so how many rounds a run needs."""
 
     ONE_STEP = "one gradient step per round"
+    LOOK_AHEAD = "one step per round, as long as the sums by group allow"
     LOCAL_EPOCHS = "local epochs in every round"
 
 

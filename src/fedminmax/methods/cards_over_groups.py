@@ -3,6 +3,7 @@
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
@@ -31,6 +32,17 @@ OVER_GROUPS = (
         pace=Pace.ONE_STEP,
         works_with_absent=False,
         sources=RATE | ADVERSARY | FLOOR,
+        required={},
+    ),
+    MethodCard(
+        key="fedminmax-fast",
+        make=FedMinMaxFast,
+        paper="Papadaki et al. 2021's objective, with a prox-linear second-order server (ours)",
+        optimises="worst group's risk",
+        over="groups",
+        pace=Pace.LOOK_AHEAD,
+        works_with_absent=False,
+        sources={"ridge": "yours to choose"} | FLOOR,
         required={},
     ),
     MethodCard(

@@ -80,7 +80,7 @@ class FedMinMaxFast:
         return replace(
             zero_sums(0, holder.groups, 0),
             step=sums.gradients.flatten(),
-            scale=1.0,
+            scale=float(len(rows)),
             group_loss=sums.losses,
             group_count=torch.bincount(rows.group, minlength=holder.groups).cpu(),
             statistics=sums.curvature.flatten(),
@@ -95,7 +95,7 @@ class FedMinMaxFast:
         anything = torch.full((len(reply.statistics),), math.inf, dtype=torch.float64)
         return ExpectedReply(
             numbers=groups * len(order.parameters),
-            scale=1.0,
+            scale=float(sender.rows),
             rows=sender.rows,
             evaluations=sender.rows,
             reach=math.sqrt(float(squares)),

@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Length:
-    """How far runs go: methods of one step per round, and those of local epochs."""
+    """How far runs go: methods of one step per round, and those that do more in a round."""
 
     rounds: int
     local_rounds: int

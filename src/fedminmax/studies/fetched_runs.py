@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.task import Task
@@ -98,5 +99,6 @@ def _saved_model(
 
 def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
     rows = agreed.rows(list(agreed.counts))
-    census = Census(rows, len(agreed.encoding.schema.target.classes))
+    classes = len(agreed.encoding.schema.target.classes)
+    census = Census(rows, classes, linear_structure_of(task))
     return isinstance(run.method.init(task.initial_parameters, census), SelectingState)
