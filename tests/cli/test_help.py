@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import command, fedminmax
+from tests.cli.command import command, fedminmax_process
 
 PAGES: list[list[str]] = [[], ["reproduce"], ["reproduce", "synthetic"]]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_help_has_an_example(page: list[str], tmp_path: Path) -> None:
-    done = fedminmax(*page, "--help", cwd=tmp_path)
+    done = fedminmax_process(*page, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "example: fedminmax" in done.stdout
 
@@ -30,7 +30,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_version(tmp_path: Path) -> None:
-    assert fedminmax("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+    assert fedminmax_process("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
 
 
 def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from fedminmax.cli.main import main
 from fedminmax.federation.flare_processes import free_port
 from fedminmax.federation.flare_status import FederationStatus, look_at_federation
 from fedminmax.federation.process_family import end
-from tests.cli.command import ONE_THREAD, command
-from tests.cli.command import fedminmax as run_command
+from tests.cli.command import ONE_THREAD, command, fedminmax_process
 from tests.federation.network_problem import SITES, write_tables
 
 # The engine leaves its sockets to the garbage collector.
@@ -136,10 +135,10 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
     deployment.wait_until(lambda status: status.runs[0].status == "FINISHED:ABORTED")
     assert not (folder / "run" / "results.json").exists()
 
-    resumed = run_command("federation", "resume", "run", cwd=folder)
+    resumed = fedminmax_process("federation", "resume", "run", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "Test risk by group" in resumed.stdout
-    assert run_command("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
+    assert fedminmax_process("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
     np.testing.assert_allclose(
         fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
         fedminmax.load_model(folder / "alone").predict_proba(folder / "north.csv"),
@@ -151,12 +150,14 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
 
 
 def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deployment) -> None:
-    again = run_command("federation", "resume", "run", cwd=deployment.folder)
+    again = fedminmax_process("federation", "resume", "run", cwd=deployment.folder)
     assert again.returncode == 0, again.stderr
     assert "Test risk by group" in again.stdout
-    stopped = run_command("federation", "stop", "run", cwd=deployment.folder)
+    stopped = fedminmax_process("federation", "stop", "run", cwd=deployment.folder)
     assert "had ended already" in stopped.stderr
-    shown = run_command("federation", "status", "--kit", str(deployment.kit), cwd=deployment.folder)
+    shown = fedminmax_process(
+        "federation", "status", "--kit", str(deployment.kit), cwd=deployment.folder
+    )
     assert "FINISHED:COMPLETED" in shown.stdout
     assert shown.stdout.count("yes, heard of") == len(SITES)
 
