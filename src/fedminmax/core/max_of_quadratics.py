@@ -27,8 +27,9 @@ from fedminmax.core.simplex_qp import maximise_on_simplex
 
 MAX_NEWTON_STEPS = 50
 MAX_HALVINGS = 40
-# Of the fall that the step promises: far below what decides whether it is taken.
-RELATIVE_GAP = 1e-9
+# Of the fall that the step promises. Newton's last step costs little, and where the functions are
+# the whole problem (squared error), what is left of the gap here is left for good.
+RELATIVE_GAP = 1e-12
 ROUNDING = 1e-15
 
 

@@ -1,0 +1,184 @@
+"""Rounds to the minimax answer of linear models, beside solvers that share nothing with ours.
+
+Adult has the published files' rows; the wide table is made for this (``wide_table``). What proves a
+figure: for cross-entropy with a ridge the certificate of the run itself, held against L-BFGS on a
+soft maximum; for Brier, which is not convex, that solver alone; for squared error the least squares
+of the weights that the run ended with, which no model can go below.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.independent_minimax import LogisticProblem, Numbers, solve_mean, solve_minimax
+from benchmarks.target_rows import SETTINGS, Reached, Target, reach
+from benchmarks.timing import Contestant, time_in_turns
+from benchmarks.wide_table import WideTable, wide_table
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Moment
+from fedminmax.core.models import linear
+from fedminmax.core.safe_rate import safe_learning_rate
+from fedminmax.data.adult import load_adult
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import Round, train
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.studies.study import rows_of_holders
+
+RIDGE = 1e-4
+HOLDERS = 40
+ALGORITHM_1_ROUNDS = 3000
+WIDE_ROWS, WIDE_COLUMNS = 200_000, 400
+
+
+def adult_cross_entropy(seeds: range) -> Iterator[Reached]:
+    """Certified relative gaps on Adult."""
+    targets = (
+        Target("certified gap 1e-4", 1e-4, 12),
+        Target("certified gap 1e-6", 1e-6, 20),
+    )
+    rows = load_adult().train
+    for setting, seed in _cases(seeds):
+        federation = _federation(rows.x, rows.y, rows.group, "cross-entropy", setting, seed)
+        method = FedMinMaxFast(ridge=RIDGE)
+        yield from reach(
+            ("Adult, cross-entropy + ridge", setting, seed), federation, method, targets, _gap
+        )
+
+
+def adult_brier(seeds: range) -> Iterator[Reached]:
+    """The worst training risk that Algorithm 1 has after 3,000 rounds at its safe rate."""
+    rows = load_adult().train
+    for setting, seed in _cases(seeds):
+        federation = _federation(rows.x, rows.y, rows.group, "brier", setting, seed)
+        rate = safe_learning_rate(LOSSES_BY_NAME["brier"], rows.x, rows.group, linear=True)
+        plain = FedMinMax(rate)
+        lowest = min(
+            done.worst_risk
+            for done in train(federation, plain, rounds=ALGORITHM_1_ROUNDS, seed=seed)
+        )
+        target = Target(f"Algorithm 1's best of {ALGORITHM_1_ROUNDS:,} rounds", lowest, 40)
+        yield from reach(
+            ("Adult, Brier", setting, seed), federation, FedMinMaxFast(), (target,), _Lowest()
+        )
+
+
+def wide(loss: str, seeds: range) -> Iterator[Reached]:
+    """Within 1e-3 of the best that an independent solver finds; SSG, PSG, ESG in turn."""
+    ridge = RIDGE if loss == "cross-entropy" else 0.0
+    for seed in seeds:
+        table = wide_table(WIDE_ROWS, WIDE_COLUMNS, seed)
+        x = table.standardised
+        problem = LogisticProblem.of(x, table.label, table.group, loss, ridge)
+        best, plain = solve_minimax(problem), solve_mean(problem)
+        proof = f", proved at least {best.lower:.6f}" if np.isfinite(best.lower) else ""
+        print(
+            f"<!-- wide table, {loss}, seed {seed}: independent solver {best.worst:.6f}{proof} "
+            f"({best.passes:,} passes); plain model's worst group {plain.worst:.6f} -->",
+            flush=True,
+        )
+        target = Target("1e-3 of the independent solver", 1.001 * best.worst, 20)
+        setting = SETTINGS[seed % len(SETTINGS)]
+        federation = _federation(
+            torch.tensor(x, dtype=torch.float32),
+            torch.tensor(table.label),
+            torch.tensor(table.group),
+            loss,
+            setting,
+            seed,
+        )
+        print(f"<!-- {_pass_times(federation, ridge)} -->", flush=True)
+        yield from reach(
+            (f"wide table, {loss}", setting, seed),
+            federation,
+            FedMinMaxFast(ridge=ridge),
+            (target,),
+            _Lowest(),
+        )
+
+
+def regression(seeds: range) -> Iterator[Reached]:
+    """Squared error: the relative gap to least squares with the run's own weights."""
+    for seed in seeds:
+        table = wide_table(WIDE_ROWS // 10, WIDE_COLUMNS // 4, seed)
+        x = torch.tensor(table.standardised)
+        y, group = torch.tensor(table.quantity), torch.tensor(table.group)
+        for setting in SETTINGS:
+            federation = _federation(x, y, group, "squared-error", setting, seed)
+            target = Target("gap 1e-9 to weighted least squares", 1e-9, 1)
+            yield from reach(
+                ("wide table, linear regression", setting, seed),
+                federation,
+                FedMinMaxFast(),
+                (target,),
+                partial(_least_squares_gap, table),
+            )
+
+
+def _cases(seeds: range) -> Iterator[tuple[str, int]]:
+    return ((setting, seed) for setting in SETTINGS for seed in seeds)
+
+
+def _federation(
+    x: Tensor, y: Tensor, group: Tensor, loss: str, setting: str, seed: int
+) -> InProcessFederation:
+    outputs = 1 if loss == "squared-error" else 2
+    torch.manual_seed(seed)
+    model = linear(x.shape[1], outputs).to(x.dtype)
+    parts = rows_of_holders(setting, group, HOLDERS, seed)
+    holders = [(x[part], y[part], group[part]) for part in parts]
+    return InProcessFederation(model, LOSSES_BY_NAME[loss], holders)
+
+
+def _gap(done: Round[Any]) -> float:
+    """The certificate's relative gap."""
+    state = done.progress.state
+    return float((state.upper - state.lower) / state.upper)
+
+
+class _Lowest:
+    """The lowest worst training risk of the rounds read so far."""
+
+    def __init__(self) -> None:
+        self.risk = float("inf")
+
+    def __call__(self, done: Round[Any]) -> float:
+        self.risk = min(self.risk, done.worst_risk)
+        return self.risk
+
+
+def _least_squares_gap(table: WideTable, done: Round[Any]) -> float:
+    """Weighted least squares by numpy is below every model's worst group: how far is ours?"""
+    rows = np.hstack([table.standardised, np.ones((len(table.x), 1))])
+    counts = np.bincount(table.group)
+    ours = done.parameters().double().numpy()
+
+    def risks(slopes: Numbers) -> Numbers:
+        squares = (rows @ slopes - table.quantity) ** 2
+        return np.asarray(np.bincount(table.group, squares) / counts)
+
+    weights = done.weights.numpy()
+    root = np.sqrt((weights / counts)[table.group])
+    least = np.linalg.lstsq(rows * root[:, None], table.quantity * root, rcond=None)[0]
+    lower = float(weights @ risks(least))
+    return float(risks(ours).max() / lower - 1.0)
+
+
+def _pass_times(federation: InProcessFederation, ridge: float) -> str:
+    """Say what a question costs next to one pass of Algorithm 1, measured in turns."""
+
+    def ask(method: FedMinMax | FedMinMaxFast) -> None:
+        start = federation.initial_parameters
+        state: Any = method.init(start, federation.census)
+        federation.ask(method, method.order(state, Moment(0, 1)), federation.census.occupied)
+
+    contestants = {
+        "plain pass": Contestant(partial(ask, FedMinMax())),
+        "sums by group with curvature": Contestant(partial(ask, FedMinMaxFast(ridge=ridge))),
+    }
+    times = time_in_turns(contestants, repeats=3, threads=torch.get_num_threads())
+    return ", ".join(f"{name} {np.median(seconds):.3f} s" for name, seconds in times.items())

@@ -1,0 +1,39 @@
+"""How many rounds until the answer is there: task by task, with bytes and seconds.
+
+    python -m benchmarks.rounds_to_target > benchmarks/results/rounds_to_target.md
+    python -m benchmarks.rounds_to_target --tasks adult-brier regression --seeds 1
+
+One line per task, setting and seed. A target that is missed says so. Lines in comments give the
+values that targets are measured against.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from benchmarks import rounds_linear
+from benchmarks.target_rows import HEADER, Reached
+
+TASKS: dict[str, Callable[[range], Iterator[Reached]]] = {
+    "regression": rounds_linear.regression,
+    "adult-cross-entropy": rounds_linear.adult_cross_entropy,
+    "adult-brier": rounds_linear.adult_brier,
+    "wide-cross-entropy": partial(rounds_linear.wide, "cross-entropy"),
+    "wide-brier": partial(rounds_linear.wide, "brier"),
+}
+
+
+def main() -> None:
+    """Print a line for each run."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    options.add_argument("--seeds", type=int, default=3)
+    chosen = options.parse_args()
+    print(HEADER, flush=True)
+    for name in chosen.tasks:
+        for line in TASKS[name](range(chosen.seeds)):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""One line of the table of rounds to a target, and how it is measured."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedminmax.core.messages import Moment
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import Round, train
+from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
+from fedminmax.methods.method import LocalMethod
+
+SETTINGS = ("ESG", "PSG", "SSG")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What counts as arrived: the first round whose ``reading`` is at most ``goal``."""
+
+    words: str
+    goal: float
+    max_rounds: int
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One line: ``rounds`` is None where the target was not reached within its rounds."""
+
+    task: str
+    setting: str
+    seed: int
+    target: Target
+    rounds: int | None
+    reading: float
+    kilobytes_up: float
+    kilobytes_down: float
+    seconds_per_round: float
+
+    def __str__(self) -> str:
+        within = f"{self.rounds}" if self.rounds else f"not in {self.target.max_rounds}"
+        return (
+            f"| {self.task} | {self.setting} | {self.seed} | {self.target.words} | {within} "
+            f"| {self.target.max_rounds} | {self.reading:.3g} | {self.kilobytes_up:,.1f} "
+            f"| {self.kilobytes_down:,.1f} | {self.seconds_per_round:.3f} |"
+        )
+
+
+HEADER = (
+    "| task | setting | seed | target | rounds | at most | last reading | kB up | kB down "
+    "| s / round |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def reach(
+    task: tuple[str, str, int],
+    federation: InProcessFederation,
+    method: LocalMethod[Any],
+    targets: tuple[Target, ...],
+    reading: Callable[[Round[Any]], float],
+) -> list[Reached]:
+    """Train until the last target is reached, or its rounds are over; a line for each target.
+
+    ``reading`` is taken of each round; a round's model is the one that it ends with. Kilobytes are
+    one holder's, per round.
+    """
+    first: dict[str, int] = {}
+    start, done, value = time.perf_counter(), 0, float("inf")
+    for now in train(
+        federation, method, rounds=max(target.max_rounds for target in targets), seed=task[2]
+    ):
+        done, value = now.number, reading(now)
+        for target in targets:
+            if value <= target.goal and done <= target.max_rounds:
+                first.setdefault(target.words, done)
+        if len(first) == len(targets):
+            break
+    seconds = (time.perf_counter() - start) / done
+    up, down = _kilobytes(federation, method)
+    return [
+        Reached(*task, target, first.get(target.words), value, up, down, seconds)
+        for target in targets
+    ]
+
+
+def _kilobytes(federation: InProcessFederation, method: LocalMethod[Any]) -> tuple[float, float]:
+    """Return the size of a first round's reply and order."""
+    census, start = federation.census, federation.initial_parameters
+    order = method.order(method.init(start, census), Moment(0, 1))
+    total = federation.ask(method, order, census.occupied[:1])
+    reply = sums_to_bytes(total, start.dtype, 0.0)
+    return len(reply) / 1000, len(order_to_bytes(order)) / 1000
