@@ -43,16 +43,20 @@ def test_it_is_the_minimum_that_another_solver_finds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.05])
-def test_the_weights_prove_the_value(floor: float) -> None:
-    """min over p of sum_a mu_a q_a(p) is below every value, and equals it at the optimum."""
-    functions = random_functions(3, 8, 20)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_weights_prove_the_value(seed: int, floor: float) -> None:
+    """min over p of sum_a mu_a q_a(p) is below every value, and equals it at the optimum.
+
+    Where the dual is flat, rounding hides its last rise while the functions still differ by 1e-8.
+    """
+    functions = random_functions(seed, 8, 20)
     damping = torch.full((20,), 1e-3, dtype=torch.float64)
     start = torch.full((8,), 1 / 8, dtype=torch.float64)
     lowest = minimise_max(functions, damping, start, floor)
     curvature = torch.tensordot(lowest.weights, functions.curvatures, 1) + torch.diag(damping)
     slope = lowest.weights @ functions.slopes
     proved = lowest.weights @ functions.values - 0.5 * slope @ torch.linalg.solve(curvature, slope)
-    assert float(proved) == pytest.approx(lowest.value, abs=1e-8)
+    assert float(proved) == pytest.approx(lowest.value, rel=1e-12)
     assert float(lowest.weights.min()) >= floor - 1e-12
 
 

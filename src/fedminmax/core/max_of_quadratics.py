@@ -31,6 +31,7 @@ MAX_HALVINGS = 40
 # the whole problem (squared error), what is left of the gap here is left for good.
 RELATIVE_GAP = 1e-12
 ROUNDING = 1e-15
+UNSEEN_RISE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,17 +99,24 @@ def minimise_max(
         products = dual.slopes @ torch.cholesky_solve(dual.slopes.T, dual.factor)
         linear = dual.values + products @ dual.weights
         wanted = maximise_on_simplex(linear, products, dual.weights, floor)
-        better = _climb(functions, damping, dual, wanted)
+        better = _climb(functions, damping, dual, wanted, floor)
         if better is None:
             break
         dual = better
     return LowestPoint(dual.step, dual.weights, highest_mix(dual.values, floor))
 
 
-def _climb(functions: Quadratics, damping: Tensor, dual: _Dual, wanted: Tensor) -> _Dual | None:
+def _climb(
+    functions: Quadratics, damping: Tensor, dual: _Dual, wanted: Tensor, floor: float
+) -> _Dual | None:
     """Move towards the wanted weights as far as D rises enough (Armijo); None if it never does."""
     move = wanted - dual.weights
     rise = float(dual.values @ move)
+    if rise <= UNSEEN_RISE * abs(dual.value):
+        # D is flat at its top: rounding hides the rise long before the functions are level.
+        there = _dual_at(functions, damping, wanted)
+        gaps = [highest_mix(one.values, floor) - one.value for one in (there, dual)]
+        return there if gaps[0] < gaps[1] else None
     share = 1.0
     for _ in range(MAX_HALVINGS):
         there = _dual_at(functions, damping, dual.weights + share * move)
