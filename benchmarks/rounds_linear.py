@@ -27,6 +27,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.method import LocalMethod, OneStepMethod
 from fedminmax.studies.study import rows_of_holders
 
 RIDGE = 1e-4
@@ -171,9 +172,9 @@ def _least_squares_gap(table: WideTable, done: Round[Any]) -> float:
 def _pass_times(federation: InProcessFederation, ridge: float) -> str:
     """Say what a question costs next to one pass of Algorithm 1, measured in turns."""
 
-    def ask(method: FedMinMax | FedMinMaxFast) -> None:
+    def ask(method: LocalMethod[Any] | OneStepMethod[Any]) -> None:
         start = federation.initial_parameters
-        state: Any = method.init(start, federation.census)
+        state = method.init(start, federation.census)
         federation.ask(method, method.order(state, Moment(0, 1)), federation.census.occupied)
 
     contestants = {
