@@ -138,6 +138,17 @@ def test_the_worst_group_counts_where_the_mean_is_minimised() -> None:
     assert (found.converged, found.measure) == (False, "worst group's risk")
 
 
+def test_a_group_that_is_too_small_is_not_the_worst() -> None:
+    """Neither its risk counts, nor that it has its share of the weights and no more."""
+    lines = [Line(t, (0.4, 0.3, 0.9 + 5.0 / t), (0.9, 0.0, 0.1)) for t in range(1, 501)]
+    counts = ([80, 10, 10], WEIGHED, Iterate.TAIL_AVERAGE)
+    assert not judge_convergence(lines, *counts).converged
+    found = judge_convergence(lines, *counts, playable=[True, True, False])
+    assert found.converged
+    assert found.risk == pytest.approx(0.4)
+    assert found.weights_gap == pytest.approx(0.0, abs=1e-15)
+
+
 def test_weights_that_have_not_got_far() -> None:
     # Risks stand still, but half of the weight is on a group that is better off by 0.1.
     lines = [Line(t, (0.4, 0.3), (0.5, 0.5)) for t in range(1, 501)]

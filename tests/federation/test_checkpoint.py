@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.core.losses import brier_loss
 from fedminmax.federation.checkpoint import (
     checkpoint_paths,
     load_checkpoint,
     pack,
     save_checkpoint,
 )
+from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import SECONDS_BETWEEN_CHECKPOINTS, pause_after
 from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
@@ -191,15 +193,38 @@ def write_signed(path: Path, content: object) -> None:
     path.write_bytes(hashlib.sha256(payload).digest() + payload)
 
 
+def of_earlier_release(progress: Progress[FedMinMaxState]) -> dict[str, Any]:
+    later = ("kept", "game.", "state.playable")
+    return {name: own for name, own in pack(progress).items() if not name.startswith(later)}
+
+
+def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: Path) -> None:
+    """Neither one of this release, nor one from before groups could be too small."""
+    with_small = InProcessFederation(
+        PROBLEM.model(), brier_loss, [*PROBLEM.holders, PROBLEM.holders[0]], minimum_group=5
+    )
+    all_play = InProcessFederation(
+        PROBLEM.model(), brier_loss, [*PROBLEM.holders, PROBLEM.holders[0]]
+    )
+    assert with_small.census.playable.tolist() == [True, False]
+    (done,) = train(all_play, METHOD, rounds=1)
+    save_checkpoint(tmp_path, done.progress)
+    template = start_of(with_small, METHOD)
+    words = "other groups were too small for the adversary to choose"
+    assert words in complaint_of(lambda: load_checkpoint(tmp_path, template))
+    write_signed(checkpoint_paths(tmp_path)[0], of_earlier_release(done.progress))
+    assert words in complaint_of(lambda: load_checkpoint(tmp_path, template))
+    (there,) = train(with_small, METHOD, rounds=1)
+    save_checkpoint(tmp_path, there.progress)
+    again = load_checkpoint(tmp_path, template)
+    assert again is not None
+    assert again.progress.state.playable.tolist() == [True, False]
+
+
 def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
-    """It tells neither the game nor what holders keep."""
+    """It tells neither the game nor what holders keep, nor which groups play."""
     kept = save_rounds(tmp_path)
-    earlier = {
-        name: value
-        for name, value in pack(kept[-1]).items()
-        if name != "kept" and not name.startswith("game.")
-    }
-    write_signed(checkpoint_paths(tmp_path)[0], earlier)
+    write_signed(checkpoint_paths(tmp_path)[0], of_earlier_release(kept[-1]))
     restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
     assert restored is not None
     assert restored.complaint is None

@@ -124,7 +124,11 @@ class _Movement:
 
 
 def judge_convergence(
-    rounds: Sequence[LoggedRound], rows: Sequence[int], goal: Goal, answer: Iterate | None
+    rounds: Sequence[LoggedRound],
+    rows: Sequence[int],
+    goal: Goal,
+    answer: Iterate | None,
+    playable: Sequence[bool] | None = None,
 ) -> Convergence:
     """Judge a run by its log, which may have every round or only some, evenly.
 
@@ -133,10 +137,12 @@ def judge_convergence(
         rows: training rows of each group.
         goal: what the method minimises.
         answer: the iterate that it answers with; None is a choice or mixture of its own.
+        playable: which groups are large enough to be called the worst; None is all.
     """
     last = rounds[-1].round if rounds else 0
-    log = _Log(rounds, rows) if last >= FEWEST_ROUNDS else None
-    if log is None or not log.risks.size:
+    chosen = [True] * len(rows) if playable is None else playable
+    log = _Log(rounds, rows, chosen) if last >= FEWEST_ROUNDS else None
+    if log is None or not log.playable.any():
         return Convergence(
             converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP
         )
@@ -165,9 +171,11 @@ class _Log:
     Groups that nobody had in a whole stretch cannot be judged, and are left out.
     """
 
-    def __init__(self, rounds: Sequence[LoggedRound], rows: Sequence[int]) -> None:
+    def __init__(
+        self, rounds: Sequence[LoggedRound], rows: Sequence[int], playable: Sequence[bool]
+    ) -> None:
         risks: Risks = np.array([entry.risks for entry in rounds], dtype=np.float64)
-        lines = ~np.isnan(risks).all(axis=1)
+        lines = ~np.isnan(risks[:, np.array(playable, dtype=bool)]).all(axis=1)
         self.last = rounds[-1].round
         self.numbers = np.array([entry.round for entry in rounds])[lines]
         self.risks: Risks = risks[lines]
@@ -178,6 +186,7 @@ class _Log:
         self.risks = self.risks[:, self.groups]
         self.latest = _filled(self.risks)
         self.rows: Risks = np.array(rows, dtype=np.float64)[self.groups]
+        self.playable = np.array(playable, dtype=bool)[self.groups]
 
     def between(self, after: float, until: float) -> NDArray[np.bool_]:
         """Return which lines are after one share of the rounds, and until another."""
@@ -200,7 +209,7 @@ class _Log:
         """Return the risk that is measured from risks by group."""
         known = ~np.isnan(risks)
         if measure == WORST_GROUP:
-            return float(risks[known].max())
+            return float(risks[known & self.playable].max())
         return float(risks[known] @ self.rows[known] / self.rows[known].sum())
 
 
@@ -294,6 +303,7 @@ def _swings(log: _Log, measure: str) -> tuple[float, float]:
     own = log.risks[half]
     if measure == WORST_GROUP:
         # Of the group that the mean is of: the worst of each single round is another one.
+        own = own[:, log.playable]
         own = own[:, [int(np.nanargmax(_mean(own)))]]
     own = own[~np.isnan(own).all(axis=1)]
     if len(own) < 2 * BATCHES:
@@ -332,10 +342,12 @@ def _weights_gap(log: _Log, goal: Goal) -> float | None:
     """Return how much more than the mean weights an adversary could make of the mean risks."""
     if not goal.minimax or goal.weights_floor is None or log.weights.shape != log.risks.shape:
         return None
-    risks = log.mean_risks(1 / 2, 1)
-    weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)
+    # Groups that are too small keep their share, and are not part of the play.
+    risks = log.mean_risks(1 / 2, 1)[log.playable]
+    weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)[log.playable]
     floor = goal.weights_floor
-    best = (1.0 - floor * len(risks)) * risks.max() + floor * risks.sum()
+    mass = float(log.rows[log.playable].sum() / log.rows.sum())
+    best = (mass - floor * len(risks)) * risks.max() + floor * risks.sum()
     return max(0.0, float(best - weights @ risks))
 
 

@@ -30,11 +30,13 @@ class Census:
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
+    Groups of fewer rows than ``minimum_group`` are too small for an adversary to choose.
     """
 
     counts: Tensor
     classes: int = 0
     linear: LinearStructure | None = None
+    minimum_group: int = 0
 
     @property
     def holders(self) -> int:
@@ -65,6 +67,15 @@ class Census:
     def group_shares(self) -> Tensor:
         """Share of each group in all rows, rho_a = n_a / n, in float64."""
         return self.counts.sum(dim=0).to(torch.float64) / self.counts.sum()
+
+    @cached_property
+    def playable(self) -> Tensor:
+        """Which groups an adversary may choose [A]; the others keep their share as weight.
+
+        Where all are too small, it may choose any: there is nobody else to train for.
+        """
+        enough = self.counts.sum(dim=0).cpu() >= self.minimum_group
+        return enough if bool(enough.any()) else torch.ones_like(enough)
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,14 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
     expected = pack(template)
-    # An earlier release wrote neither what most methods leave empty nor the game.
+    # Earlier releases wrote neither what most methods leave empty nor the game, and had no small
+    # groups: these are compared as part of the game, before what a state says of them counts.
     flat = {
         name: like
         for name, like in expected.items()
-        if _is_empty(like) or name.startswith(GAME_PREFIX)
-    } | _read_flat(payload, path)
+        if _is_empty(like) or name.startswith(GAME_PREFIX) or name.endswith(".playable")
+    }
+    flat |= {f"{GAME_PREFIX}small_groups": ""} | _read_flat(payload, path)
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
     for name in sorted(flat.keys() ^ expected.keys()):

@@ -13,17 +13,23 @@ from fedminmax.federation.federation import Federation
 
 @dataclass(frozen=True)
 class Game:
-    """One digest for each part of what must not change; no other game goes on from a progress."""
+    """One digest for each part of what must not change; no other game goes on from a progress.
+
+    ``small_groups`` is empty where the adversary may choose any group, as in runs of earlier
+    versions.
+    """
 
     groups: str
     model: str
     rows: str
+    small_groups: str
 
 
 WORDS = {
     "groups": "the groups had other names",
     "model": "the model's parameters had other shapes or another precision",
     "rows": "the holders had other numbers of rows by group",
+    "small_groups": "other groups were too small for the adversary to choose",
 }
 
 
@@ -34,6 +40,7 @@ def game_of(federation: Federation) -> Game:
         groups=_digest(federation.group_names),
         model=_digest((federation.parameter_shapes, federation.initial_parameters.dtype)),
         rows=_digest((census.counts.tolist(), census.classes)),
+        small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
     )
 
 
@@ -42,8 +49,8 @@ def check_same_game(before: Game, now: Game, refusal: str) -> None:
     for field in fields(Game):
         if getattr(before, field.name) != getattr(now, field.name):
             raise InputError(
-                f"{refusal}: {WORDS[field.name]}; give the data and the model that the run "
-                "began with, or start anew"
+                f"{refusal}: {WORDS[field.name]}; give the data, the model and the minimum of "
+                "rows of a group that the run began with, or start anew"
             )
 
 

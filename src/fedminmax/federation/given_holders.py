@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -78,6 +79,11 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
                 f"group {name} has no rows at any holder; remove it or renumber the groups from 0"
             )
     return counts
+
+
+def renumbered(holders: list[Examples], number_of: Tensor) -> list[Examples]:
+    """Return the holders' rows with another number for each group."""
+    return [replace(own, group=number_of.to(own.group.device)[own.group]) for own in holders]
 
 
 def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:

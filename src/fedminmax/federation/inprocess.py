@@ -16,6 +16,13 @@ from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.random_draws import draws_random_numbers
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
+from fedminmax.core.small_groups import (
+    SmallGroupRule,
+    groups_to_merge,
+    minimum_to_play,
+    names_after_merging,
+    numbers_after_merging,
+)
 from fedminmax.core.task import (
     Task,
     check_computed_anew,
@@ -28,8 +35,15 @@ from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_
 from fedminmax.core.workers import torch_threads
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
-from fedminmax.federation.given_holders import Holding, checked_names, count_rows, examples_of
+from fedminmax.federation.given_holders import (
+    Holding,
+    checked_names,
+    count_rows,
+    examples_of,
+    renumbered,
+)
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
+from fedminmax.methods.checks import check_whole
 from fedminmax.methods.method import (
     Holder,
     KeepingMethod,
@@ -61,6 +75,9 @@ class InProcessFederation:
         fused: pool one-step methods into one pass; False takes the plain path for all.
         reveals: the finest thing that the server may see of one holder's reply; with
             ``Reveals.SUMS``, as under secure aggregation, methods that need more are refused.
+        minimum_group: a group with fewer rows, over all holders, is too small for an adversary to
+            choose; by default none is, as in the papers.
+        small: what becomes of such groups; with ``SmallGroupRule.MERGE`` they are one group here.
 
     >>> from fedminmax.core.losses import squared_error_loss
     >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
@@ -77,6 +94,8 @@ class InProcessFederation:
         group_names: Sequence[str] | None = None,
         fused: bool = True,
         reveals: Reveals = Reveals.OWN_VECTOR,
+        minimum_group: int = 0,
+        small: SmallGroupRule = SmallGroupRule.SHARE,
     ) -> None:
         check_task(Task(model, loss))
         # A copy: what the user does to the model later must not move the start of a run.
@@ -88,6 +107,17 @@ class InProcessFederation:
         self._group_names = names or tuple(map(str, range(counts.shape[1])))
         if not isinstance(reveals, Reveals):
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
+        check_whole("InProcessFederation", least=0, minimum_group=minimum_group)
+        if not isinstance(small, SmallGroupRule):
+            raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
+        merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
+        if merged:
+            number_of = numbers_after_merging(len(self._group_names), merged)
+            self._group_names = names_after_merging(self._group_names, merged)
+            self._holders = renumbered(self._holders, number_of)
+            counts = counts.new_zeros(len(counts), len(self._group_names)).index_add_(
+                1, number_of, counts
+            )
         self._reveals = reveals
         largest = max(self._holders, key=len)
         # Decided once: whichever thread asks, rows are cut alike and sums come out the same.
@@ -99,7 +129,8 @@ class InProcessFederation:
                     check_fit(self._task, examples, f"holder {number}")
             check_computed_anew(model, self._task.model)
             classes = classes_of(self._task, largest)
-            self._census = Census(counts, classes, self._workspaces[0].linear)
+            least = minimum_to_play(minimum_group, small)
+            self._census = Census(counts, classes, self._workspaces[0].linear, least)
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         first = self._workspaces[0]

@@ -56,6 +56,7 @@ class Round(Generic[StateT]):
     progress: Progress[StateT]
     output: Iterate
     group_names: tuple[str, ...]
+    playable: Tensor
 
     @property
     def risks(self) -> Tensor:
@@ -69,13 +70,20 @@ class Round(Generic[StateT]):
 
     @property
     def worst_group(self) -> str:
-        """Name of the group with the highest training risk among those seen."""
-        return self.group_names[int(torch.nan_to_num(self.risks, nan=-math.inf).argmax())]
+        """Name of the group with the highest training risk among those seen.
+
+        Groups that are too small for the adversary to choose do not count.
+        """
+        return self.group_names[int(self._judged_risks.argmax())]
 
     @property
     def worst_risk(self) -> float:
-        """The highest training risk among the groups seen."""
-        return float(torch.nan_to_num(self.risks, nan=-math.inf).max())
+        """The highest training risk among the groups seen, without those that are too small."""
+        return float(self._judged_risks.max())
+
+    @property
+    def _judged_risks(self) -> Tensor:
+        return torch.where(self.playable & (self.total.group_count > 0), self.risks, -math.inf)
 
     def parameters(self, which: Iterate | None = None) -> Tensor:
         """Return the chosen iterate; by default the model that the method's paper returns."""
@@ -219,7 +227,13 @@ def _rounds(
             done.kept,
         )
         yield Round(
-            moment.round, done.total, participants, progress, method.output, federation.group_names
+            moment.round,
+            done.total,
+            participants,
+            progress,
+            method.output,
+            federation.group_names,
+            census.playable,
         )
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.methods.checks import check_share, check_whole
-from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.weighted_fits import (
     Fits,
@@ -88,7 +88,7 @@ class APStar:
         """The weights start uniform; theta^0 is the best model until one is fitted."""
         return APStarState(
             parameters,
-            torch.full((census.groups,), 1.0 / census.groups, dtype=torch.float64),
+            uniform_weights(census),
             no_fits(parameters, census),
             selected=parameters.unsqueeze(0),
             best_worst_risk=math.inf,
@@ -116,10 +116,11 @@ class APStar:
             return replace(
                 state, parameters=descend(state.parameters, total), fits=after_step(state.fits)
             )
-        risks, seen = total.group_risks, total.group_count > 0
-        judged = self._judge(state, risks) if bool(seen.all()) else state
+        playable = state.fits.playable
+        risks, seen = total.group_risks, (total.group_count > 0) & playable
+        judged = self._judge(state, risks[playable]) if torch.equal(seen, playable) else state
         # A group not seen has no risk: NaN is not at least anything.
-        behind = risks >= judged.best_worst_risk
+        behind = (risks >= judged.best_worst_risk) & playable
         return replace(
             judged,
             parameters=next_start(state.parameters, state.fits, warm=self.warm_start),

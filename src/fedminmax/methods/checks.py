@@ -80,13 +80,13 @@ def check_plan(method: str, epochs: int, batch_size: int | None) -> None:
         check_whole(method, least=1, batch_size=batch_size)
 
 
-def check_floor(method: str, epsilon: float, size: int, what: str) -> None:
-    """Refuse a floor that leaves no room on the simplex."""
+def check_floor(method: str, epsilon: float, size: int, what: str, total: float = 1.0) -> None:
+    """Refuse a floor that leaves no room among weights of this total."""
     check_not_negative(method, epsilon=epsilon)
-    if epsilon * size > 1.0:
+    if epsilon * size > total:
         raise InputError(
             f"{method}: epsilon = {epsilon:g} with {size} {what} needs a total weight of "
-            f"{epsilon * size:g}; choose epsilon at most {1.0 / size:g}"
+            f"{epsilon * size:g}; choose epsilon at most {total / size:g}"
         )
 
 

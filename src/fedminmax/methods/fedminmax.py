@@ -18,25 +18,29 @@ Both players move at once: the risks that move mu are those of theta^{t-1}, from
 as the gradient.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
-from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
-from fedminmax.methods.checks import check_floor, check_not_negative, check_positive
-from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.group_weights import shares_within_floor, weigh_by_group
 from fedminmax.methods.method import RowWeights
 
 
 @dataclass(frozen=True, eq=False)
 class FedMinMaxState:
-    """theta^t, mu^t and the group shares rho that turn mu into importance weights."""
+    """theta^t, mu^t and the group shares rho that turn mu into importance weights.
+
+    ``playable`` are the groups that the adversary may choose (see ``group_weights``).
+    """
 
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
+    playable: Tensor
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,8 @@ class FedMinMax:
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """mu^0 = rho, moved inside the floor if a group is rarer than epsilon."""
-        check_floor(self.name, self.epsilon, census.groups, "groups")
-        shares = census.group_shares
-        weights = shares if self.epsilon == 0 else project_on_simplex(shares, floor=self.epsilon)
-        return FedMinMaxState(parameters, weights, shares)
+        weights = shares_within_floor(self.name, census, self.epsilon)
+        return FedMinMaxState(parameters, weights, census.group_shares, census.playable)
 
     def order(self, state: FedMinMaxState, moment: Moment) -> Order:
         """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
@@ -79,8 +81,8 @@ class FedMinMax:
         weights = ascend_on_simplex(
             state.weights,
             total.group_risks,
-            total.group_count > 0,
+            (total.group_count > 0) & state.playable,
             rate=self.adversary_rate,
             floor=self.epsilon,
         )
-        return FedMinMaxState(descend(state.parameters, total), weights, state.group_shares)
+        return replace(state, parameters=descend(state.parameters, total), weights=weights)

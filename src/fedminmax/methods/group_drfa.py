@@ -43,7 +43,7 @@ from fedminmax.methods.snapshot_steps import (
 
 @dataclass(frozen=True, eq=False)
 class GroupDRFAState:
-    """The model, mu, the shares rho that turn mu into importance weights, and the snapshot.
+    """The model, mu, the shares rho that turn mu into importance weights, who plays, the snapshot.
 
     The snapshot has one line while the second question is open, else none.
     """
@@ -51,6 +51,7 @@ class GroupDRFAState:
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
+    playable: Tensor
     snapshot: Tensor
 
 
@@ -78,9 +79,7 @@ class GroupDRFA:
     def init(self, parameters: Tensor, census: Census) -> GroupDRFAState:
         """mu^0 as in FedMinMax."""
         minmax = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
-        return GroupDRFAState(
-            parameters, minmax.weights, minmax.group_shares, no_snapshot(parameters)
-        )
+        return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
 
     def order(self, state: GroupDRFAState, moment: Moment) -> Order:
         """Broadcast the model, w = mu / rho and t'."""
@@ -133,7 +132,7 @@ class GroupDRFA:
         weights = ascend_on_simplex(
             state.weights,
             total.group_risks,
-            total.group_count > 0,
+            (total.group_count > 0) & state.playable,
             rate=self.steps * self.adversary_rate,
             floor=self.epsilon,
         )

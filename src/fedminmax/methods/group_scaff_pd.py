@@ -58,7 +58,7 @@ from fedminmax.methods.method import Holder
 
 @dataclass(frozen=True, eq=False)
 class GroupSCAFFPDState:
-    """theta^r, mu^r, rho, each group's losses when last seen, c, and the question that is next.
+    """theta^r, mu^r, rho, who plays, the groups' last losses, c, and the question that is next.
 
     Between rounds ``phase`` is 0 and ``direction`` is that of the round before.
     """
@@ -66,6 +66,7 @@ class GroupSCAFFPDState:
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
+    playable: Tensor
     last_loss: Tensor
     last_count: Tensor
     direction: Tensor
@@ -101,9 +102,7 @@ class GroupSCAFFPD:
         start = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
         nothing = zero_sums(parameters.numel(), census.groups, 0)
         return GroupSCAFFPDState(
-            parameters,
-            start.weights,
-            start.group_shares,
+            **vars(start),
             last_loss=nothing.group_loss,
             last_count=nothing.group_count,
             direction=nothing.step,
@@ -195,7 +194,7 @@ class GroupSCAFFPD:
         weights = ascend_on_simplex(
             state.weights,
             risks + self.extrapolation * (risks - before),
-            seen,
+            seen & state.playable,
             rate=self.adversary_rate,
             floor=self.epsilon,
         )

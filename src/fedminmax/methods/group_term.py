@@ -13,7 +13,7 @@ way; the fixed point is the same. t near 0 is plain risk minimisation, large t a
 | rho    | state.group_shares |
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -27,11 +27,16 @@ from fedminmax.methods.method import RowWeights
 
 @dataclass(frozen=True, eq=False)
 class GroupTERMState:
-    """theta^t, the weights of the next round, and the shares rho."""
+    """theta^t, the weights of the next round, the shares rho, and which groups are tilted.
+
+    Groups too small for an adversary (see ``group_weights``) keep their share here, too: the tilt
+    is of the others' risks.
+    """
 
     parameters: Tensor
     weights: Tensor
     group_shares: Tensor
+    playable: Tensor
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class GroupTERM:
 
     def init(self, parameters: Tensor, census: Census) -> GroupTERMState:
         """No risk is known yet: the first round weighs by rho."""
-        return GroupTERMState(parameters, census.group_shares, census.group_shares)
+        shares = census.group_shares
+        return GroupTERMState(parameters, shares, shares, census.playable)
 
     def order(self, state: GroupTERMState, moment: Moment) -> Order:
         """Broadcast theta^{t-1} and mu / rho."""
@@ -69,12 +75,12 @@ class GroupTERM:
 
         A group not seen keeps its weight, and the others share the rest among themselves.
         """
-        seen = total.group_count > 0
+        seen = (total.group_count > 0) & state.playable
         weights = state.weights.clone()
         weights[seen] = state.weights[seen].sum() * tilted_weights(
             state.group_shares[seen], total.group_risks[seen], self.tilt
         )
-        return GroupTERMState(descend(state.parameters, total), weights, state.group_shares)
+        return replace(state, parameters=descend(state.parameters, total), weights=weights)
 
 
 def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:

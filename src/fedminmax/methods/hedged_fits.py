@@ -57,7 +57,12 @@ def hedge(
         )
     return HedgedFitsState(
         next_start(state.parameters, state.fits, warm=warm_start),
-        exponentiate(state.weights, total.group_risks, total.group_count > 0, rate),
+        exponentiate(
+            state.weights,
+            total.group_risks,
+            (total.group_count > 0) & state.fits.playable,
+            rate,
+        ),
         after_fit(state.fits),
         with_member(state.members, state.parameters),
     )

@@ -21,13 +21,12 @@ rounds (see ``weighted_fits``); one that goes on keeps the rate.
 import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.methods.checks import check_whole
-from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.weighted_fits import check_fits, order_step
@@ -51,8 +50,7 @@ class OracleMinimax:
 
     def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
         """The weights start uniform."""
-        uniform = torch.full((census.groups,), 1.0 / census.groups, dtype=torch.float64)
-        return start_hedging(parameters, uniform, census)
+        return start_hedging(parameters, uniform_weights(census), census)
 
     def order(self, state: HedgedFitsState, moment: Moment) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
@@ -63,11 +61,11 @@ class OracleMinimax:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
-        """Go on with the fit, or end it and move the weights with eta."""
+        """Go on with the fit, or end it and move the weights of the A playable groups with eta."""
         return hedge(
             state,
             total,
-            rate=math.sqrt(math.log(len(state.weights)) / (2 * self.fits)),
+            rate=math.sqrt(math.log(int(state.fits.playable.sum())) / (2 * self.fits)),
             fit_rounds=self.fit_rounds,
             warm_start=self.warm_start,
         )

@@ -26,6 +26,10 @@ unbounded, so the ascent comes to such a p, though slowly if gamma is nearly rea
 quite a minimum; it counts against gamma if sum_a p_a r_a is above gamma by more than the share
 ``SLACK`` of it, and by more than ``REACH`` further fits would gain at the pace of its last step.
 After ``patience`` such fits in a row (``state.stalled_fits``) the run stops.
+
+Groups too small for an adversary (see ``group_weights``) have no constraint: their nu stays 0. A
+model within gamma may then cost them more than the fit does. In the sum above their part counts
+with the opposite sign, which allows for twice the risk that they have now; it vanishes as nu grows.
 """
 
 import math
@@ -131,7 +135,7 @@ class RelaxedMinimaxFair:
 
     def update(self, state: RelaxedMinimaxFairState, total: Sums) -> RelaxedMinimaxFairState:
         """Go on with the fit, or end it and move the multipliers; stop if gamma is unreachable."""
-        risk = _weighted_risk(state.weights, total)
+        risk = _weighted_risk(state, total)
         if not is_evaluation(state.fits, self.fit_rounds):
             return replace(
                 state,
@@ -153,7 +157,8 @@ class RelaxedMinimaxFair:
         """Move nu by the violations r_a - gamma, with eta_t."""
         rate = self.adversary_rate / math.sqrt(state.fits.done + 1)
         moved = (state.multipliers + rate * (total.group_risks - self.gamma)).clamp(min=0.0)
-        return torch.where(total.group_count > 0, moved, state.multipliers)
+        seen = (total.group_count > 0) & state.fits.playable
+        return torch.where(seen, moved, state.multipliers)
 
     def _count_stalled(self, state: RelaxedMinimaxFairState, risk: float) -> int:
         """Count this fit if it speaks against gamma; stop after too many in a row."""
@@ -172,8 +177,10 @@ class RelaxedMinimaxFair:
         return state.stalled_fits + 1
 
 
-def _weighted_risk(weights: Tensor, total: Sums) -> float:
-    """Return sum_a p_a r_a, infinite if a group was not seen."""
+def _weighted_risk(state: RelaxedMinimaxFairState, total: Sums) -> float:
+    """Return sum_a p_a r_a, less small groups' part; infinite if a group was not seen."""
     if not bool((total.group_count > 0).all()):
         return math.inf
-    return float(torch.dot(weights, total.group_risks) / weights.sum())
+    playable, weights = state.fits.playable, state.weights
+    signed = torch.where(playable, weights, -weights)
+    return float(torch.dot(signed, total.group_risks) / weights[playable].sum())

@@ -26,10 +26,14 @@ from fedminmax.methods.checks import check_positive, check_whole
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Where the fits stand: gradient steps of the present one, and how many are done."""
+    """Where the fits stand: gradient steps of the present one, and how many are done.
+
+    ``playable`` are the groups whose weights may move (see ``group_weights``).
+    """
 
     start: Tensor
     group_shares: Tensor
+    playable: Tensor
     steps: int
     done: int
 
@@ -42,7 +46,7 @@ def check_fits(method: str, learning_rate: float, fit_rounds: int) -> None:
 
 def no_fits(parameters: Tensor, census: Census) -> Fits:
     """Before the first step of the first fit."""
-    return Fits(parameters, census.group_shares, steps=0, done=0)
+    return Fits(parameters, census.group_shares, census.playable, steps=0, done=0)
 
 
 def order_step(moment: Moment, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
