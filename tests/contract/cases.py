@@ -132,7 +132,7 @@ FAST = [
     # Its weights are those of the next model: an absent group keeps its last word, not its weight.
     Case(
         "FedMinMaxFast",
-        lambda _: FedMinMaxFast(ridge=0.01),
+        lambda _: FedMinMaxFast(),
         Over.ELSE,
         has_batches=False,
         linear_alone=True,

@@ -24,6 +24,8 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
     [
         ({"rounds": 0}, "rounds = 0"),
         ({"hidden": (3, 0)}, "width = 0"),
+        ({"ridge": -1.0}, "ridge = -1; give zero or a positive number, such as 1e-4"),
+        ({"ridge": 0.1, "hidden": (3,)}, "ridge = 0.1 is a penalty of linear models"),
         ({"iterate": "best"}, "'best'; give average, last, tail_average, or None"),
         ({"loss": "hinge"}, "'hinge'; give 'brier' or 'cross_entropy'"),
         ({"device": "abacus"}, "device abacus cannot be used here"),

@@ -108,6 +108,7 @@ def simulated_federation(folder: Path, plan: NetworkPlan, *, fused: bool) -> InP
         task.loss,
         [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
         group_names=tables.group_names,
+        ridge=task.ridge,
         fused=fused,
     )
 

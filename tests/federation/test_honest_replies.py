@@ -34,7 +34,7 @@ LONG = {
 }
 MODELS = {
     "brier": ModelChoice("logistic", (), "brier"),
-    "cross-entropy": ModelChoice("logistic", (), "cross-entropy"),
+    "cross-entropy": ModelChoice("logistic", (), "cross-entropy", ridge=0.3),
     "network": ModelChoice("mlp", (3,), "cross-entropy"),
 }
 

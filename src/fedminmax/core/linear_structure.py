@@ -3,6 +3,10 @@
 A softmax does not see a common shift of all outputs, so a model of C classes has C - 1 outputs
 that count. Its parameters theta [C, k] (a row per output, the intercept last) are U phi with U the
 C x (C - 1) matrix of an orthonormal basis of the vectors of sum 0, and |theta| = |phi|.
+
+A ridge m adds m/2 |theta|^2 to every group's risk, intercepts included: without them the penalised
+risk would not be strongly convex, and nothing could be proved about its minimum from a few points
+(see ``core.certificate``).
 """
 
 import math
@@ -12,8 +16,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.find_explicit_layers import find_explicit_layers
 from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.numbers import in_words, is_finite
 from fedminmax.core.task import Task
 
 CONVEX_LOSSES = ("cross-entropy", "squared-error")
@@ -27,6 +33,7 @@ class LinearStructure:
     inputs: int
     intercept: bool
     loss: str
+    ridge: float = 0.0
 
     @property
     def columns(self) -> int:
@@ -132,4 +139,17 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
     ((outputs, inputs, intercept),) = layers.shapes
     if names[0] == "squared-error" and outputs != 1:
         return None
-    return LinearStructure(outputs, inputs, intercept, names[0])
+    return LinearStructure(outputs, inputs, intercept, names[0], task.ridge)
+
+
+def check_ridge(task: Task) -> None:
+    """Refuse a penalty that is none, or that the model has no place for."""
+    if not is_finite(task.ridge) or task.ridge < 0:
+        raise InputError(
+            f"ridge = {in_words(task.ridge)}; give zero or a positive number, such as 1e-4"
+        )
+    if task.ridge and linear_structure_of(task) is None:
+        raise InputError(
+            f"ridge = {task.ridge:g} is a penalty of linear models with the Brier, cross-entropy "
+            "or squared-error loss; other models have none, give ridge = 0"
+        )

@@ -40,7 +40,8 @@ def train_locally(
 ) -> Tensor:
     """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
 
-    Each step descends the mean over the batch of ``row_weights[i] * loss_i``.
+    Each step descends the mean over the batch of ``row_weights[i] * (loss_i + penalty)``, where
+    the penalty is the ridge's.
     """
     for batch in planned_batches(len(examples), plan, generator):
         take_step(workspace, examples, batch, row_weights, plan.learning_rate)
@@ -86,19 +87,28 @@ def take_step(
     row_weights: Tensor | None,
     rate: float,
 ) -> None:
-    """Descend the mean weighted loss of one batch, by the cheapest way that the model allows."""
+    """Descend the mean weighted loss of one batch, by the cheapest way that the model allows.
+
+    A ridge's gradient is a multiple of the parameters before the step.
+    """
     x, y, weights = examples.x, examples.y, row_weights
     if batch is not None:
         batch = batch.to(x.device)
         x, y = x[batch], y[batch]
         weights = None if weights is None else weights[batch]
+    kept = 1.0
+    if workspace.ridge:
+        kept -= rate * workspace.ridge * (1.0 if weights is None else float(weights.mean()))
     layers = workspace.explicit_layers
     if layers is None or x.dim() != 2:
-        _descend_by_autograd(workspace, _objective(workspace, workspace.model(x), y, weights), rate)
+        objective = _objective(workspace, workspace.model(x), y, weights)
+        _descend_by_autograd(workspace, objective, rate, kept)
         return
     with torch.no_grad():
-        outputs = layers.forward(x)
-        layers.descend(_output_gradient(workspace, outputs, y, weights), rate)
+        output_gradient = _output_gradient(workspace, layers.forward(x), y, weights)
+        if kept != 1.0:
+            workspace.flat.mul_(kept)
+        layers.descend(output_gradient, rate)
 
 
 def _output_gradient(
@@ -120,7 +130,9 @@ def _objective(workspace: Workspace, outputs: Tensor, y: Tensor, weights: Tensor
     return losses.mean() if weights is None else torch.dot(losses, weights) / len(y)
 
 
-def _descend_by_autograd(workspace: Workspace, objective: Tensor, rate: float) -> None:
+def _descend_by_autograd(workspace: Workspace, objective: Tensor, rate: float, kept: float) -> None:
     gradients = torch.autograd.grad(objective, workspace.parameters, materialize_grads=True)
     with torch.no_grad():
+        if kept != 1.0:
+            workspace.flat.mul_(kept)
         torch._foreach_add_(tuple(workspace.parameters), gradients, alpha=-rate)

@@ -25,8 +25,8 @@ def weighted_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return (sum_i row_weights[i] * grad loss_i, all losses) at the loaded parameters.
 
-    Each workspace takes an equal stretch of the rows. The gradient is the first one's own buffer,
-    overwritten by the next call.
+    The gradient has the ridge's part, the losses do not. Each workspace takes an equal stretch of
+    the rows. The gradient is the first one's own buffer, overwritten by the next call.
     """
     stretches = _equal_parts(len(examples), len(workspaces))
 
@@ -47,12 +47,14 @@ def _accumulate(
 ) -> Tensor:
     """Put the weighted gradient into the workspace's buffer and return the losses."""
     workspace.gradient.zero_()
-    return torch.cat(
-        [
-            _add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
-            for chunk in _chunks(len(examples), rows_per_chunk)
-        ]
-    )
+    losses = [
+        _add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
+        for chunk in _chunks(len(examples), rows_per_chunk)
+    ]
+    if workspace.ridge:
+        total = float(row_weights.sum(dtype=torch.float64))
+        workspace.gradient.add_(workspace.flat, alpha=workspace.ridge * total)
+    return torch.cat(losses)
 
 
 def _add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:

@@ -12,6 +12,10 @@ of the row's length, and the multiple follows from the weights. With x~ the row 
 of the largest row and column sums, whichever is less. For a linear model the last factor is 1
 whatever the weights.
 
+A ridge m adds m theta to the gradient of every row's loss, which is at most m |theta| |x~| long.
+It holds for local training, too: where theta_t = d_t theta_{t-1} - eta g_t with |d_t| <= 1, the way
+is at most that of the g_t alone and |theta_0| times the sum of the 1 - d_t = eta m.
+
 Limits over many rows follow by Cauchy and Schwarz from sum_i |x~_i|^2, which holders tell before
 the first round. They hold for every table, so a value above them cannot be true.
 """
@@ -72,7 +76,9 @@ class RowLimits:
     ``slope`` is the largest gradient of its loss in the parameters, ``squared_slope_per_loss`` the
     square of that gradient per unit of loss, ``score_slope`` the largest gradient of its score p_1.
     ``curvature`` is the largest second derivative of its loss in the outputs, of either sign.
-    ``output`` is its largest output. With ``at_every_model`` all but the output hold at any model.
+    ``output`` is its largest output. ``ridge`` is the penalty's, and ``pull`` the length of its
+    gradient, which ``slope`` has and the square per unit of loss has not. With ``at_every_model``
+    all but the output hold at any model.
     """
 
     classes: int
@@ -83,6 +89,8 @@ class RowLimits:
     curvature: float
     output: float
     at_every_model: bool
+    ridge: float = 0.0
+    pull: float = 0.0
 
     def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
         """Return at most what squared gradients of rows of length 1 sum to, by group.
@@ -91,6 +99,9 @@ class RowLimits:
         """
         rounded = losses.clamp(min=0.0) + LOSS_ROUNDING * counts
         by_loss = self.squared_slope_per_loss * rounded
+        if self.pull:
+            # Minkowski: gradients of losses, and the penalty's in each row.
+            by_loss = (by_loss.sqrt() + self.pull * counts.to(torch.float64).sqrt()) ** 2
         if math.isinf(self.slope):
             return by_loss
         return by_loss.minimum(self.slope**2 * counts.to(torch.float64))
@@ -109,7 +120,9 @@ class RowLimits:
         return torch.where(rows > 0, limit, 0.0)
 
 
-def row_limits(layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss) -> RowLimits:
+def row_limits(
+    layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss, ridge: float = 0.0
+) -> RowLimits:
     """Return the limits for layers with ReLU between them and these parameters, in their order.
 
     >>> limits = row_limits([nn.Linear(2, 1)], torch.tensor([3.0, 0.0, 4.0]), squared_error_loss)
@@ -129,15 +142,18 @@ def row_limits(layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss) -> R
         squared_gain += passed_back * squared
         passed_back *= _squared_norm(weight)
     gain, of_loss, outputs = math.sqrt(squared_gain), LOSS_LIMITS[loss], layers[-1].out_features
+    pull = ridge * float(torch.linalg.vector_norm(parameters.detach(), dtype=torch.float64))
     return RowLimits(
         classes=0 if loss is squared_error_loss else outputs,
         max_loss=of_loss.loss,
-        slope=of_loss.slope * gain,
+        slope=of_loss.slope * gain + pull,
         squared_slope_per_loss=of_loss.squared_slope_per_loss * squared_gain,
         score_slope=SCORE_SLOPE * gain,
         curvature=OUTPUT_CURVATURES[loss],
         output=output,
         at_every_model=len(layers) == 1,
+        ridge=ridge,
+        pull=pull,
     )
 
 

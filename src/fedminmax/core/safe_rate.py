@@ -28,7 +28,9 @@ POWER_ITERATIONS = 30
 LARGEST_RATE_OF_NETWORKS = 0.1
 
 
-def safe_learning_rate(loss: Loss, x: Tensor, group: Tensor, *, linear: bool) -> float:
+def safe_learning_rate(
+    loss: Loss, x: Tensor, group: Tensor, *, linear: bool, ridge: float = 0.0
+) -> float:
     """Return 1 / (largest curvature over groups) of a linear model; a network takes at most 0.1.
 
     >>> x, group = torch.tensor([[1.0], [-1.0]]), torch.zeros(2, dtype=torch.int64)
@@ -36,12 +38,12 @@ def safe_learning_rate(loss: Loss, x: Tensor, group: Tensor, *, linear: bool) ->
     0.5
     """
     largest = max(_largest_eigenvalue(x[group == number]) for number in range(int(group.max()) + 1))
-    return rate_for_eigenvalue(loss, largest, linear=linear)
+    return rate_for_eigenvalue(loss, largest, linear=linear, ridge=ridge)
 
 
-def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool) -> float:
-    """Return the step for this largest eigenvalue over groups."""
-    rate = 1.0 / (OUTPUT_CURVATURES[loss] * largest)
+def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool, ridge: float = 0.0) -> float:
+    """Return the step for this largest eigenvalue over groups; a ridge curves all directions."""
+    rate = 1.0 / (OUTPUT_CURVATURES[loss] * largest + ridge)
     return rate if linear else min(rate, LARGEST_RATE_OF_NETWORKS)
 
 

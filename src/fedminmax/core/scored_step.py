@@ -23,7 +23,7 @@ def train_on_scores(
 ) -> Tensor:
     """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
 
-    Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``.
+    Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``, and the ridge.
     """
     for batch in planned_batches(len(examples), plan, generator):
         _take_scored_step(workspace, examples, batch, slopes, plan.learning_rate)
@@ -41,4 +41,5 @@ def _take_scored_step(
     objective = (workspace.loss(outputs, y) + slopes * positive_scores(outputs)).mean()
     workspace.gradient.zero_()
     torch.autograd.backward(objective)
+    workspace.gradient.add_(workspace.flat, alpha=workspace.ridge)
     workspace.flat.add_(workspace.gradient, alpha=-rate)

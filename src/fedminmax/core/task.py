@@ -26,10 +26,14 @@ _ERRORS_OF_USERS = (
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A model (its present parameters are the starting point) and its loss per example."""
+    """A model (its present parameters are the starting point) and its loss per example.
+
+    With a ``ridge`` m, for linear models, every risk that is minimised has m/2 |theta|^2 added.
+    """
 
     model: nn.Module
     loss: Loss
+    ridge: float = 0.0
 
     @property
     def initial_parameters(self) -> Tensor:

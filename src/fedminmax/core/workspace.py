@@ -25,6 +25,7 @@ class Workspace:
     def __init__(self, task: Task) -> None:
         self.model = copy_model(task.model).train()
         self.loss = task.loss
+        self.ridge = task.ridge
         self.linear = linear_structure_of(task)
         self.loss_with_gradient = loss_with_gradient_of(task.loss)
         self.explicit_gradient = explicit_gradient_of(task.loss)

@@ -32,6 +32,8 @@ class TrainingSettings:
         adversary_rate: step size of the groups' weights; 0 ignores the groups.
         epsilon: the least weight of a group.
         hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
+        ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
+            included; risks are reported without it. 0 is none; a network has none.
         rounds: number of rounds; with FedMinMax each is one gradient step over all rows.
         iterate: which model to return, "average", "last" or "tail_average". None is what the
             method's paper returns; for the default method the tail average, because the average
@@ -46,6 +48,7 @@ class TrainingSettings:
     adversary_rate: float = 0.1
     epsilon: float = 0.0
     hidden: tuple[int, ...] = ()
+    ridge: float = 0.0
     rounds: int = 500
     iterate: str | None = None
     standardize: bool = True

@@ -64,8 +64,10 @@ def train_rows(
         loss,
         [(x[own], y[own], group[own]) for own in rows.by_holder()],
         group_names=rows.groups.names,
+        ridge=settings.ridge,
     )
-    rate = safe_learning_rate(loss, x, group, linear=not checked_widths(settings.hidden))
+    is_linear = not checked_widths(settings.hidden)
+    rate = safe_learning_rate(loss, x, group, linear=is_linear, ridge=settings.ridge)
     method = method_of(settings, rate)
     started = time.monotonic()
     rounds = train(federation, method, rounds=settings.rounds, seed=seed)

@@ -69,7 +69,9 @@ def agree_on_rate(
         directions = sums / rows.clamp(min=1.0)[:, None]
         sizes = directions.norm(dim=1)
     loss = LOSSES_BY_NAME[plan.model.loss]
-    rate = rate_for_eigenvalue(loss, float(sizes.max()), linear=not plan.model.hidden)
+    rate = rate_for_eigenvalue(
+        loss, float(sizes.max()), linear=not plan.model.hidden, ridge=plan.model.ridge
+    )
     return rounded_rate(rate), refused
 
 

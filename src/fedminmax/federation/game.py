@@ -27,7 +27,7 @@ class Game:
 
 WORDS = {
     "groups": "the groups had other names",
-    "model": "the model's parameters had other shapes or another precision",
+    "model": "the model's parameters had other shapes, another precision or another ridge",
     "rows": "the holders had other numbers of rows by group",
     "small_groups": "other groups were too small for the adversary to choose",
 }
@@ -38,7 +38,7 @@ def game_of(federation: Federation) -> Game:
     census = federation.census
     return Game(
         groups=_digest(federation.group_names),
-        model=_digest((federation.parameter_shapes, federation.initial_parameters.dtype)),
+        model=_digest(_model_of(federation)),
         rows=_digest((census.counts.tolist(), census.classes)),
         small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
     )
@@ -52,6 +52,12 @@ def check_same_game(before: Game, now: Game, refusal: str) -> None:
                 f"{refusal}: {WORDS[field.name]}; give the data, the model and the minimum of "
                 "rows of a group that the run began with, or start anew"
             )
+
+
+def _model_of(federation: Federation) -> tuple[object, ...]:
+    linear = federation.census.linear
+    shape = (federation.parameter_shapes, federation.initial_parameters.dtype)
+    return (*shape, linear.ridge) if linear and linear.ridge else shape
 
 
 def _digest(content: object) -> str:

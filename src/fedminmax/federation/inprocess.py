@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.random_draws import draws_random_numbers
@@ -72,6 +73,8 @@ class InProcessFederation:
         holders: each holder's ``(x, y, group)``, as three tensors or as a torch data set of such
             rows; groups are numbered from 0.
         group_names: names for the groups; by default their numbers.
+        ridge: for linear models, m of the penalty m/2 |theta|^2 that every method adds to every
+            group's risk (intercepts included); risks are reported without it.
         fused: pool one-step methods into one pass; False takes the plain path for all.
         reveals: the finest thing that the server may see of one holder's reply; with
             ``Reveals.SUMS``, as under secure aggregation, methods that need more are refused.
@@ -92,6 +95,7 @@ class InProcessFederation:
         holders: Iterable[Holding],
         *,
         group_names: Sequence[str] | None = None,
+        ridge: float = 0.0,
         fused: bool = True,
         reveals: Reveals = Reveals.OWN_VECTOR,
         minimum_group: int = 0,
@@ -99,7 +103,8 @@ class InProcessFederation:
     ) -> None:
         check_task(Task(model, loss))
         # A copy: what the user does to the model later must not move the start of a run.
-        self._task = Task(copy_model(model), loss)
+        self._task = Task(copy_model(model), loss, ridge)
+        check_ridge(self._task)
         start = self._task.initial_parameters
         self._holders = examples_of(holders, start)
         names = checked_names(group_names)

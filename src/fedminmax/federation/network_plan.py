@@ -1,6 +1,7 @@
 """What server and sites agree on before the first round: schema, model, runs; no path, no code."""
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -128,6 +129,11 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
             raise RefusedError(f"{sender} asks for method '{run.method}', which is not installed")
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
+    if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):
+        raise RefusedError(
+            f"{sender} asks for a ridge of {plan.model.ridge:g} with {len(plan.model.hidden)} "
+            "hidden layers; refused"
+        )
     return plan
 
 
@@ -150,4 +156,5 @@ def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
     """Make the model, its start drawn from the plan's seed, and its loss."""
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
-    return Task(model.to(plan.precision.dtype), LOSSES_BY_NAME[plan.model.loss])
+    loss = LOSSES_BY_NAME[plan.model.loss]
+    return Task(model.to(plan.precision.dtype), loss, plan.model.ridge)

@@ -88,7 +88,7 @@ class RemoteFederation:
         self._notice = notice
         self._pause = pause
         task = agreement.task
-        self._start, self._loss = task.initial_parameters, task.loss
+        self._start, self._task = task.initial_parameters, task
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._attendance = Attendance(agreement.plan.patience)
         self._told: dict[str, ToldLosses] = {}
@@ -153,7 +153,8 @@ class RemoteFederation:
         wanted = {sites[number]: number for number in participants}
         enough = min(self._agreement.plan.minimum_sites, len(wanted))
         message = order_to_bytes(order)
-        limits = row_limits(self._layers, order.parameters, self._loss)
+        task = self._task
+        limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
         question = Question(method, order, message, wanted, limits)
         self._notes.bytes_out = max(self._notes.bytes_out, len(message))
         deadline = time.monotonic() + patience.give_up_after

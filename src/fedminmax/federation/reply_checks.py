@@ -88,8 +88,9 @@ def _check_slope(
 ) -> None:
     """Refuse a gradient that does not fit how the sender's own losses changed.
 
-    With F = sum_i c_i loss_i, of which the step tells the gradient, and a linear model that moved
-    by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
+    With F = sum_i c_i loss_i, of which the step tells the gradient (and the ridge's, which is
+    known), and a linear model that moved by d:
+    |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
     (Taylor's theorem), and that holds for every table.
     """
     if not sender.limits.at_every_model:
@@ -98,6 +99,9 @@ def _check_slope(
     weights = own.coefficients[0].abs()
     moved = (order.parameters - before.parameters).to("cpu", torch.float64)
     distance, gradient = float(moved.norm()), reply.step.double() / method.learning_rate
+    if sender.limits.ridge:
+        penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
+        gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
     change = float(torch.dot(own.coefficients[0], reply.group_loss - before.losses))
     off = abs(change - float(torch.dot(gradient, moved)))
     curved = 0.5 * sender.limits.curvature * float(weights.max()) * (distance * lengths.rows) ** 2

@@ -42,7 +42,7 @@ OVER_GROUPS = (
         over="groups",
         pace=Pace.LOOK_AHEAD,
         works_with_absent=False,
-        sources={"ridge": "yours to choose"} | FLOOR,
+        sources=FLOOR,
         required={},
     ),
     MethodCard(

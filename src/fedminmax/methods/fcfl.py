@@ -132,9 +132,11 @@ class FCFL:
                 objective, workspace.parameters, retain_graph=True, materialize_grads=True
             )
         ]
+        both = torch.cat(gradients)
+        both[: len(workspace.flat)] += workspace.ridge * workspace.in_model_order(workspace.flat)
         return replace(
             before,
-            step=torch.cat(gradients),
+            step=both,
             statistics=torch.tensor([loss.item(), disparity.item()], dtype=torch.float64),
             gradient_evaluations=2 * len(examples),
         )

@@ -1,8 +1,8 @@
 """FedMinMaxFast: the minimax over groups in a handful of rounds, by looking ahead.
 
-The objective is that of Papadaki et al. 2021 (see ``fedminmax``), with a ridge m/2 |theta|^2 if
-wanted: min over theta of max_a r_a(theta). Holders return loss, gradient and curvature sums by
-group; what the server makes of them is in ``second_order_server``.
+The objective is that of Papadaki et al. 2021 (see ``fedminmax``): min over theta of
+max_a r_a(theta), where r_a has the task's ridge m/2 |theta|^2. Holders return loss, gradient and
+curvature sums by group; what the server makes of them is in ``second_order_server``.
 """
 
 import math
@@ -36,7 +36,6 @@ FedMinMaxFastState = SecondOrderState
 class FedMinMaxFast:
     """Second-order minimax for linear models; there is no learning rate to choose."""
 
-    ridge: float = 0.0
     epsilon: float = 0.0
     name: str = "FedMinMaxFast"
     output: Iterate = Iterate.LAST
@@ -44,7 +43,7 @@ class FedMinMaxFast:
     learning_rate: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        check_not_negative(self.name, ridge=self.ridge, epsilon=self.epsilon)
+        check_not_negative(self.name, epsilon=self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxFastState:
         """Nothing is known yet: the first round asks for the sums of the model as it is."""
@@ -112,4 +111,4 @@ class FedMinMaxFast:
             total.step.double().reshape(groups, -1),
             total.statistics.reshape(groups, -1),
         )
-        return after_second_order_round(state, told, self.ridge, self.epsilon)
+        return after_second_order_round(state, told, self.epsilon)

@@ -16,7 +16,7 @@ With cross-entropy or squared error and a ridge, the sums also prove a lower bou
 | best theta     | state.best                      |
 | mu             | state.weights                   |
 | r, g, H        | state.risks, slopes, curvature  |
-| m              | ridge                           |
+| m              | state.structure.ridge           |
 | epsilon        | epsilon                         |
 """
 
@@ -109,10 +109,10 @@ def start_second_order(
 
 
 def after_second_order_round(
-    state: SecondOrderState, told: RiskSums, ridge: float, epsilon: float
+    state: SecondOrderState, told: RiskSums, epsilon: float
 ) -> SecondOrderState:
     """Keep the try if the worst risk fell as promised; then look ahead from the best model."""
-    tried = _with_bounds(_with_sums(state, told, ridge), told, ridge, epsilon)
+    tried = _with_bounds(_with_sums(state, told), told, epsilon)
     before, now = highest_mix(state.risks, epsilon), highest_mix(tried.risks, epsilon)
     first = state.rounds == 0
     gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
@@ -126,13 +126,13 @@ def after_second_order_round(
         # Rows with outputs far off have no curvature left to go by: 0 is the better start.
         start = torch.zeros_like(state.parameters)
         return replace(state, parameters=start, promised=now - nothing)
-    return _look_ahead(state, gain, ridge, epsilon)
+    return _look_ahead(state, gain, epsilon)
 
 
-def _with_sums(state: SecondOrderState, told: RiskSums, ridge: float) -> SecondOrderState:
+def _with_sums(state: SecondOrderState, told: RiskSums) -> SecondOrderState:
     """Return what is known at the try; a player that nobody told of keeps its last word."""
     structure, seen = state.structure, told.counts > 0
-    point = structure.to_free(state.parameters)
+    point, ridge = structure.to_free(state.parameters), structure.ridge
     rows = told.counts[seen].double()
     before = (state.risks, state.slopes, state.curvature)
     risks, slopes, curvature = (known.clone() for known in before)
@@ -142,13 +142,12 @@ def _with_sums(state: SecondOrderState, told: RiskSums, ridge: float) -> SecondO
     return replace(state, risks=risks, slopes=slopes, curvature=curvature, rounds=state.rounds + 1)
 
 
-def _with_bounds(
-    tried: SecondOrderState, told: RiskSums, ridge: float, epsilon: float
-) -> SecondOrderState:
+def _with_bounds(tried: SecondOrderState, told: RiskSums, epsilon: float) -> SecondOrderState:
     """Add what a round of all rows proves."""
     if not torch.equal(told.counts, tried.counts):
         return tried
     upper = min(tried.upper, highest_mix(tried.risks, epsilon))
+    ridge = tried.structure.ridge
     if ridge == 0.0 or not tried.structure.is_convex:
         return replace(tried, upper=upper)
     point = tried.structure.to_free(tried.parameters)
@@ -161,15 +160,13 @@ def _with_bounds(
     return replace(tried, cuts=cuts, upper=upper, lower=max(tried.lower, bound))
 
 
-def _look_ahead(
-    state: SecondOrderState, gain: float, ridge: float, epsilon: float
-) -> SecondOrderState:
+def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
     """Choose the next try, from the best model, within a trust region that fits the gain."""
     factor = 1.0 / DAMPING_FACTOR if gain >= GOOD else 1.0 if gain >= FAIR else DAMPING_FACTOR
     damping = min(max(state.damping * factor, LEAST_DAMPING), MOST_DAMPING)
     structure = state.structure
     curvatures = structure.free_curvature(state.curvature)
-    curvatures.diagonal(dim1=1, dim2=2).add_(ridge)
+    curvatures.diagonal(dim1=1, dim2=2).add_(structure.ridge)
     diagonal = (state.weights[:, None] * curvatures.diagonal(dim1=1, dim2=2)).sum(dim=0)
     scale = torch.maximum(state.scale, diagonal)
     functions = Quadratics(state.risks, state.slopes, curvatures)

@@ -30,6 +30,7 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
             LOSSES_BY_NAME[config.model.loss],
             [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
             group_names=tables.group_names,
+            ridge=config.model.ridge,
         )
 
 
@@ -50,6 +51,8 @@ def census_of(tables: FederatedTables) -> CensusFile:
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
     """Return what decides the numbers of all runs on these tables, but for the method."""
     schema = config.schema
+    # Folders from before there was a ridge say nothing of it.
+    ridge = {"ridge": config.model.ridge} if config.model.ridge else {}
     return {
         "data": {
             "target": schema.target.column,
@@ -64,6 +67,7 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
             "kind": config.model.kind,
             "hidden": list(config.model.hidden),
             "loss": config.model.loss,
+            **ridge,
         },
         "seed": config.seed,
         "device": device,

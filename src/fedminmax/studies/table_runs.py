@@ -83,6 +83,7 @@ def _safe_rate(config: TableConfig, tables: FederatedTables) -> str:
         torch.cat([part.x for part in parts]),
         torch.cat([part.group for part in parts]),
         linear=not config.model.hidden,
+        ridge=config.model.ridge,
     )
     return rounded_rate(rate)
 

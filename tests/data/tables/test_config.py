@@ -216,6 +216,19 @@ def test_any_name_survives_being_written(name: str) -> None:
                 '"cross-entropy"'
             ),
         ),
+        (
+            'kind = "logistic"',
+            'kind = "logistic"\nridge = -1',
+            "[model] ridge is -1; give a number greater than or equal to 0",
+        ),
+        (
+            'kind = "logistic"',
+            'kind = "mlp"\nhidden = [3]\nridge = 0.1',
+            (
+                "[model] ridge = 0.1 is a penalty of logistic and linear models; remove it, or "
+                "choose one of these"
+            ),
+        ),
         ('[model]\nkind = "logistic"\n', "", "section [model] is missing; add it"),
         (
             METHOD,

@@ -44,11 +44,15 @@ class Source:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What is trained: logistic, linear or mlp with its hidden widths, and the loss's name."""
+    """What is trained: logistic, linear or mlp with its hidden widths, and the loss's name.
+
+    ``ridge`` is m of the penalty m/2 |theta|^2 of a logistic or linear model.
+    """
 
     kind: str
     hidden: tuple[int, ...]
     loss: str
+    ridge: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         seed=data.seed,
         format=agreed,
         schema=_schema(sections),
-        model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss),
+        model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss, model.ridge),
         method=MethodChoice(
             method.name,
             method_options(sections),

@@ -142,6 +142,11 @@ def _check_model(sections: ConfigSections) -> None:
             f'[model] kind = "{model.kind}" has hidden = {model.hidden}; an mlp needs hidden '
             "layers such as [64, 64], other models have none"
         )
+    if model.ridge and model.kind == "mlp":
+        raise InputError(
+            f"[model] ridge = {model.ridge:g} is a penalty of logistic and linear models; remove "
+            "it, or choose one of these"
+        )
     if model.loss and (model.loss == "squared-error") != (task == "regression"):
         fitting = '"squared-error"' if task == "regression" else '"brier" or "cross-entropy"'
         raise InputError(f'[model] loss = "{model.loss}" does not fit {task}; give {fitting}')

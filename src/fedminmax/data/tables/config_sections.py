@@ -72,12 +72,13 @@ class GroupsSection(BaseModel):
 
 
 class ModelSection(BaseModel):
-    """[model]: what is trained, and its loss."""
+    """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one."""
 
     model_config = STRICT
     kind: Literal["logistic", "linear", "mlp"]
     hidden: list[Size] = []
     loss: Literal["brier", "cross-entropy", "squared-error"] | None = None
+    ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class MethodSection(BaseModel):

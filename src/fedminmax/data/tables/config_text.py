@@ -15,6 +15,8 @@ from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MIS
 from fedminmax.data.tables.words import toml_key, toml_string
 
 LINE_LENGTH = 100
+# Small enough to cost the worst group nothing, and enough for a proof of how good a model can be.
+DEFAULT_RIDGE = 1e-4
 
 
 def config_text(proposal: Proposal, path: Path) -> str:
@@ -192,6 +194,7 @@ def _model(proposal: Proposal) -> Iterator[str]:
     else:
         yield 'kind = "logistic"            # or "mlp" with hidden = [64, 64]'
         yield 'loss = "brier"               # or "cross-entropy"'
+    yield f"{f'ridge = {DEFAULT_RIDGE:g}':<28} # penalty ridge/2 |parameters|^2; an mlp has none"
     yield ""
     yield "# Any method and option that 'fedminmax methods' lists."
     yield "[method]"
