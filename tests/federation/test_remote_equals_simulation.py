@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.messages import Census
 from fedminmax.data.tables.config import read_config
+from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.network_plan import PlannedRun, task_of
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
+from fedminmax.federation.run_cost import message_bytes
 from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import (
     SITES,
@@ -35,6 +39,14 @@ def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
     rounds = read_network_rounds(folder / ROUNDS_FILE)
     assert [entry.round for entry in rounds] == [1, 2, 3]
     assert all(entry.took_part == SITES and not entry.refused for entry in rounds)
+    # What a round costs was known before, to the byte.
+    agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
+    assert agreed is not None
+    task = task_of(plan, agreed.encoding)
+    census = Census(agreed.rows(SITES), 2, linear_structure_of(task))
+    row = torch.zeros(len(agreed.encoding.names))
+    said = message_bytes(plan.runs[0].build(), task, census, row)
+    assert {(entry.bytes_out, entry.bytes_in) for entry in rounds} == {(said.down, said.up)}
 
 
 @pytest.mark.parametrize("key", ["fedminmax", "afl"])

@@ -57,10 +57,11 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class GoodReply:
-    """A reply that can be true, and how long its step is."""
+    """A reply that can be true, how long its step is, and how many bytes it had."""
 
     sums: Sums
     step: StepLength
+    size: int
 
 
 class RemoteFederation:
@@ -156,7 +157,7 @@ class RemoteFederation:
         task = self._task
         limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
         question = Question(method, order, message, wanted, limits)
-        self._notes.bytes_out = max(self._notes.bytes_out, len(message))
+        self._notes.bytes_out += len(message)
         deadline = time.monotonic() + patience.give_up_after
         replies: dict[str, GoodReply] = {}
         invited = self._invited(wanted, order.moment.round)
@@ -172,6 +173,7 @@ class RemoteFederation:
             replies = {site: reply for site, reply in replies.items() if site not in false}
             if len(replies) >= enough:
                 self._notice.unlink(missing_ok=True)
+                self._notes.bytes_in += max(reply.size for reply in replies.values())
                 return [replies[site].sums for site in wanted if site in replies]
             reasons = "; ".join(self._notes.refused.values())
             short = (
@@ -262,8 +264,7 @@ class RemoteFederation:
             # What is expected depends on what was told: it must not stop everybody else.
             raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
         self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
-        self._notes.bytes_in = max(self._notes.bytes_in, len(content))
-        return GoodReply(reply, step)
+        return GoodReply(reply, step, len(content))
 
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
         """Stop if the refused sites are all that have a group: the run is for that group, too."""

@@ -1,0 +1,142 @@
+"""What a run costs: bytes of its messages, which are known, and rounds, which are estimated.
+
+Sizes of messages depend on the model, the method and the numbers of groups and holders, but not on
+rows: one round with a made-up row of each group makes messages of the sizes that a network would
+carry. How many rounds a method needs is a matter of experience (benchmarks/rounds_to_target.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.task import Task
+from fedminmax.core.workspace import Workspace
+from fedminmax.federation.one_round import run_round
+from fedminmax.federation.per_holder import NOTHING, answer
+from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
+from fedminmax.methods.method import (
+    AnyMethod,
+    Holder,
+    KeepingMethod,
+    StateT,
+    SumsMethod,
+    VectorMethod,
+    lets_holders_keep,
+)
+
+
+@dataclass(frozen=True)
+class MessageBytes:
+    """Bytes per holder and round: what the server sends, and what the holder returns."""
+
+    down: int
+    up: int
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How many rounds a method usually needs until more of them hardly change anything."""
+
+    low: int
+    high: int
+
+
+def message_bytes(method: AnyMethod[Any], task: Task, census: Census, row: Tensor) -> MessageBytes:
+    """Return the exact sizes of a round's messages; ``row`` has the shape of one row's features.
+
+    Questions of one round, if there are several, are added up.
+    """
+    posted = _Posted(task, census, _made_up_rows(task, census, row))
+    start = task.initial_parameters
+    kept = NOTHING
+    if lets_holders_keep(method):
+        kept = method.start_keeping(start).repeat(census.holders, 1)
+    first = census.occupied[0]
+    run_round(posted, method, method.init(start, census), kept, Moment(0, 1), [first])
+    return MessageBytes(sum(posted.down), sum(posted.up))
+
+
+def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
+    """Return how many rounds a method usually needs; None where nobody has looked.
+
+    >>> usual_rounds("fedminmax-fast", linear=True, loss="cross-entropy")
+    Rounds(low=8, high=12)
+    """
+    if key in ("fedminmax-fast", "afl-fast"):
+        if not linear:
+            return Rounds(60, 100)
+        # The first round's sums are the whole problem of least squares.
+        return {"squared-error": Rounds(1, 2), "cross-entropy": Rounds(8, 12)}.get(
+            loss, Rounds(8, 40)
+        )
+    return Rounds(1_000, 5_000) if key in ("fedminmax", "afl") else None
+
+
+def _made_up_rows(task: Task, census: Census, row: Tensor) -> Examples:
+    """Return a row of each group."""
+    groups = torch.arange(census.groups)
+    x = row.expand(census.groups, *row.shape).to(task.initial_parameters)
+    y = torch.zeros_like(groups) if census.classes else x.new_zeros(census.groups)
+    return Examples(x, y, groups)
+
+
+@dataclass(eq=False)
+class _Posted:
+    """A federation of one holder with made-up rows, which writes down the sizes of messages."""
+
+    task: Task
+    census: Census
+    rows: Examples
+    down: list[int] = field(default_factory=list)
+    up: list[int] = field(default_factory=list)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.census.groups)))
+
+    @property
+    def initial_parameters(self) -> Tensor:
+        return self.task.initial_parameters
+
+    @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.task.parameter_shapes
+
+    @property
+    def reveals(self) -> Reveals:
+        return Reveals.OWN_VECTOR
+
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        own = self._holder(participants, NOTHING)
+        return self._noted(order, answer(method, order, own, Workspace(self.task)))
+
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        own = self._holder(participants, NOTHING)
+        return (self._noted(order, method.local(order, own, Workspace(self.task))),)
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        own = self._holder(participants, kept[participants[0]])
+        reply, _ = method.local_and_keep(order, own, Workspace(self.task))
+        return self._noted(order, reply), kept
+
+    def _holder(self, participants: Sequence[int], kept: Tensor) -> Holder:
+        holders, groups = self.census.holders, self.census.groups
+        return Holder(participants[0], self.rows, holders, groups, groups, kept)
+
+    def _noted(self, order: Order, reply: Sums) -> Sums:
+        self.down.append(len(order_to_bytes(order)))
+        self.up.append(len(sums_to_bytes(reply, self.task.initial_parameters.dtype, 0.0)))
+        return reply
