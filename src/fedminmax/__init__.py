@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedminmax.core.errors import DivergedError, InputError
     from fedminmax.core.iterates import Iterate
     from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
-    from fedminmax.core.messages import Reveals
+    from fedminmax.core.messages import Census, Reveals
     from fedminmax.core.mixture import Mixture
     from fedminmax.core.models import cnn, linear, mlp
     from fedminmax.core.parity import Parity
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
     from fedminmax.methods.stochastic_afl import StochasticAFL
     from fedminmax.methods.term import TERM
+    from fedminmax.report.advice import Advice, advise
     from fedminmax.report.group_metrics import group_metrics, regression_group_metrics
     from fedminmax.report.model_file import load_model
     from fedminmax.report.saved_model import SavedModel
@@ -52,6 +53,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "AFL": "methods.afl",
     "APStar": "methods.ap_star",
+    "Advice": "report.advice",
+    "Census": "core.messages",
     "DRFA": "methods.drfa",
     "Ditto": "methods.ditto",
     "DivergedError": "core.errors",
@@ -85,6 +88,7 @@ _HOMES = {
     "Setting": "data.partition",
     "StochasticAFL": "methods.stochastic_afl",
     "TERM": "methods.term",
+    "advise": "report.advice",
     "brier_loss": "core.losses",
     "cnn": "core.models",
     "cross_entropy_loss": "core.losses",
@@ -109,6 +113,8 @@ __all__ = [
     "FCFL",
     "TERM",
     "APStar",
+    "Advice",
+    "Census",
     "Ditto",
     "DivergedError",
     "FairFed",
@@ -139,6 +145,7 @@ __all__ = [
     "SavedModel",
     "Setting",
     "StochasticAFL",
+    "advise",
     "brier_loss",
     "cnn",
     "cross_entropy_loss",

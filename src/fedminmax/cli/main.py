@@ -23,6 +23,7 @@ class OneLineParser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     """Describe all commands without importing what they need."""
     from fedminmax.cli import (
+        advise_options,
         compare_options,
         evaluate_options,
         export_options,
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     reproduce_options.add_to(commands)
     init_options.add_to(commands)
+    advise_options.add_to(commands)
     report_options.add_to(commands)
     train_options.add_to(commands)
     evaluate_options.add_to(commands)

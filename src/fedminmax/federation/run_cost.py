@@ -74,7 +74,7 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
         return {"squared-error": Rounds(1, 2), "cross-entropy": Rounds(8, 12)}.get(
             loss, Rounds(8, 40)
         )
-    return Rounds(1_000, 5_000) if key in ("fedminmax", "afl") else None
+    return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
 
 def _made_up_rows(task: Task, census: Census, row: Tensor) -> Examples:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.html_about import About, about
@@ -78,15 +78,8 @@ def build_report(runs: Sequence[Run]) -> Report:
 
 def render_report(report: Report, version: str) -> str:
     """Write the page."""
-    page = Environment(
-        loader=PackageLoader("fedminmax.report", "html_page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("report.html")
     results = report.parts[0].run.chosen.results
-    return page.render(
+    return page_template("report.html").render(
         report=report,
         results=results,
         risk=risk_name(results),
@@ -97,6 +90,17 @@ def render_report(report: Report, version: str) -> str:
         version=version,
         inline_svg=inline_svg,
     )
+
+
+def page_template(name: str) -> Template:
+    """Return a page to be filled in; what is filled in is escaped."""
+    return Environment(
+        loader=PackageLoader("fedminmax.report", "html_page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
 
 
 def _part(run: Run, name: str) -> RunPart:

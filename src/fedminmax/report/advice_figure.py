@@ -1,0 +1,207 @@
+"""The mixes of groups that holders make, as a picture: a triangle for three groups, else bars."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedminmax.report.advice import MOSTLY, Advice
+from fedminmax.report.advice_words import GROUP_HEADERS, answer, explanation, group_cells, percent
+from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
+from fedminmax.report.html_style import BLUE, FAINT, HATCH, INK, VERMILLION, plain_axes
+from fedminmax.report.html_words import counted, distinct
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Point = tuple[float, float]
+CORNERS: tuple[Point, ...] = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(0.75)))
+MAX_NAMED_HOLDERS = 12
+MAX_GROUPS = 30
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a special mix is shown."""
+
+    marker: str
+    colour: str
+    label: str
+
+
+HOLDER = Mark("o", BLUE, "a holder")
+ALL_ROWS = Mark("x", INK, "all rows")
+FINAL = Mark("D", VERMILLION, "")
+
+
+@dataclass(frozen=True)
+class RunWeights:
+    """The weights of the groups at the end of a run, and the run's name."""
+
+    label: str
+    weights: tuple[float, ...]
+
+
+def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> ReportFigure:
+    """Describe the figure; with a run, where its final weights are."""
+    is_triangle = len(advice.groups) == 3
+    shown = min(len(advice.groups), MAX_GROUPS)
+    bars = 1.5 + 0.42 * shown
+    return ReportFigure(
+        name,
+        "What weights over holders can reach",
+        f"{'Triangle' if is_triangle else 'Horizontal bars'} of "
+        f"{counted(len(advice.groups), 'group')} and {counted(len(advice.holders), 'holder')}. "
+        f"{answer(advice)}",
+        _caption(advice, run, is_triangle=is_triangle),
+        5.6 if is_triangle else 8.2,
+        5.2 if is_triangle else bars,
+        3.9 if is_triangle else bars + 0.7,
+        lambda figure: (_triangle if is_triangle else _bars)(figure, advice, run),
+        (groups_table(advice),),
+    )
+
+
+def groups_table(advice: Advice) -> Table:
+    """Return what is known of every group."""
+    return Table(
+        f"What holders have of each group. {explanation(advice)}",
+        GROUP_HEADERS,
+        tuple(tuple(group_cells(group, advice)) for group in advice.groups),
+    )
+
+
+def _caption(advice: Advice, run: RunWeights | None, *, is_triangle: bool) -> str:
+    if is_triangle:
+        words = (
+            "Each dot is a holder: the nearer to a corner, the more of its rows are of that group. "
+            "A method that is minimax over holders can weigh the groups as at any point of the "
+            "coloured area, and at no other; the cross is the mix of all rows."
+        )
+    else:
+        words = (
+            "Bars: the largest share of each group in any holder's rows. A method that is minimax "
+            "over holders cannot give the group more weight than that; hatched bars end below one "
+            "half. The cross is the group's share in all rows."
+        )
+        hidden = len(advice.groups) - MAX_GROUPS
+        if hidden > 0:
+            words += f" {counted(hidden, 'group')} with longer bars are in the table only."
+    if run is not None:
+        words += f" The diamond is the weight that {run.label} gave at its end."
+    return words
+
+
+def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
+    from matplotlib.patches import Polygon
+
+    axes = figure.subplots()
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.add_patch(Polygon(CORNERS, fill=False, edgecolor=INK, linewidth=1.0))
+    places = [_place(mix) for mix in advice.mixes]
+    area = _hull(places)
+    if len(area) > 1:
+        axes.add_patch(
+            Polygon(area, facecolor=BLUE, edgecolor=BLUE, alpha=0.25, linewidth=2.0, zorder=1)
+        )
+    _mark(axes, places, HOLDER)
+    if len(places) <= MAX_NAMED_HOLDERS:
+        for holder, (x, y) in zip(distinct(advice.holders, 14), places, strict=True):
+            axes.annotate(holder, (x, y), (5, 5), textcoords="offset points", fontsize=8)
+    _mark(axes, [_place([group.share for group in advice.groups])], ALL_ROWS)
+    if run is not None:
+        _mark(axes, [_place(run.weights)], replace(FINAL, label=f"weights of {run.label}"))
+    axes.legend(loc="upper right", frameon=False, fontsize=8)
+    names = distinct([group.name for group in advice.groups], 16 if is_narrow(figure) else 30)
+    for number, (corner, group) in enumerate(zip(CORNERS, names, strict=True)):
+        side = "top" if number < 2 else "bottom"
+        shift = -6 if number < 2 else 6
+        axes.annotate(
+            group,
+            corner,
+            (0, shift),
+            textcoords="offset points",
+            ha=("left", "right", "center")[number],
+            va=side,
+            fontweight="bold",
+        )
+    axes.set_xlim(-0.05, 1.05)
+    axes.set_ylim(-0.12, CORNERS[2][1] + 0.1)
+
+
+def _bars(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
+    axes = figure.subplots()
+    plain_axes(axes, "x")
+    groups = advice.groups
+    order = sorted(range(len(groups)), key=lambda a: groups[a].largest_share)[:MAX_GROUPS]
+    for line, place in enumerate(order):
+        group = groups[place]
+        axes.barh(
+            line,
+            100 * group.largest_share,
+            height=0.6,
+            color=BLUE,
+            alpha=0.75,
+            label="most at one holder" if line == 0 else None,
+            hatch=None if group.largest_share > MOSTLY else HATCH,
+        )
+        axes.text(101, line, percent(group.largest_share), va="center", fontsize=8)
+    shares = [(100 * groups[place].share, float(line)) for line, place in enumerate(order)]
+    _mark(axes, shares, ALL_ROWS)
+    if run is not None:
+        weights = [(100 * run.weights[place], float(line)) for line, place in enumerate(order)]
+        _mark(axes, weights, replace(FINAL, label=f"weights of {run.label}"))
+    figure.legend(loc="outside upper left", ncols=1 if is_narrow(figure) else 3, frameon=False)
+    names = distinct([groups[place].name for place in order], 17 if is_narrow(figure) else 34)
+    axes.axvline(100, color=FAINT, linewidth=0.8)
+    axes.set_yticks(range(len(order)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlim(-2, 118)
+    axes.set_xticks(range(0, 101, 50 if is_narrow(figure) else 25))
+    axes.set_xlabel("share in % of a holder's rows")
+
+
+def _mark(axes: "Axes", places: Sequence[Point], mark: Mark) -> None:
+    axes.scatter(
+        [x for x, _ in places],
+        [y for _, y in places],
+        s=40,
+        marker=mark.marker,
+        color=mark.colour,
+        zorder=4,
+        label=mark.label,
+    )
+
+
+def _place(mix: Sequence[float]) -> Point:
+    """Return where a mix of three groups is in the triangle."""
+    return (
+        sum(share * corner[0] for share, corner in zip(mix, CORNERS, strict=True)),
+        sum(share * corner[1] for share, corner in zip(mix, CORNERS, strict=True)),
+    )
+
+
+def _hull(places: Sequence[Point]) -> list[Point]:
+    """Return the corners of the convex hull, in turn (Andrew's monotone chain, 1979)."""
+    points = sorted(set(places))
+    if len(points) < 3:
+        return points
+
+    def half(ordered: Sequence[Point]) -> list[Point]:
+        chain: list[Point] = []
+        for point in ordered:
+            while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0.0:
+                chain.pop()
+            chain.append(point)
+        return chain[:-1]
+
+    return half(points) + half(points[::-1])
+
+
+def _turn(first: Point, second: Point, third: Point) -> float:
+    return (second[0] - first[0]) * (third[1] - first[1]) - (second[1] - first[1]) * (
+        third[0] - first[0]
+    )

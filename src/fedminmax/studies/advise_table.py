@@ -1,0 +1,137 @@
+"""Advice for a configuration of tables, or for the census that a federation left."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Census
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.task import Task
+from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.federation.planned_runs import planned_runs, with_rate
+from fedminmax.federation.run_cost import MessageBytes, message_bytes, usual_rounds
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.advice import Advice, RunCost, advise
+from fedminmax.report.run_folder_records import CensusFile, what_is_wrong
+from fedminmax.studies.table_federation import census_of
+
+# Shown beside the method of the configuration, where they are known.
+COMPARED = ("fedminmax-fast", "fedminmax", "afl")
+# Stands where a safe learning rate will: no message is longer or shorter for it.
+ANY_RATE = "1"
+
+
+def advise_on(path: Path) -> Advice:
+    """Return advice for a configuration, or for a census.json or agreement.json of a run."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a configuration, or the census.json in it")
+    if path.suffix != ".json":
+        return advise_config(read_config(path))
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give a configuration or a census.json")
+    if path.name == AGREEMENT_FILE:
+        return _advise_agreement(path)
+    return advise_census(_read_census(path))
+
+
+def advise_config(config: TableConfig) -> Advice:
+    """Read the configuration's tables, count their rows and return the advice."""
+    tables = load_federated_tables(config)
+    file = census_of(tables)
+    task = task_of_tables(config.model, tables.encoding)
+    classes = len(config.schema.target.classes)
+    census = Census(torch.tensor(file.train), classes, linear_structure_of(task))
+    row = torch.zeros(len(tables.encoding.names))
+    return advise(
+        census,
+        group_names=file.groups,
+        holder_names=file.holders,
+        test_rows=_test_rows(file),
+        loss=config.model.loss,
+        chosen=config.method.name,
+        costs=_costs(config, task, census, row),
+    )
+
+
+def advise_census(file: CensusFile, loss: str = "brier") -> Advice:
+    """Return the advice that needs no model."""
+    return advise(
+        Census(torch.tensor(file.train)),
+        group_names=file.groups,
+        holder_names=file.holders,
+        test_rows=_test_rows(file),
+        loss=loss,
+    )
+
+
+def task_of_tables(model: ModelChoice, encoding: Encoding) -> Task:
+    """Return a model of the chosen kind for these features, with its loss."""
+    module = linear_or_mlp(len(encoding.names), encoding.outputs, model.hidden)
+    return Task(module, LOSSES_BY_NAME[model.loss])
+
+
+def _advise_agreement(path: Path) -> Advice:
+    agreed = read_agreement(path)
+    if agreed is None:
+        raise InputError(f"{path} does not exist; give a configuration or a census.json")
+    sites = tuple(agreed.counts)
+    regression = agreed.encoding.schema.target.is_quantity
+    return advise(
+        Census(agreed.rows(sites)),
+        group_names=agreed.encoding.group_names,
+        holder_names=sites,
+        loss="squared-error" if regression else "brier",
+    )
+
+
+def _read_census(path: Path) -> CensusFile:
+    try:
+        file = CensusFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise InputError(
+            f"{path} is no census ({what_is_wrong(error)}); give the census.json of a run folder"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON text; give the census.json of a run folder") from error
+    lines = [*file.train, *file.test, *file.other_tests.values()]
+    if len(file.train) != len(file.holders) or any(len(own) != len(file.groups) for own in lines):
+        raise InputError(
+            f"{path} is damaged: it has not one count for each holder and group; train again"
+        )
+    return file
+
+
+def _test_rows(file: CensusFile) -> Sequence[int] | None:
+    """Return the test rows of each group; None if there are none at all."""
+    lines = [*file.test, *file.other_tests.values()]
+    rows = [sum(column) for column in zip(*lines, strict=True)]
+    return rows if any(rows) else None
+
+
+def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list[RunCost]:
+    asked = planned_runs(config.method)[0]
+    (asked,) = with_rate([asked], ANY_RATE)
+    others = [key for key in COMPARED if key in CARDS and key != asked.method]
+    methods = {asked.method: asked.build()} | {key: CARDS[key].build({}) for key in others}
+    costs = []
+    for key, method in methods.items():
+        messages: MessageBytes | None = None
+        refusal = None
+        try:
+            messages = message_bytes(method, task, census, row)
+        except InputError as error:
+            refusal = str(error)
+        rounds = usual_rounds(key, linear=census.linear is not None, loss=config.model.loss)
+        most = asked.rounds if key == asked.method else None
+        costs.append(RunCost(key, rounds, most, messages, refusal))
+    return costs

@@ -1,0 +1,178 @@
+"""The adviser: what follows from Lemma 1 and from numbers of rows, and in which words."""
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Census
+from fedminmax.federation.run_cost import MessageBytes, Rounds
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.report.advice import (
+    Advice,
+    Reach,
+    RunCost,
+    advise,
+    nearest_to_weights,
+    standard_error,
+)
+from fedminmax.report.advice_words import answer, cost_cells, group_cells, remedies
+
+Table = list[list[int]]
+
+
+def of(counts: Table, **more: object) -> Advice:
+    return advise(Census(torch.tensor(counts)), **more)  # type: ignore[arg-type]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    groups = draw(st.integers(2, 4))
+    line = st.lists(st.integers(0, 60), min_size=groups, max_size=groups).filter(any)
+    return draw(st.lists(line, min_size=1, max_size=6))
+
+
+@settings(max_examples=25)
+@given(tables(), st.randoms())
+def test_a_holder_of_its_own_for_every_group_is_equivalent(others: Table, random: Random) -> None:
+    groups = len(others[0])
+    own = [[9 * (place == a) for place in range(groups)] for a in range(groups)]
+    table = [*others, *own]
+    random.shuffle(table)
+    advice = of(table)
+    assert advice.equivalent
+    assert answer(advice).startswith("Yes")
+    assert {group.distance for group in advice.groups} == {0.0}
+
+
+@settings(max_examples=25)
+@given(tables(), st.lists(st.integers(1, 7), min_size=1, max_size=4))
+def test_holders_with_one_mix_reach_one_mix(table: Table, sizes: list[int]) -> None:
+    first = [rows + 1 for rows in table[0]]
+    advice = of([[size * rows for rows in first] for size in sizes])
+    assert advice.reach is Reach.ONE_MIX
+    assert answer(advice).startswith("No")
+    mix = np.array(first) / sum(first)
+    for place, group in enumerate(advice.groups):
+        alone = np.eye(len(mix))[place]
+        assert group.distance == pytest.approx(float(np.linalg.norm(alone - mix)), abs=1e-12)
+
+
+@settings(max_examples=25)
+@given(tables(), st.randoms())
+def test_the_order_of_holders_does_not_matter(table: Table, random: Random) -> None:
+    before = of(table)
+    shuffled = list(table)
+    random.shuffle(shuffled)
+    after = of(shuffled)
+    assert after.reach is before.reach
+    for one, other in zip(before.groups, after.groups, strict=True):
+        assert (one.rows, one.holders, one.largest_share) == (
+            other.rows,
+            other.holders,
+            other.largest_share,
+        )
+        assert one.distance == pytest.approx(other.distance, abs=1e-10)
+
+
+@settings(max_examples=25)
+@given(tables(), st.integers(0, 4))
+def test_a_group_without_rows_is_named_and_changes_nothing_else(table: Table, place: int) -> None:
+    place = min(place, len(table[0]))
+    without = of(table)
+    names = [f"g{number}" for number in range(len(table[0]))]
+    names.insert(place, "ghosts")
+    advice = of([[*line[:place], 0, *line[place:]] for line in table], group_names=names)
+    assert advice.reach is without.reach
+    left = [group for group in advice.groups if group.name != "ghosts"]
+    assert [group.distance for group in left] == pytest.approx(
+        [group.distance for group in without.groups], abs=1e-10
+    )
+    assert "“ghosts”" in remedies(advice)[0]
+    ghosts = advice.groups[place]
+    assert (ghosts.largest_holder, ghosts.standard_error) == (None, None)
+    assert group_cells(ghosts, advice)[1] == "0"
+
+
+def test_one_holder_cannot_favour_a_group() -> None:
+    advice = of([[30, 70]])
+    assert advice.reach is Reach.ONE_MIX
+    assert "one holder" in answer(advice)
+    assert of([[30]]).equivalent
+
+
+@pytest.mark.parametrize(
+    ("table", "distance"),
+    [([[9, 1], [6, 4]], math.sqrt(2) * 0.1), ([[9, 1], [3, 7]], 0.0), ([[1, 0], [0, 1]], 0.0)],
+)
+def test_the_games_of_lemma_1(table: Table, distance: float) -> None:
+    """Their minimax weights are (1/2, 1/2); AFL ends elsewhere exactly if they are not reached."""
+    found = nearest_to_weights(table, (0.5, 0.5))
+    assert found.distance == pytest.approx(distance, abs=1e-12)
+    assert found.is_reached == (distance == 0.0)
+
+
+def test_groups_that_no_holder_is_mostly_of_are_named() -> None:
+    advice = of([[80, 20, 10], [20, 70, 10]], group_names=["a", "b", "rare"])
+    assert "“rare”" in answer(advice)
+    assert "“a”" not in answer(advice)
+    assert [group.has_own_holder for group in advice.groups] == [True, True, False]
+
+
+@pytest.mark.parametrize("rows", [2, 64, 1000])
+def test_the_standard_error_is_the_largest_that_scores_from_0_to_2_can_have(rows: int) -> None:
+    widest = np.repeat([0.0, 2.0], rows // 2).std() / math.sqrt(rows)
+    assert standard_error(rows, "brier") == pytest.approx(float(widest), rel=1e-12)
+
+
+def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:
+    advice = of([[5, 400]], group_names=["few", "many"], test_rows=[2, 100])
+    words = " ".join(remedies(advice))
+    assert "“few” has 5 training rows" in words
+    assert "25 more" in words
+    assert "400 in all" in words
+    assert "test rows of “few”:" in words
+
+
+def test_a_method_over_holders_is_advised_against_where_it_cannot_reach_the_groups() -> None:
+    assert "afl looks after holders" in remedies(of([[9, 1], [6, 4]], chosen="afl"))[0]
+    own = of([[90, 0], [0, 40]], chosen="afl")
+    assert not any("looks after" in words for words in remedies(own))
+
+
+def test_every_method_is_listed_by_what_it_shows_of_a_holder() -> None:
+    shown = of([[1]]).reveals
+    assert {key: words for words, keys in shown.items() for key in keys} == {
+        key: card.reveals for key, card in CARDS.items()
+    }
+
+
+def test_costs_multiply_rounds_and_bytes() -> None:
+    usual = RunCost("fedminmax", Rounds(10, 20), None, MessageBytes(100, 3_000))
+    assert usual.bytes_up == (30_000, 60_000)
+    assert cost_cells(usual)[1:] == ["10 to 20", "-", "100 bytes", "3 kB", "30 kB to 60 kB"]
+    asked = RunCost("fedminmax", Rounds(10, 20), 5, MessageBytes(100, 3_000))
+    assert asked.bytes_up == (15_000, 15_000)
+    words = remedies(of([[40]], chosen="fedminmax", costs=[asked]))
+    assert "asks for 5" in words[-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"group_names": ["a"]}, "group_names has 1 names for 2 groups"),
+        ({"holder_names": ["a"]}, "holder_names has 1 names for 2 holders"),
+        ({"test_rows": [1]}, "test_rows has 1 numbers for 2 groups"),
+        ({"loss": "hinge"}, "loss 'hinge' is unknown"),
+    ],
+)
+def test_what_does_not_fit_is_refused(more: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        of([[1, 2], [3, 4]], **more)
+    with pytest.raises(InputError, match="no holder has a training row"):
+        of([[0, 0]])
