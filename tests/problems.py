@@ -47,9 +47,12 @@ class Problem:
         fused: bool = True,
         holders: list[Rows] | None = None,
         loss: Loss = brier_loss,
+        validation: float = 0.0,
     ) -> InProcessFederation:
         """Put the rows (or these instead) into the library's simulator."""
-        return InProcessFederation(self.model(), loss, holders or self.holders, fused=fused)
+        return InProcessFederation(
+            self.model(), loss, holders or self.holders, fused=fused, validation=validation
+        )
 
     def numpy_rows(self) -> list[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]]:
         """Return each holder's x, y, group for the oracles."""

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.method import ServerState
 from tests.contract.cases import Case, every_fast_method, every_one_step_method
@@ -13,7 +13,7 @@ from tests.problems import Problem, softmax_problems
 
 def assert_same(fused: Round[ServerState], plain: Round[ServerState]) -> None:
     assert fused.participants == plain.participants
-    for which in Iterate:
+    for which in OF_EVERY_RUN:
         torch.testing.assert_close(
             fused.parameters(which), plain.parameters(which), rtol=1e-10, atol=1e-12
         )

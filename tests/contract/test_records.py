@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN
 from fedminmax.federation.checkpoint import pack
 from fedminmax.federation.train import start_of, train
 from tests.contract.cases import Case, every_method
@@ -58,8 +58,12 @@ def test_what_a_round_hands_out_is_a_copy(case: Case) -> None:
         train(PROBLEM.federation(), case.mini_batch, rounds=4), untouched, strict=True
     ):
         assert torch.equal(done.weights, meant.weights)
-        handed_out = [done.weights, done.members, *(done.parameters(which) for which in Iterate)]
-        for which, parameters in zip(Iterate, handed_out[2:], strict=True):
+        handed_out = [
+            done.weights,
+            done.members,
+            *(done.parameters(which) for which in OF_EVERY_RUN),
+        ]
+        for which, parameters in zip(OF_EVERY_RUN, handed_out[2:], strict=True):
             assert torch.equal(parameters, meant.parameters(which))
         for tensor in (*handed_out, *pack(done.total).values()):
             if isinstance(tensor, Tensor):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.train import start_of, train
 from tests.contract.cases import Case, every_method
@@ -34,7 +34,7 @@ def test_resumed_equals_uninterrupted(case: Case, stop: int, tmp_path: Path) -> 
     assert [done.number for done in rest] == list(range(stop + 1, ROUNDS + 1))
     for done, expected in zip(rest, whole[stop:], strict=True):
         assert done.participants == expected.participants
-        for which in Iterate:
+        for which in OF_EVERY_RUN:
             assert torch.equal(done.parameters(which), expected.parameters(which))
     kept, meant = pack(rest[-1].progress), pack(whole[-1].progress)
     assert kept.keys() == meant.keys()

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN
 from fedminmax.federation.train import train
 from tests.contract.cases import (
     Case,
@@ -19,7 +19,7 @@ PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3], [2, 2, 2]], seed=2, 
 def run(method: Method, seed: int, participation: float = 1.0) -> torch.Tensor:
     federation = PROBLEM.federation()
     rounds = train(federation, method, rounds=5, seed=seed, participation=participation)
-    return torch.cat([done.parameters(which) for done in rounds for which in Iterate])
+    return torch.cat([done.parameters(which) for done in rounds for which in OF_EVERY_RUN])
 
 
 @every_method

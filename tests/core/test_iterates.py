@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.iterates import Iterate, Iterates, no_iterates, tail_start
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate, Iterates, no_iterates, tail_start
 
 LONGEST = 70
 TRAJECTORY = np.random.default_rng(3).normal(size=(LONGEST, 2))
@@ -25,7 +25,7 @@ def records(dtype: torch.dtype = torch.float64) -> list[Iterates]:
 
 def test_before_the_first_round_every_iterate_is_the_start() -> None:
     start = records()[0]
-    assert all(start.parameters(which).tolist() == [9.0, -9.0] for which in Iterate)
+    assert all(start.parameters(which).tolist() == [9.0, -9.0] for which in OF_EVERY_RUN)
 
 
 def test_average_and_last_for_every_number_of_rounds() -> None:
@@ -65,8 +65,8 @@ def test_an_earlier_record_stays_what_it_was() -> None:
     for theta in TRAJECTORY:
         record = record.add(torch.from_numpy(theta))
         kept.append(record)
-        seen.append([record.parameters(which).tolist() for which in Iterate])
-    again = [[one.parameters(which).tolist() for which in Iterate] for one in kept]
+        seen.append([record.parameters(which).tolist() for which in OF_EVERY_RUN])
+    again = [[one.parameters(which).tolist() for which in OF_EVERY_RUN] for one in kept]
     assert again == seen
 
 

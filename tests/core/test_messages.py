@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedminmax.core.messages import Census, Sums, descend, zero_sums
+from fedminmax.core.validation import NO_LOSSES, LossSums
 
 whole = st.integers(-1000, 1000)
 counts = st.integers(0, 1000)
@@ -38,11 +39,18 @@ replies = st.builds(
     holder_loss=floats(2),
     holder_count=integers(2),
     gradient_evaluations=counts,
+    validation=st.just(NO_LOSSES) | st.builds(LossSums, floats(3), floats(3), integers(3)),
 )
 
 
 def as_lists(sums: Sums) -> dict[str, object]:
-    values = {field.name: getattr(sums, field.name) for field in fields(sums)}
+    parts = (("", sums), ("validation ", sums.validation))
+    values = {
+        prefix + field.name: getattr(part, field.name)
+        for prefix, part in parts
+        for field in fields(part)
+        if field.name != "validation"
+    }
     return {
         name: value.tolist() if isinstance(value, Tensor) else value
         for name, value in values.items()

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.validation import NO_LOSSES, LossSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +124,8 @@ class Sums:
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
     ``statistics`` are further sums that only this method needs, in an order of its own (empty for
     most methods).
+    ``validation`` are the losses of the broadcast model on rows that are set aside; empty if there
+    are none.
     """
 
     step: Tensor
@@ -134,6 +137,7 @@ class Sums:
     holder_count: Tensor
     statistics: Tensor
     gradient_evaluations: int
+    validation: LossSums = NO_LOSSES
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(
@@ -146,6 +150,7 @@ class Sums:
             self.holder_count + other.holder_count,
             self.statistics + other.statistics,
             self.gradient_evaluations + other.gradient_evaluations,
+            self.validation + other.validation,
         )
 
     @property

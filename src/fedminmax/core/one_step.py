@@ -83,6 +83,28 @@ def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> 
         )
 
 
+def losses_without_training(
+    workspaces: Sequence[Workspace], parameters: Tensor, examples: Examples, rows_per_chunk: int
+) -> Tensor:
+    """Return the loss of each row with these parameters, as the model predicts after training.
+
+    Each workspace takes an equal stretch of the rows.
+    """
+    stretches = _equal_parts(len(examples), len(workspaces))
+
+    def work(worker: int) -> Tensor:
+        own, workspace = stretches[worker], workspaces[worker]
+        rows = Examples(examples.x[own], examples.y[own], examples.group[own])
+        workspace.load(parameters)
+        workspace.model.eval()
+        try:
+            return losses_of(workspace, rows, rows_per_chunk)
+        finally:
+            workspace.model.train()
+
+    return torch.cat(work_at_once(len(workspaces), work))
+
+
 def _chunks(rows: int, rows_per_chunk: int) -> list[slice]:
     """Cut the rows into chunks of equal size, up to one row, none above the limit."""
     return _equal_parts(rows, max(1, math.ceil(rows / rows_per_chunk)))

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     DROPOUT = 6
     SECOND_QUESTION = 7
     SERVER_DRAWS = 8
+    VALIDATION = 9
 
 
 def stream_seed(seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0) -> int:

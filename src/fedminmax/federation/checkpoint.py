@@ -22,6 +22,7 @@ from fedminmax.methods.method import StateT
 
 DIGEST_BYTES = 32
 GAME_PREFIX = "game."
+BEST_PREFIX = "iterates.best."
 RecordT = TypeVar("RecordT")
 Leaf = Tensor | int | float | str
 
@@ -112,12 +113,15 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
     expected = pack(template)
-    # Earlier releases wrote neither what most methods leave empty nor the game, and had no small
-    # groups: these are compared as part of the game, before what a state says of them counts.
+    # Earlier releases wrote neither what most methods leave empty nor the game, and had neither
+    # small groups nor validation rows: these are compared as part of the game, before what a state
+    # says of them counts.
     flat = {
         name: like
         for name, like in expected.items()
-        if _is_empty(like) or name.startswith(GAME_PREFIX) or name.endswith(".playable")
+        if _is_empty(like)
+        or name.startswith((GAME_PREFIX, BEST_PREFIX))
+        or name.endswith(".playable")
     }
     flat |= {f"{GAME_PREFIX}small_groups": ""} | _read_flat(payload, path)
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})

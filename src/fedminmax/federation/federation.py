@@ -6,6 +6,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.validation import LossSums
 from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
 
 
@@ -33,18 +34,30 @@ class Federation(Protocol):
         ...
 
     @property
+    def validation_rows(self) -> Tensor:
+        """Validation rows of each group over all holders; empty if there are none at all."""
+        ...
+
+    @property
     def reveals(self) -> Reveals:
         """The finest thing that the server can see of one holder's reply."""
         ...
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these holders and add up their replies, in the holders' order."""
+        """Send the order to these holders and add up their replies, in the holders' order.
+
+        Replies to a round's first question have the losses on validation rows, if there are any.
+        """
         ...
 
     def ask_each(
         self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
     ) -> tuple[Sums, ...]:
         """Send the order to these holders and return their replies, in the holders' order."""
+        ...
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Ask these holders for the losses of the order's model on validation rows alone."""
         ...
 
     def ask_keeping(

@@ -36,10 +36,11 @@ WORDS = {
 def game_of(federation: Federation) -> Game:
     """Return what a run in this federation is about."""
     census = federation.census
+    set_aside = federation.validation_rows.tolist()
     return Game(
         groups=_digest(federation.group_names),
         model=_digest(_model_of(federation)),
-        rows=_digest((census.counts.tolist(), census.classes)),
+        rows=_digest((census.counts.tolist(), census.classes, *([set_aside] if set_aside else []))),
         small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
     )
 

@@ -12,12 +12,15 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_alike, check_examples
 from fedminmax.core.task import first_line
+from fedminmax.core.validation import checked_share
+from fedminmax.data.strata import set_aside
+from fedminmax.methods.checks import check_whole
 
 Holding = Sequence[Tensor] | Dataset[tuple[Tensor, ...]]
 """One holder's ``(x, y, group)``, or a data set whose rows are that."""
 
 
-def examples_of(holders: Iterable[Holding], like: Tensor) -> list[Examples]:
+def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
     """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
     if isinstance(holders, (Mapping, Tensor, str)) or not isinstance(holders, Iterable):
         raise InputError(
@@ -25,7 +28,7 @@ def examples_of(holders: Iterable[Holding], like: Tensor) -> list[Examples]:
         )
     # Cast first: what is finite for the user may not be in the model's precision.
     found = [
-        check_examples(*_cast(rows, like, f"holder {number}"), f"holder {number}")
+        check_examples(*_cast(rows, like, f"{owner} {number}"), f"{owner} {number}")
         for number, rows in enumerate(holders)
     ]
     check_alike(found)
@@ -84,6 +87,36 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
 def renumbered(holders: list[Examples], number_of: Tensor) -> list[Examples]:
     """Return the holders' rows with another number for each group."""
     return [replace(own, group=number_of.to(own.group.device)[own.group]) for own in holders]
+
+
+def with_validation(
+    holders: list[Examples], validation: float | Iterable[Holding], seed: int, like: Tensor
+) -> tuple[list[Examples], list[Examples]]:
+    """Return the holders' training rows, and their validation rows: a share of them, or given."""
+    check_whole("InProcessFederation", least=0, seed=seed)
+    if isinstance(validation, Iterable) and not isinstance(validation, str):
+        given = examples_of(validation, like, "validation rows of holder")
+        if given and len(given) != len(holders):
+            raise InputError(
+                f"validation has rows of {len(given)} holders, but there are {len(holders)}; give "
+                "(x, y, group) of each holder, if need be without rows"
+            )
+        return holders, given
+    share = checked_share(validation)
+    if share == 0.0:
+        return holders, []
+    pairs = [set_aside(rows, share, seed, str(number)) for number, rows in enumerate(holders)]
+    return [train for train, _ in pairs], [own for _, own in pairs]
+
+
+def check_validation_groups(validation: list[Examples], groups: int) -> None:
+    """Refuse validation rows of groups beyond those that have training rows."""
+    for number, rows in enumerate(validation):
+        if len(rows) and int(rows.group.max()) >= groups:
+            raise InputError(
+                f"validation rows of holder {number} have group {int(rows.group.max())}, which has "
+                "no training rows; leave it some, or take its validation rows out"
+            )
 
 
 def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock, get_ident
@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.examples import check_alike
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.one_step import losses_without_training
 from fedminmax.core.random_draws import draws_random_numbers
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
@@ -32,16 +34,19 @@ from fedminmax.core.task import (
     classes_of,
     copy_model,
 )
+from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
 from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
 from fedminmax.core.workers import torch_threads
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
 from fedminmax.federation.given_holders import (
     Holding,
+    check_validation_groups,
     checked_names,
     count_rows,
     examples_of,
     renumbered,
+    with_validation,
 )
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.checks import check_whole
@@ -81,6 +86,10 @@ class InProcessFederation:
         minimum_group: a group with fewer rows, over all holders, is too small for an adversary to
             choose; by default none is, as in the papers.
         small: what becomes of such groups; with ``SmallGroupRule.MERGE`` they are one group here.
+        validation: rows to choose the round by: the share of its rows that each holder sets aside,
+            stratified by group and label, or each holder's own ``(x, y, group)``. A run then
+            answers with ``Iterate.BEST``.
+        seed: which rows a share sets aside is a function of the seed and the holder's number.
 
     >>> from fedminmax.core.losses import squared_error_loss
     >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
@@ -100,15 +109,19 @@ class InProcessFederation:
         reveals: Reveals = Reveals.OWN_VECTOR,
         minimum_group: int = 0,
         small: SmallGroupRule = SmallGroupRule.SHARE,
+        validation: float | Iterable[Holding] = 0.0,
+        seed: int = 0,
     ) -> None:
         check_task(Task(model, loss))
         # A copy: what the user does to the model later must not move the start of a run.
         self._task = Task(copy_model(model), loss, ridge)
         check_ridge(self._task)
         start = self._task.initial_parameters
-        self._holders = examples_of(holders, start)
+        given = examples_of(holders, start)
+        self._holders, validation_rows = with_validation(given, validation, seed, start)
         names = checked_names(group_names)
         counts = count_rows(self._holders, names)
+        check_validation_groups(validation_rows, counts.shape[1])
         self._group_names = names or tuple(map(str, range(counts.shape[1])))
         if not isinstance(reveals, Reveals):
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
@@ -120,6 +133,7 @@ class InProcessFederation:
             number_of = numbers_after_merging(len(self._group_names), merged)
             self._group_names = names_after_merging(self._group_names, merged)
             self._holders = renumbered(self._holders, number_of)
+            validation_rows = renumbered(validation_rows, number_of)
             counts = counts.new_zeros(len(counts), len(self._group_names)).index_add_(
                 1, number_of, counts
             )
@@ -132,6 +146,9 @@ class InProcessFederation:
             for number, examples in enumerate(self._holders):
                 if len(examples):
                     check_fit(self._task, examples, f"holder {number}")
+            for number, examples in enumerate(validation_rows):
+                if len(examples):
+                    check_fit(self._task, examples, f"validation rows of holder {number}")
             check_computed_anew(model, self._task.model)
             classes = classes_of(self._task, largest)
             least = minimum_to_play(minimum_group, small)
@@ -152,6 +169,12 @@ class InProcessFederation:
         else:
             self._pooled = None
             self._holders = [rows.copy() for rows in self._holders]
+        self._validation: PooledRows | None = None
+        if any(len(rows) for rows in validation_rows):
+            check_alike([*self._holders, *validation_rows])
+            groups = self._census.groups
+            cells = [torch.bincount(own.group, minlength=groups).cpu() for own in validation_rows]
+            self._validation = pool_rows(validation_rows, torch.stack(cells))
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the workspaces: their parameters are views, which a copy would tear apart."""
@@ -183,6 +206,11 @@ class InProcessFederation:
         return self._reveals
 
     @property
+    def validation_rows(self) -> Tensor:
+        """Validation rows of each group over all holders; empty if there are none at all."""
+        return NO_LOSSES.count if self._validation is None else self._validation.counts.sum(dim=0)
+
+    @property
     def initial_parameters(self) -> Tensor:
         """theta^0, as one vector."""
         return self._task.initial_parameters
@@ -199,30 +227,43 @@ class InProcessFederation:
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and add up their replies, in the holders' order."""
         with self._alone():
-            if takes_one_step(method) and self._pooled is not None:
-                rows = len(self._pooled.examples)
-                with self._fitting_threads(rows):
-                    return ask_fused(
-                        method,
-                        order,
-                        self._pooled,
-                        torch.tensor(participants),
-                        self._pass_workers(rows),
-                        self._rows_per_chunk,
-                    )
-            if sums_over_rows(method) and self._pooled is not None:
-                present = rows_of(self._pooled, torch.tensor(participants)).examples
-                everyone = replace(self._holder(participants[0], None), examples=present)
-                with self._fitting_threads(len(present)):
-                    return method.row_sums(order, everyone, self._pass_workers(len(present)))
-            return add_up(self._replies(partial(answer, method, order), order, participants))
+            total = self._total(method, order, participants)
+            return replace(total, validation=self._losses_with_reply(order, participants))
+
+    def _total(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        if takes_one_step(method) and self._pooled is not None:
+            rows = len(self._pooled.examples)
+            with self._fitting_threads(rows):
+                return ask_fused(
+                    method,
+                    order,
+                    self._pooled,
+                    torch.tensor(participants),
+                    self._pass_workers(rows),
+                    self._rows_per_chunk,
+                )
+        if sums_over_rows(method) and self._pooled is not None:
+            present = rows_of(self._pooled, torch.tensor(participants)).examples
+            everyone = replace(self._holder(participants[0], None), examples=present)
+            with self._fitting_threads(len(present)):
+                return method.row_sums(order, everyone, self._pass_workers(len(present)))
+        return add_up(self._replies(partial(answer, method, order), order, participants))
 
     def ask_each(
         self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
     ) -> tuple[Sums, ...]:
         """Send the order to these holders and return their replies, in the holders' order."""
         with self._alone():
-            return tuple(self._replies(partial(method.local, order), order, participants))
+            replies = self._replies(partial(method.local, order), order, participants)
+            return tuple(
+                replace(reply, validation=self._losses_with_reply(order, [number]))
+                for number, reply in zip(participants, list(replies), strict=True)
+            )
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Ask these holders for the losses of the order's model on validation rows alone."""
+        with self._alone():
+            return self._losses(order, participants)
 
     def ask_keeping(
         self,
@@ -235,10 +276,31 @@ class InProcessFederation:
         work = partial(method.local_and_keep, order)
         with self._alone():
             replies = list(self._replies(work, order, participants, kept))
+            losses = self._losses_with_reply(order, participants)
         now = kept.clone()
         for number, (_, own) in zip(participants, replies, strict=True):
             now[number] = own
-        return add_up(reply for reply, _ in replies), now
+        return replace(add_up(reply for reply, _ in replies), validation=losses), now
+
+    def _losses_with_reply(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Return what comes with a round's first replies."""
+        return self._losses(order, participants) if order.phase == 0 else NO_LOSSES
+
+    def _losses(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Return the losses on these holders' validation rows, from one pass over all of them."""
+        if self._validation is None:
+            return NO_LOSSES
+        rows = rows_of(self._validation, torch.tensor(participants)).examples
+        seeded_pass = (
+            globally_seeded(order.moment.seed, Purpose.VALIDATION, order.moment.round)
+            if self._random
+            else nullcontext()
+        )
+        with self._fitting_threads(len(rows)), seeded_pass:
+            losses = losses_without_training(
+                self._pass_workers(len(rows)), order.parameters, rows, self._rows_per_chunk
+            )
+        return sum_losses(losses, rows.group, self._census.groups)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

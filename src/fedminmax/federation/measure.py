@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.score_sums import ScoreSums
+from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
-from fedminmax.data.tables.held_out import max_held_out
 from fedminmax.data.tables.score_rows import metric_names
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.measure_message import models_to_bytes, score_sums_from_bytes

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.row_limits import RowLimits, row_limits
+from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.attendance import Attendance
 from fedminmax.federation.per_holder import add_up
@@ -117,6 +118,11 @@ class RemoteFederation:
         return self._agreement.task.parameter_shapes
 
     @property
+    def validation_rows(self) -> Tensor:
+        """Sites set no rows aside."""
+        return NO_LOSSES.count
+
+    @property
     def reveals(self) -> Reveals:
         """The server sees every site's reply by itself."""
         return Reveals.OWN_VECTOR
@@ -135,6 +141,10 @@ class RemoteFederation:
     ) -> tuple[Sums, ...]:
         """Send the order to these sites and return their replies, in the sites' order."""
         return tuple(self._replies(method, order, participants))
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:  # noqa: ARG002
+        """Sites set no rows aside."""
+        return NO_LOSSES
 
     def ask_keeping(
         self,

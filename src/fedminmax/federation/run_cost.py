@@ -15,6 +15,7 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.task import Task
+from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace
 from fedminmax.federation.one_round import run_round
 from fedminmax.federation.per_holder import NOTHING, answer
@@ -108,6 +109,10 @@ class _Posted:
         return self.task.parameter_shapes
 
     @property
+    def validation_rows(self) -> Tensor:
+        return NO_LOSSES.count
+
+    @property
     def reveals(self) -> Reveals:
         return Reveals.OWN_VECTOR
 
@@ -120,6 +125,9 @@ class _Posted:
     ) -> tuple[Sums, ...]:
         own = self._holder(participants, NOTHING)
         return (self._noted(order, method.local(order, own, Workspace(self.task))),)
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:  # noqa: ARG002
+        return NO_LOSSES
 
     def ask_keeping(
         self,

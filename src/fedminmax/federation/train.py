@@ -5,7 +5,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -15,11 +15,18 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Reveals, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.game import Game, check_same_game, game_of
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_share, check_whole, checked_method
-from fedminmax.methods.method import AnyMethod, SelectingState, StateT, lets_holders_keep
+from fedminmax.methods.method import (
+    AnyMethod,
+    MixingState,
+    SelectingState,
+    StateT,
+    lets_holders_keep,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +92,19 @@ class Round(Generic[StateT]):
     def _judged_risks(self) -> Tensor:
         return torch.where(self.playable & (self.total.group_count > 0), self.risks, -math.inf)
 
+    @property
+    def validation_risks(self) -> Tensor:
+        """Risk by group, on validation rows, of the model that entered the round; or empty."""
+        return self.total.validation.risks
+
+    @property
+    def chosen(self) -> ValidationRisk | None:
+        """The round that the validation rows chose so far, with its risk; None without them."""
+        chosen = self.progress.iterates.best.chosen
+        return chosen if chosen.is_measured else None
+
     def parameters(self, which: Iterate | None = None) -> Tensor:
-        """Return the chosen iterate; by default the model that the method's paper returns."""
+        """Return this iterate; by default the one that validation rows chose, or the paper's."""
         if which is not None:
             return self.progress.iterates.parameters(which)
         members = self.members
@@ -98,13 +116,12 @@ class Round(Generic[StateT]):
 
     @property
     def answer(self) -> Iterate | None:
-        """The iterate that the method answers with; None if it chooses by itself."""
-        state: object = self.progress.state
-        return None if isinstance(state, SelectingState) else self.output
+        """The iterate that the run answers with; None if the method chooses by itself."""
+        return answer_of(self.progress, self.output)
 
     @property
     def members(self) -> Tensor:
-        """The models that the method's paper returns, one per line; several are a mixture."""
+        """The models that the run answers with, one per line; several are a mixture."""
         return members_of(self.progress, self.output)
 
 
@@ -149,12 +166,28 @@ def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
         )
 
 
-def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
-    """Return a copy of the method's answer: its own choice if it makes one, or this iterate."""
+def answer_of(progress: Progress[StateT], output: Iterate) -> Iterate | None:
+    """Return the iterate that is the answer; None where the method chooses by itself.
+
+    Validation rows choose in place of a method that chooses one model, but not of a mixture. As
+    long as they chose nothing, the last model is the answer.
+    """
     state: object = progress.state
-    if isinstance(state, SelectingState):
+    if isinstance(state, SelectingState) and (
+        output is not Iterate.BEST or isinstance(state, MixingState)
+    ):
+        return None
+    nothing_chosen = not progress.iterates.best.chosen.is_measured
+    return Iterate.LAST if output is Iterate.BEST and nothing_chosen else output
+
+
+def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
+    """Return a copy of the run's answer: the method's own choice if it makes one, or an iterate."""
+    state: object = progress.state
+    answer = answer_of(progress, output)
+    if answer is None and isinstance(state, SelectingState):
         return state.selected.clone()
-    return progress.iterates.parameters(output).unsqueeze(0)
+    return progress.iterates.parameters(answer or output).unsqueeze(0)
 
 
 def train(
@@ -164,9 +197,13 @@ def train(
     rounds: int,
     seed: int = 0,
     participation: float = 1.0,
+    patience: int | None = None,
     resume: Progress[StateT] | None = None,
 ) -> Iterator[Round[StateT]]:
     """Run the method up to round ``rounds`` and yield each finished round.
+
+    With validation rows the answer is the model that they choose (``Iterate.BEST``). A round tells
+    how the model that entered it does on them; the model that the run ends with is measured, too.
 
     Args:
         federation: the holders.
@@ -174,12 +211,21 @@ def train(
         rounds: the number of the last round, T.
         seed: randomness is a function of (seed, round, holder).
         participation: share of the holders that take part in a round, C.
+        patience: stop after so many rounds in a row whose models are no better, on validation
+            rows, than the best one so far; None goes on up to ``rounds``.
         resume: the progress of an earlier round of the same run, to go on from there.
     """
     check_whole("train", least=1, rounds=rounds)
     method = checked_method(method)
     start = start_of(federation, method, seed=seed, participation=participation)
-    return _rounds(federation, method, rounds, _checked(resume, start))
+    if patience is not None:
+        check_whole("train", least=1, patience=patience)
+        if not len(federation.validation_rows):
+            raise InputError(
+                f"patience = {patience}, but there are no validation rows to see an improvement "
+                "by; set validation, or drop patience"
+            )
+    return _rounds(federation, method, rounds, patience, _checked(resume, start))
 
 
 def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
@@ -203,10 +249,12 @@ def _rounds(
     federation: Federation,
     method: AnyMethod[StateT],
     rounds: int,
+    patience: int | None,
     progress: Progress[StateT],
 ) -> Iterator[Round[StateT]]:
-    census = federation.census
-    while progress.round < rounds:
+    census, set_aside = federation.census, _rows_to_choose_by(federation)
+    output = Iterate.BEST if len(set_aside) else method.output
+    while progress.round < rounds and not is_out_of_patience(progress, patience):
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, moment)
         _check_modes(progress.iterates.last.device.type)
@@ -215,6 +263,10 @@ def _rounds(
             done = run_round(
                 federation, method, progress.state, progress.kept, moment, participants
             )
+        # What came with the replies is about the model that entered the round.
+        iterates = progress.iterates.measured(
+            progress.state.parameters, done.total.validation, set_aside
+        ).add(done.state.parameters)
         progress = Progress(
             progress.method,
             progress.game,
@@ -222,19 +274,59 @@ def _rounds(
             progress.participation,
             moment.round,
             done.state,
-            progress.iterates.add(done.state.parameters),
+            iterates,
             progress.gradient_evaluations + done.gradient_evaluations,
             done.kept,
         )
+        if len(set_aside) and (progress.round == rounds or _may_be_over(progress, patience)):
+            progress = _with_last_measured(federation, method, progress, set_aside)
         yield Round(
             moment.round,
             done.total,
             participants,
             progress,
-            method.output,
+            output,
             federation.group_names,
             census.playable,
         )
+
+
+def is_out_of_patience(progress: Progress[StateT], patience: int | None) -> bool:
+    """Tell whether so many models in a row, up to the last one, were no better than the best."""
+    best = progress.iterates.best
+    return patience is not None and best.latest.round - best.chosen.round >= patience
+
+
+def _rows_to_choose_by(federation: Federation) -> Tensor:
+    """Return validation rows by group; groups that training does not play for have no say."""
+    rows = federation.validation_rows
+    return torch.where(federation.census.playable, rows, 0) if len(rows) else rows
+
+
+def _may_be_over(progress: Progress[StateT], patience: int | None) -> bool:
+    """Tell whether the run is over if the last model is no better than the best."""
+    chosen = progress.iterates.best.chosen
+    rounds = progress.round - chosen.round
+    return patience is not None and chosen.is_measured and rounds >= patience
+
+
+def _with_last_measured(
+    federation: Federation,
+    method: AnyMethod[StateT],
+    progress: Progress[StateT],
+    set_aside: Tensor,
+) -> Progress[StateT]:
+    """Measure the model after the last round on validation rows.
+
+    The next round would ask the same holders for the same losses, so that a longer run, or one
+    that goes on, chooses as if this had not been asked.
+    """
+    moment = Moment(progress.seed, progress.round + 1)
+    participants = draw_participants(federation.census, progress.participation, moment)
+    order = method.order(progress.state, moment)
+    sums = federation.validate(order, participants)
+    iterates = progress.iterates.measured(order.parameters, sums, set_aside)
+    return replace(progress, iterates=iterates)
 
 
 def _check_modes(device: str) -> None:

@@ -47,6 +47,16 @@ class SelectingState(Protocol):
         ...
 
 
+@runtime_checkable
+class MixingState(SelectingState, Protocol):
+    """The state of a method that answers with a mixture of the models it fitted."""
+
+    @property
+    def members(self) -> Tensor:
+        """The models of the mixture, one per line."""
+        ...
+
+
 StateT = TypeVar("StateT", bound=ServerState)
 
 

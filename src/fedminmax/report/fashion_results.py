@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.report.run_result import GroupScores, RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
 
@@ -138,7 +138,7 @@ def _row(setting: str, method: str, runs: list[RunResult], follows: str | None) 
         rounds_by_fold=tuple(run.rounds for run in runs),
         evaluations_by_fold=tuple(run.gradient_evaluations for run in runs),
         shown=runs[0].shown,
-        by_iterate={which: _spread([run.scores[which] for run in runs]) for which in Iterate},
+        by_iterate={which: _spread([run.scores[which] for run in runs]) for which in OF_EVERY_RUN},
         paper=paper_risks(setting, method),
         converged=all_converged(runs),
     )

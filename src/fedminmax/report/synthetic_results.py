@@ -6,7 +6,7 @@ The printed numbers are those of Papadaki et al. 2021, Table 1.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS, GroupRisks, qffl_risks
 from fedminmax.report.run_result import RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
@@ -79,8 +79,8 @@ def summarise(results: Iterable[RunResult]) -> list[TableRow]:
 
 def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
     shown = runs[0].shown
-    worst = {which: spread([r.scores[which].worst for r in runs]) for which in Iterate}
-    best = {which: spread([r.scores[which].best for r in runs]) for which in Iterate}
+    worst = {which: spread([r.scores[which].worst for r in runs]) for which in OF_EVERY_RUN}
+    best = {which: spread([r.scores[which].best for r in runs]) for which in OF_EVERY_RUN}
     paper = PAPER_TABLE_1.get(key)
     factors = [r.step_factor for r in runs if r.step_factor is not None]
     return TableRow(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN
 from fedminmax.federation.resumable import read_history
 from fedminmax.report.rounds_figure import Curve
 from fedminmax.report.run_result import GroupScores
@@ -27,7 +27,7 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
             )
         )
         scored = read_scored_rounds(own / "tests.jsonl")
-        for which in Iterate:
+        for which in OF_EVERY_RUN:
             curves = panels.setdefault(f"test, {which.value.replace('_', ' ')} iterate", [])
             if scored:
                 rounds = tuple(point.round for point in scored)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedminmax.core.convergence import judge_convergence
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, read_history, restore, train_resumably
 from fedminmax.federation.train import Progress, start_of
@@ -122,7 +122,7 @@ def _scores(
 ) -> dict[Iterate, GroupScores]:
     return {
         which: study.scores(federation.model(progress.iterates.parameters(which)))
-        for which in Iterate
+        for which in OF_EVERY_RUN
     }
 
 

@@ -1,10 +1,13 @@
 """Held-out rows: each stratum gives its share, nobody loses a group, names and seeds decide."""
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.data.tables.held_out import max_held_out, split_strata
+from fedminmax.core.examples import Examples
+from fedminmax.core.randomness import Purpose
+from fedminmax.data.strata import max_held_out, set_aside, split_strata
 
 strata_of = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=80)
 
@@ -29,6 +32,28 @@ def test_every_row_is_once_in_one_part_and_every_stratum_gives_its_share(
         held = sum(rows[place][0] == group for place in test.tolist())
         left = sum(rows[place][0] == group for place in train.tolist())
         assert held <= max_held_out(left, share, 2)
+
+
+@given(strata_of, st.floats(0.0, 0.5), st.integers(0, 9))
+def test_validation_rows_leave_every_stratum_some_and_every_order_its_own(
+    rows: list[tuple[int, int]], share: float, seed: int
+) -> None:
+    group, label = (torch.tensor([row[part] for row in rows], dtype=torch.int64) for part in (0, 1))
+    numbers = torch.arange(len(rows), dtype=torch.float64)
+    train, validation = set_aside(Examples(numbers[:, None], label, group), share, seed, "2")
+    places = [own.x[:, 0].long().tolist() for own in (train, validation)]
+    assert sorted([*places[0], *places[1]]) == list(range(len(rows)))
+    assert {rows[place] for place in places[0]} == set(rows)
+    for stratum in set(rows):
+        own = rows.count(stratum)
+        held = sum(rows[place] == stratum for place in places[1])
+        assert held == 0 if own == 1 else abs(held - share * own) < 1 + 1e-6
+
+
+def test_test_rows_and_validation_rows_are_drawn_apart() -> None:
+    strata = np.zeros((1, 100), np.int64)
+    drawn = [split_strata(strata, 0.3, 0, "north", why)[1].tolist() for why in Purpose]
+    assert drawn[Purpose.VALIDATION] != drawn[Purpose.FOLDS]
 
 
 def test_a_holder_gives_its_share_of_all_rows() -> None:

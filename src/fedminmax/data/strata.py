@@ -1,0 +1,78 @@
+"""Rows that a holder sets aside, stratified by group and label: for testing, for validation.
+
+Systematic sampling: rows in random order within their stratum, strata one after another, and
+every (1/share)-th row from a random start. So each stratum gives its share, rounded down or up,
+each holder gives its share of all rows, and no stratum loses its only row; with a share of at most
+a half no stratum loses all of its rows.
+"""
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.randomness import Purpose, numpy_stream
+
+Positions = NDArray[np.int64]
+
+
+def split_strata(
+    strata: NDArray[np.int64],
+    share: float,
+    seed: int,
+    holder: str,
+    purpose: Purpose = Purpose.FOLDS,
+) -> tuple[Positions, Positions]:
+    """Split rows whose strata are the columns of an array.
+
+    >>> train, test = split_strata(np.array([[0, 0, 0, 0, 1]]), 0.5, seed=0, holder="north")
+    >>> len(train), len(test)
+    (3, 2)
+    """
+    rows = strata.shape[1]
+    if share == 0.0:
+        return np.arange(rows), np.arange(0)
+    generator = numpy_stream(seed, purpose, holder=_number_of(holder))
+    shuffled = generator.permutation(rows)
+    order = shuffled[np.lexsort(strata[:, shuffled])]
+    # Rounded: 0.2 * 5 and its like must not miss a whole number by an ulp.
+    steps = np.floor(np.round(share * np.arange(rows + 1) + generator.random(), 9))
+    chosen = np.diff(steps) > 0
+    ordered = strata[:, order]
+    new = np.ones(rows, dtype=bool)
+    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    last = np.append(new[1:], np.ones(min(rows, 1), dtype=bool))
+    chosen &= ~(new & last)
+    held = np.zeros(rows, dtype=bool)
+    held[order[chosen]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def max_held_out(train: int, share: float, strata: int) -> int:
+    """Return at most how many rows are held out beside so many training rows in so many strata.
+
+    Of N rows that lie in one stretch of the order, fewer than share * N + 1 are chosen.
+
+    >>> max_held_out(80, 0.2, 1), max_held_out(80, 0.0, 1)
+    (21, 0)
+    """
+    return math.floor((share * train + strata) / (1.0 - share) + 1e-6) if share else 0
+
+
+def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Examples, Examples]:
+    """Return a holder's training rows and its validation rows, each in the order they had."""
+    group = rows.group.cpu()
+    # Quantities, and shares of classes, are no labels.
+    labels = rows.y.cpu() if rows.y.dtype == torch.int64 and rows.y.dim() == 1 else group
+    strata = torch.stack([group, labels]).numpy()
+    split = split_strata(strata, share, seed, holder, Purpose.VALIDATION)
+    train, validation = (torch.from_numpy(own).to(rows.group.device) for own in split)
+    return rows.rows(train), rows.rows(validation)
+
+
+def _number_of(holder: str) -> int:
+    """Turn a name into a number that is the same in every process."""
+    return int.from_bytes(hashlib.sha256(holder.encode()).digest()[:8], "big")
