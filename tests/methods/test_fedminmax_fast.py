@@ -143,7 +143,52 @@ def test_bounds_bracket_the_optimum_in_every_round_and_the_worst_risk_never_rise
     uppers, lowers = ([getattr(s, name) for s in states] for name in ("upper", "lower"))
     assert uppers == sorted(uppers, reverse=True)
     assert lowers == sorted(lowers)
-    assert best - lowers[-1] < 1e-9
+    assert best - lowers[-1] < 1e-8
+
+
+def test_squared_error_is_proved_by_its_first_round_of_sums() -> None:
+    """A second round only confirms it; the penalty is part of both bounds."""
+    rng = np.random.default_rng(3)
+    x, y = torch.from_numpy(rng.normal(size=(80, 4))), torch.from_numpy(rng.normal(size=80))
+    rows = (x, y, torch.from_numpy(rng.integers(0, 3, 80)))
+    first = last_round(nn.Linear(4, 1), squared_error_loss, [rows], 1, ridge=0.01)
+    later = last_round(nn.Linear(4, 1), squared_error_loss, [rows], 3, ridge=0.01)
+    proved, again = first.progress.state.certificate, later.progress.state.certificate
+    assert proved is not None
+    assert again is not None
+    assert proved.gap < 1e-10
+    assert proved.upper == pytest.approx(again.upper, rel=1e-11)
+    length = float(first.members.norm())
+    assert proved.penalty == pytest.approx(0.005 * length**2, rel=1e-12)
+    errors = (x @ first.members[0, :4] + first.members[0, 4] - y) ** 2
+    worst = max(float(errors[rows[2] == group].mean()) for group in range(3))
+    assert proved.risk == pytest.approx(worst, rel=1e-11)
+
+
+def test_who_holds_the_rows_changes_nothing_that_is_proved() -> None:
+    x, y, group = classes(2, 3, 4, 3)
+    holders = [(x[group == own], y[group == own], group[group == own]) for own in range(3)]
+    model = nn.Linear(4, 3)
+    pooled = last_round(model, cross_entropy_loss, [(x, y, group)], 6, ridge=1e-3)
+    spread = last_round(model, cross_entropy_loss, holders, 6, ridge=1e-3)
+    one, other = pooled.progress.state.certificate, spread.progress.state.certificate
+    assert one is not None
+    assert other is not None
+    assert (one.lower, one.upper) == pytest.approx((other.lower, other.upper), rel=1e-9)
+
+
+def test_a_round_without_everybody_proves_nothing() -> None:
+    x, y, group = classes(2, 3, 4, 2)
+    halves = [(x[start::2], y[start::2], group[start::2]) for start in (0, 1)]
+    model = nn.Linear(4, 2).double()
+    federation = InProcessFederation(model, cross_entropy_loss, halves, ridge=1e-3)
+    rounds = train(federation, FedMinMaxFast(), rounds=5, participation=0.5)
+    assert all(done.progress.state.certificate is None for done in rounds)
+
+
+def test_brier_is_not_convex_and_has_no_certificate() -> None:
+    last = last_round(nn.Linear(4, 2), brier_loss, [classes(5, 4, 4, 2)], 5, ridge=1e-3)
+    assert last.progress.state.certificate is None
 
 
 def test_with_a_floor_the_answer_is_the_floored_games() -> None:

@@ -1,30 +1,86 @@
 """A proof of how low the worst group's risk can be: a lower bound from gradients already sent.
 
-For risks r_a = h_a + m/2 |theta|^2 with convex h_a, every point theta_k at which losses and
+For risks r_a = h_a + m/2 |theta|^2 with convex h_a >= 0, every point theta_k at which losses and
 gradients are known gives a cut h_a(theta) >= c_ka + v_ka . theta with v_ka = grad h_a(theta_k) and
 c_ka = h_a(theta_k) - v_ka . theta_k. For any weights alpha on the simplex over cuts,
 
     alpha . c - |V' alpha|^2 / (2 m)  <=  min over theta of max_a r_a(theta):
 
 weights that are not the best ones still prove a bound. (Bundle methods: Smola, Vishwanathan, Le:
-Bundle methods for machine learning, NIPS 2007.)
+Bundle methods for machine learning, NIPS 2007.) The cuts of a single point are the one-round bound
+f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) of a strongly convex f_mu = sum_a mu_a r_a, for the best
+mu.
+
+Rounding must not make it false. Let u = 2^-53, k the columns of a row (with its 1), L the root of
+a group's mean |x|^2, t = |theta_k|, N how many roundings a sum over its rows goes through, s the
+mean slope of a row's loss in its outputs (sqrt 2 for cross-entropy; 2 sqrt r for squared error, by
+Cauchy and Schwarz) and b the largest second derivative in them. Outputs are off by k u |x| t, so
+
+    h is off by at most  u (s (k + 10) L t + (N + 10) (r + 1)),
+    v is off by at most  u (b (k + 10) t L^2 + s (N + 10) L).
+
+Better models than one of worst risk U have m/2 |theta|^2 <= U, so a cut lowered by the first plus
+the second times (sqrt(2 U / m) + t) holds at all of them. It is lowered by twice that, and the
+bound by what its own sums may be off by.
 
 | symbol | name            |
 |--------|-----------------|
 | m      | ridge           |
 | c      | cuts.constants  |
 | V      | cuts.slopes     |
+| h, v   | Errors          |
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Census
+from fedminmax.core.safe_rate import OUTPUT_CURVATURES
 from fedminmax.core.simplex_qp import maximise_on_simplex
 
-# Outward, relative to the terms of the bound: sums of a million rounded numbers are well within.
-SLACK = 1e-11
+UNIT = 2.0**-53
+# Roundings of a row's loss and slope besides its outputs', with room.
+PER_ROW = 10
+SAFETY = 2.0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a linear model: no other one has a lower worst risk than ``lower``.
+
+    Both bounds are of the worst group's training risk plus the model's penalty m/2 |theta|^2;
+    ``penalty`` is the answer's own. A model whose parameters are no longer has no larger penalty,
+    so that none of these has a worst risk below ``least_risk``.
+    """
+
+    upper: float
+    lower: float
+    penalty: float
+    ridge: float
+
+    @property
+    def gap(self) -> float:
+        """How far the answer may be from the best, as a share of its worst risk with penalty."""
+        return max(self.upper - self.lower, 0.0) / self.upper if self.upper > 0 else 0.0
+
+    @property
+    def risk(self) -> float:
+        """The answer's worst training risk, without its penalty."""
+        return self.upper - self.penalty
+
+    @property
+    def least_risk(self) -> float:
+        """The worst training risk that no model with parameters as short as the answer's has."""
+        return self.lower - self.penalty
+
+    def in_units(self, unit: float) -> "Certificate":
+        """Return the same for losses that are so many times as large."""
+        return Certificate(self.upper * unit, self.lower * unit, self.penalty * unit, self.ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +91,72 @@ class Cuts:
     slopes: Tensor
 
 
-def cuts_at(point: Tensor, risks: Tensor, slopes: Tensor, ridge: float) -> Cuts:
-    """Return a cut per group from risks [A] and their gradients [A, f], ridge included."""
+@dataclass(frozen=True)
+class Errors:
+    """What rounding may have done to a risk, and to the length of its gradient."""
+
+    value: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class RowSize:
+    """What rounding errors depend on: L, and how many roundings a sum goes through, N."""
+
+    length: float
+    roundings: float
+
+
+def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
+    """Return the size of a census' rows; holders add ``chunk`` rows at a time."""
+    rows = census.counts.sum(dim=0)
+    most = int(rows.max())
+    depth = min(most, chunk) + most / chunk + 2 * census.holders + structure.outputs
+    if census.row_lengths is None:
+        return RowSize(math.inf, depth)
+    return RowSize(float((census.row_lengths / rows.sqrt()).max()), depth)
+
+
+def errors_at(structure: LinearStructure, size: RowSize, length: float, worst: float) -> Errors:
+    """Return the errors at parameters of this length, where no risk is above ``worst``."""
+    slope = math.sqrt(2.0) if structure.loss == "cross-entropy" else 2.0 * math.sqrt(worst)
+    bend = OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * 2.0
+    columns, depth, rows = structure.columns + PER_ROW, size.roundings + PER_ROW, size.length
+    return Errors(
+        SAFETY * UNIT * (slope * columns * rows * length + depth * (worst + 1.0)),
+        SAFETY * UNIT * (bend * columns * length * rows**2 + slope * depth * rows),
+    )
+
+
+def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: int) -> Errors:
+    """Return the errors a step away from where squared errors' sums were taken.
+
+    Curvature is 2 x x', whose sums are off by 2 (N + 10) u L^2.
+    """
+    depth = size.roundings + PER_ROW + numbers
+    bent = SAFETY * UNIT * 2.0 * depth * size.length**2 * step
+    return Errors(errors.value + (errors.slope + bent) * step, errors.slope + bent)
+
+
+def cuts_at(
+    point: Tensor, risks: Tensor, slopes: Tensor, ridge: float, errors: Errors, worst: float
+) -> Cuts:
+    """Return a cut per group from risks [A] and their gradients [A, f], ridge included.
+
+    They hold at all models with a worst risk up to ``worst``.
+    """
     bare = slopes - ridge * point
-    return Cuts(risks - 0.5 * ridge * point @ point - bare @ point, bare)
+    length = float(point.norm())
+    reach = math.sqrt(2.0 * worst / ridge) + length
+    lowered = errors.value + errors.slope * reach
+    # Of the lines below themselves.
+    size = risks.abs() + ridge * length**2 + bare.norm(dim=1) * length
+    lowered = lowered + SAFETY * UNIT * (len(point) + PER_ROW) * size
+    return Cuts(risks - 0.5 * ridge * point @ point - bare @ point - lowered, bare)
 
 
 def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
-    """Return the best bound that these cuts prove, a little lowered against rounding.
+    """Return the best bound that these cuts prove, lowered by what its sums may be off by.
 
     With a floor the cuts must be one point's, a cut per group.
 
@@ -54,7 +168,20 @@ def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
     products = cuts.slopes @ cuts.slopes.T / ridge
     start = torch.full((count,), 1.0 / count, dtype=torch.float64)
     weights = maximise_on_simplex(cuts.constants, products, start, floor)
+    return bound_of(cuts, weights, ridge)
+
+
+def bound_of(cuts: Cuts, weights: Tensor, ridge: float) -> float:
+    """Return what these weights of the cuts prove, whatever they are as long as none is negative.
+
+    They are brought to a sum of 1 first.
+    """
+    weights = weights.clamp(min=0.0)
+    weights = weights / weights.sum()
     slope = cuts.slopes.T @ weights
     fall = float(slope @ slope) / (2.0 * ridge)
-    size = float(weights @ cuts.constants.abs()) + fall
-    return float(weights @ cuts.constants) - fall - SLACK * size
+    # Each entry of the slope is a sum of rounded products, whose error counts twice in a square.
+    steep = float(weights @ cuts.slopes.norm(dim=1))
+    roundings = SAFETY * UNIT * (len(weights) + len(slope) + PER_ROW)
+    size = float(weights @ cuts.constants.abs()) + fall + 2.0 * steep * float(slope.norm()) / ridge
+    return float(weights @ cuts.constants) - fall - roundings * size

@@ -49,13 +49,14 @@ def linear_group_sums(
     ends = torch.bincount(examples.group, minlength=groups).cumsum(0).tolist()
     start = 0
     for group, end in enumerate(ends):
-        for chunk in torch.split(order[start:end], _rows_per_chunk(structure)):
+        for chunk in torch.split(order[start:end], rows_per_chunk(structure)):
             _add_chunk(structure, matrix, examples.rows(chunk), group, sums)
         start = end
     return GroupSums(sums.losses, structure.as_flat(sums.gradients), sums.curvature)
 
 
-def _rows_per_chunk(structure: LinearStructure) -> int:
+def rows_per_chunk(structure: LinearStructure) -> int:
+    """Return how many rows are added up at a time."""
     return max(NUMBERS_PER_CHUNK // structure.columns, 64)
 
 

@@ -31,6 +31,8 @@ class Census:
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
+    ``row_lengths`` are the roots of the sums of |x|^2 over each group's rows, with a 1 appended to
+    each, or more: they limit rounding errors. Without them nothing can be proved.
     Groups of fewer rows than ``minimum_group`` are too small for an adversary to choose.
     """
 
@@ -38,6 +40,7 @@ class Census:
     classes: int = 0
     linear: LinearStructure | None = None
     minimum_group: int = 0
+    row_lengths: Tensor | None = None
 
     @property
     def holders(self) -> int:

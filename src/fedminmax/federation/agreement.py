@@ -112,8 +112,12 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         words = {"rate": agreed.learning_rate.encode()}
         refused |= gathered(transport(tuple(told), "take_rate", words)).failures
     linear = linear_structure_of(task_of(plan, agreed.encoding))
-    census = Census(agreed.rows(plan.sites), len(plan.schema.target.classes), linear)
     in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
+    rows = agreed.rows(plan.sites)
+    # Of all rows of the sites that have any of the group.
+    squares = torch.tensor([own.rows**2 for own in in_order], dtype=torch.float64)
+    by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
+    census = Census(rows, len(plan.schema.target.classes), linear, row_lengths=by_group)
     return Agreement(plan, encoding, census, refused, in_order)
 
 

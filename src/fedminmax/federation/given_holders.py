@@ -119,6 +119,20 @@ def check_validation_groups(validation: list[Examples], groups: int) -> None:
             )
 
 
+def row_lengths_of(holders: list[Examples], groups: int) -> Tensor:
+    """Return the roots of the sums of |x|^2 over each group's rows, with a 1 appended to each.
+
+    >>> rows = Examples(torch.tensor([[2.0, 2.0]]), torch.zeros(1), torch.tensor([1]))
+    >>> row_lengths_of([rows], 2).tolist()
+    [0.0, 3.0]
+    """
+    squares = torch.zeros(groups, dtype=torch.float64)
+    for own in holders:
+        norms = torch.linalg.vector_norm(own.x.flatten(1), dim=1, dtype=torch.float64)
+        squares += torch.bincount(own.group, weights=norms**2 + 1.0, minlength=groups).cpu()
+    return squares.sqrt()
+
+
 def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
     """Move a holder's tensors to the model's device, floating-point ones to its precision.
 

@@ -46,6 +46,7 @@ from fedminmax.federation.given_holders import (
     count_rows,
     examples_of,
     renumbered,
+    row_lengths_of,
     with_validation,
 )
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
@@ -152,7 +153,10 @@ class InProcessFederation:
             check_computed_anew(model, self._task.model)
             classes = classes_of(self._task, largest)
             least = minimum_to_play(minimum_group, small)
-            self._census = Census(counts, classes, self._workspaces[0].linear, least)
+            linear = self._workspaces[0].linear
+            proved = linear is not None and linear.ridge > 0
+            lengths = row_lengths_of(self._holders, counts.shape[1]) if proved else None
+            self._census = Census(counts, classes, linear, least, lengths)
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         first = self._workspaces[0]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedminmax.core.certificate import row_size
 from fedminmax.core.errors import InputError
-from fedminmax.core.group_sums import linear_group_sums
+from fedminmax.core.group_sums import linear_group_sums, rows_per_chunk
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
@@ -59,7 +60,8 @@ class FedMinMaxFast:
                 f"{self.name}: {census.groups} groups x {structure.free_numbers:,}^2 second "
                 f"derivatives are more than {MAX_CURVATURE:,}; use fewer features or FedMinMax"
             )
-        return start_second_order(parameters, structure, census.counts.sum(dim=0))
+        size = row_size(census, structure, rows_per_chunk(structure))
+        return start_second_order(parameters, structure, census.counts.sum(dim=0), size)
 
     def order(self, state: FedMinMaxFastState, moment: Moment) -> Order:
         """Broadcast the next try; holders need no weights."""

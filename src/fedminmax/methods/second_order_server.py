@@ -20,12 +20,22 @@ With cross-entropy or squared error and a ridge, the sums also prove a lower bou
 | epsilon        | epsilon                         |
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Cuts, cuts_at, lower_bound
+from fedminmax.core.certificate import (
+    Certificate,
+    Cuts,
+    Errors,
+    RowSize,
+    cuts_at,
+    errors_at,
+    errors_of_quadratics,
+    lower_bound,
+)
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
 from fedminmax.methods.risk_sums import RiskSums
@@ -50,7 +60,8 @@ class SecondOrderState:
     ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen of each
     parameter. ``promised`` is the fall that the models expect of the next try. ``cuts`` are lines
     below the risks: constant and slope. ``upper`` and ``lower`` bound the game's value; lower is
-    minus infinity where nothing is proved.
+    minus infinity where nothing is proved. ``answer`` is the worst risk of the selected model, with
+    its penalty; infinite unless all rows told of it. ``size`` is what rounding depends on.
     """
 
     parameters: Tensor
@@ -58,6 +69,7 @@ class SecondOrderState:
     best: Tensor
     structure: LinearStructure
     counts: Tensor
+    size: RowSize
     risks: Tensor
     slopes: Tensor
     curvature: Tensor
@@ -67,7 +79,24 @@ class SecondOrderState:
     promised: float
     upper: float
     lower: float
+    answer: float
     rounds: int
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the selected model; None if nothing is."""
+        if not math.isfinite(self.lower) or not math.isfinite(self.answer):
+            return None
+        best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
+        errors = errors_of_quadratics(
+            errors_at(self.structure, self.size, float(best.norm()), float(self.risks.max())),
+            self.size,
+            float((answer - best).norm()),
+            len(answer),
+        )
+        ridge = self.structure.ridge
+        penalty = 0.5 * ridge * float(answer @ answer)
+        return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
     @property
     def selected(self) -> Tensor:
@@ -82,7 +111,7 @@ def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
 
 
 def start_second_order(
-    parameters: Tensor, structure: LinearStructure, counts: Tensor
+    parameters: Tensor, structure: LinearStructure, counts: Tensor, size: RowSize
 ) -> SecondOrderState:
     """Nothing is known yet: the first round asks for the sums of the model as it is."""
     players, numbers = len(counts), structure.free_numbers
@@ -95,6 +124,7 @@ def start_second_order(
         best=start,
         structure=structure,
         counts=counts,
+        size=size,
         risks=new(players),
         slopes=new(players, numbers),
         curvature=new(players, structure.curvature_numbers),
@@ -104,6 +134,7 @@ def start_second_order(
         promised=0.0,
         upper=float("inf"),
         lower=-float("inf"),
+        answer=float("inf"),
         rounds=0,
     )
 
@@ -117,7 +148,8 @@ def after_second_order_round(
     first = state.rounds == 0
     gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
     if first or now < before:
-        state = replace(tried, best=state.parameters)
+        complete = torch.equal(told.counts, tried.counts)
+        state = replace(tried, best=state.parameters, answer=now if complete else math.inf)
     else:
         state = replace(state, cuts=tried.cuts, lower=tried.lower)
     state = replace(state, rounds=tried.rounds)
@@ -147,17 +179,38 @@ def _with_bounds(tried: SecondOrderState, told: RiskSums, epsilon: float) -> Sec
     if not torch.equal(told.counts, tried.counts):
         return tried
     upper = min(tried.upper, highest_mix(tried.risks, epsilon))
-    ridge = tried.structure.ridge
-    if ridge == 0.0 or not tried.structure.is_convex:
-        return replace(tried, upper=upper)
+    tried = replace(tried, upper=upper)
+    if not _proves(tried):
+        return tried
     point = tried.structure.to_free(tried.parameters)
-    new = cuts_at(point, tried.risks, tried.slopes, ridge)
+    worst = float(tried.risks.max())
+    errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
+    return _with_cuts(tried, point, tried.risks, tried.slopes, errors, epsilon)
+
+
+def _proves(state: SecondOrderState) -> bool:
+    structure = state.structure
+    return structure.ridge > 0 and structure.is_convex and math.isfinite(state.size.length)
+
+
+def _with_cuts(
+    state: SecondOrderState,
+    point: Tensor,
+    risks: Tensor,
+    slopes: Tensor,
+    errors: Errors,
+    epsilon: float,
+) -> SecondOrderState:
+    """Add a point's cuts, and what they prove with those before."""
+    ridge = state.structure.ridge
+    new = cuts_at(point, risks, slopes, ridge, errors, state.upper)
     lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
     # With a floor on the weights, only a cut per player of one point proves something.
     kept = 0 if epsilon else (ROUNDS_OF_CUTS - 1) * len(lines)
-    cuts = torch.cat([lines, tried.cuts[:kept]])
+    cuts = torch.cat([lines, state.cuts[:kept]])
     bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, epsilon)
-    return replace(tried, cuts=cuts, upper=upper, lower=max(tried.lower, bound))
+    # Losses are not below 0.
+    return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
 
 def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
@@ -179,11 +232,38 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, state.weights, epsilon)
     point = structure.to_free(state.best) + lowest.step
+    parameters = structure.from_free(point).to(state.best)
+    if structure.is_quadratic:
+        state = _with_known(state, functions, parameters, epsilon)
     return replace(
         state,
-        parameters=structure.from_free(point).to(state.best),
+        parameters=parameters,
         weights=lowest.weights,
         scale=scale,
         damping=damping,
         promised=highest_mix(state.risks, epsilon) - lowest.value,
     )
+
+
+def _with_known(
+    state: SecondOrderState, functions: Quadratics, parameters: Tensor, epsilon: float
+) -> SecondOrderState:
+    """Add what quadratic risks say of the next model before anybody has tried it."""
+    if not math.isfinite(state.answer):
+        return state
+    best, point = (state.structure.to_free(own) for own in (state.best, parameters))
+    step = point - best
+    bent = functions.curvatures @ step
+    risks = functions.values + functions.slopes @ step + 0.5 * bent @ step
+    answer = highest_mix(risks, epsilon)
+    state = replace(state, answer=answer, upper=min(state.upper, answer))
+    if not _proves(state):
+        return state
+    worst = float(functions.values.max())
+    errors = errors_of_quadratics(
+        errors_at(state.structure, state.size, float(best.norm()), worst),
+        state.size,
+        float(step.norm()),
+        len(step),
+    )
+    return _with_cuts(state, point, risks, functions.slopes + bent, errors, epsilon)

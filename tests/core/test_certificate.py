@@ -1,0 +1,114 @@
+"""The lower bound: of any weights, beside a solver from outside, and in spite of rounding."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedminmax.core.certificate import Certificate, Cuts, Errors, bound_of, cuts_at, lower_bound
+from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import train
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from tests.epigraph import lowest_maximum
+from tests.problems import Vector
+
+NO_ERRORS = Errors(0.0, 0.0)
+
+
+def test_any_weights_of_any_points_prove_a_bound_and_the_best_ones_a_tight_one() -> None:
+    """r_a = |theta - c_a|^2 + b_a + m/2 |theta|^2; the optimum is SLSQP's."""
+    rng = np.random.default_rng(0)
+    centres, heights, ridge = rng.normal(size=(4, 3)), rng.uniform(size=4), 0.3
+
+    def risks(theta: Vector) -> tuple[Vector, Vector]:
+        values = ((theta - centres) ** 2).sum(axis=1) + heights + 0.5 * ridge * theta @ theta
+        return values, 2.0 * (theta - centres) + ridge * theta
+
+    best = lowest_maximum(risks, np.zeros(3))
+    points = rng.normal(size=(6, 3))
+    pieces = []
+    for point in points:
+        values, slopes = map(torch.from_numpy, risks(point))
+        pieces.append(cuts_at(torch.from_numpy(point), values, slopes, ridge, NO_ERRORS, best))
+    cuts = Cuts(
+        torch.cat([piece.constants for piece in pieces]),
+        torch.cat([piece.slopes for piece in pieces]),
+    )
+    chosen = lower_bound(cuts, ridge)
+    assert chosen <= best
+    for seed in range(200):
+        alpha = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(24, 0.1)))
+        assert bound_of(cuts, alpha, ridge) <= chosen + 1e-9
+    worst = max(float(risks(point)[0].max()) for point in points)
+    assert chosen > best - (worst - best)
+
+
+def test_the_one_round_bound_is_that_of_a_strongly_convex_function() -> None:
+    """One group: f(theta) - |grad f(theta)|^2 / (2 m), by hand."""
+    point = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    risk = torch.tensor([3.0], dtype=torch.float64)
+    slope = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
+    cuts = cuts_at(point, risk, slope, 0.8, NO_ERRORS, 3.0)
+    assert lower_bound(cuts, 0.8) == pytest.approx(3.0 - (0.25 + 1.0) / 1.6, rel=1e-12)
+
+
+def test_what_is_proved_without_the_penalty_is_as_far_apart() -> None:
+    proved = Certificate(upper=0.45, lower=0.44, penalty=0.05, ridge=1e-4)
+    assert proved.risk - proved.least_risk == pytest.approx(0.01)
+    assert proved.gap == pytest.approx(0.01 / 0.45)
+    assert proved.in_units(100.0).gap == pytest.approx(proved.gap)
+
+
+def proved_by(loss: Loss, x: Vector, y: Vector, ridge: float, start: float) -> list[Certificate]:
+    """The certificates of some rounds of one group and one parameter per output."""
+    outputs = 1 if loss is squared_error_loss else 2
+    model = nn.Linear(1, outputs, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(start * torch.linspace(-1.0, 1.0, outputs)[:, None])
+    rows = (torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.zeros(len(x)).long())
+    federation = InProcessFederation(model, loss, [rows], ridge=ridge)
+    found = [
+        done.progress.state.certificate for done in train(federation, FedMinMaxFast(), rounds=6)
+    ]
+    assert None not in found
+    return [own for own in found if own is not None]
+
+
+sizes = st.integers(-6, 6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), size_x=sizes, size_y=sizes, size_m=st.integers(-8, 2))
+def test_rounding_never_makes_it_false(seed: int, size_x: int, size_y: int, size_m: int) -> None:
+    """Least squares of one parameter in exact fractions: B - A^2 / (4 (C + m/2)).
+
+    A = mean 2 x y, B = mean y^2, C = mean x^2.
+    """
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=37) * 10.0**size_x, rng.normal(size=37) * 10.0**size_y
+    ridge = 10.0**size_m
+    exact = [(Fraction(own), Fraction(target)) for own, target in zip(x, y, strict=True)]
+    a = sum(2 * own * target for own, target in exact) / 37
+    b, c = (sum(pair[place] ** 2 for pair in exact) / 37 for place in (1, 0))
+    best = b - a * a / (4 * (c + Fraction(ridge) / 2))
+    for own in proved_by(squared_error_loss, x, y, ridge, start=0.0):
+        assert Fraction(own.lower) <= best <= Fraction(own.upper)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), size=sizes, size_m=st.integers(-6, 0))
+def test_rounding_never_makes_it_false_for_a_softmax(seed: int, size: int, size_m: int) -> None:
+    """Every x with both labels: zeros are best by symmetry, and their risk is log 2."""
+    half = np.random.default_rng(seed).normal(size=20) * 10.0**size
+    labels = np.r_[np.zeros(20), np.ones(20)].astype(np.int64)
+    found = proved_by(cross_entropy_loss, np.r_[half, half], labels, 10.0**size_m, start=0.3)
+    rounding = math.ulp(math.log(2.0))
+    assert all(own.lower <= math.log(2.0) + rounding for own in found)
+    assert all(own.upper >= math.log(2.0) - rounding for own in found)
+    assert found[-1].gap < 1e-3
