@@ -11,6 +11,7 @@ from fedminmax.core.json_lines import (
     keep_rounds,
     read_lines,
     read_records,
+    read_rounds_after,
     write_entries,
 )
 from tests.complaints import complaint_of
@@ -82,9 +83,10 @@ def test_damage_is_told_and_the_file_stays(line: bytes, log: Path) -> None:
 
 def test_of_the_end_only_whole_lines_count(log: Path) -> None:
     size = log.stat().st_size
-    assert read_records(log, record_of, size) == RECORDS
-    assert read_records(log, record_of, size - 1) == RECORDS[1:]
+    assert read_rounds_after(log, record_of, 0, size) == RECORDS
+    assert read_rounds_after(log, record_of, 0, size - 1) == RECORDS[1:]
+    assert read_rounds_after(log, record_of, RECORDS[0].round, size) == RECORDS[1:]
     # Not even where the end begins within a letter of several bytes.
     log.write_text('{"round": 1, "word": "ö"}\n{"round": 2, "word": "b"}\n', encoding="utf-8")
     place = log.read_bytes().index("ö".encode()) + 1
-    assert read_records(log, record_of, log.stat().st_size - place) == [Record(2, "b")]
+    assert read_rounds_after(log, record_of, 0, log.stat().st_size - place) == [Record(2, "b")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
+from fedminmax.federation.agreement import AGREEMENT_FILE
 from fedminmax.federation.network_log import (
     BYTES_OF_LAST_ROUNDS,
     ROUNDS_FILE,
@@ -14,7 +15,7 @@ from fedminmax.federation.network_log import (
     read_last_rounds,
     read_network_rounds,
 )
-from fedminmax.federation.network_news import News, collect_news, news_as_json, news_from_json
+from fedminmax.federation.network_news import News, NewsDesk, news_as_json, news_from_json
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.network_run import NOTICE_FILE, run_folder, run_plan
 from tests.complaints import complaint_of
@@ -68,7 +69,8 @@ def test_news_are_the_rounds_that_were_not_seen(tmp_path: Path) -> None:
     config = read_config(write_tables(tmp_path))
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 3), PlannedRun("fedavg", {}, 2)])
     folder = tmp_path / "run"
-    assert collect_news(plan, folder, [0, 0]) == News()
+    desk = NewsDesk(plan, folder)
+    assert desk.collect([0, 0]) == News()
     run_plan(plan, DirectTransport(tmp_path), folder)
     every = [
         (number, entry)
@@ -76,16 +78,22 @@ def test_news_are_the_rounds_that_were_not_seen(tmp_path: Path) -> None:
         for entry in read_network_rounds(run_folder(folder, plan, number) / ROUNDS_FILE)
     ]
     assert len(every) == 5
-    first = collect_news(plan, folder, [0, 0])
+    first = desk.collect([0, 0])
     assert list(first.rounds) == every
     assert first.groups == ("Female", "Male")
     assert first.notice is None
-    assert list(collect_news(plan, folder, [2, 0]).rounds) == every[2:]
-    assert list(collect_news(plan, folder, [3, 2]).rounds) == []
+    assert list(desk.collect([2, 0]).rounds) == every[2:]
+    assert list(desk.collect([3, 2]).rounds) == []
     # A coordinator of fewer runs hears of no others.
-    assert list(collect_news(plan, folder, [0]).rounds) == every[:3]
+    assert list(desk.collect([0]).rounds) == every[:3]
     (folder / NOTICE_FILE).write_text("waits for west")
-    assert collect_news(plan, folder, [3, 2]) == replace(first, rounds=(), notice="waits for west")
+    assert desk.collect([3, 2]) == replace(first, rounds=(), notice="waits for west")
+    # What was agreed on stays, and is not read again; nor are rounds that were seen.
+    (folder / AGREEMENT_FILE).unlink()
+    path = run_folder(folder, plan, 0) / ROUNDS_FILE
+    first_line = path.read_text().splitlines()[0]
+    path.write_text(path.read_text().replace(first_line, "no longer a round"))
+    assert desk.collect([2, 2]) == replace(first, rounds=tuple(every[2:3]), notice="waits for west")
 
 
 def test_news_come_back_from_json_as_they_were() -> None:

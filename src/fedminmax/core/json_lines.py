@@ -41,13 +41,25 @@ def read_lines(path: Path, advice: str = ADVICE, last_bytes: int | None = None) 
         raise InputError(f"{path} is damaged: it is not text; {advice}") from error
 
 
-def read_records(
-    path: Path, parse: Callable[[Any], RecordT], last_bytes: int | None = None
-) -> list[RecordT]:
-    """Read a log, or its end; a file that is not there has no records."""
+def read_records(path: Path, parse: Callable[[Any], RecordT]) -> list[RecordT]:
+    """Read a log; a file that is not there has no records."""
     if not path.exists():
         return []
-    return _parsed(path, read_lines(path, last_bytes=last_bytes), parse)
+    return _parsed(path, read_lines(path), parse)
+
+
+def read_rounds_after(
+    path: Path, parse: Callable[[Any], RoundT], last_round: int, last_bytes: int
+) -> list[RoundT]:
+    """Read from the end of a log what comes after a round; nothing before that is looked at."""
+    lines = read_lines(path, last_bytes=last_bytes) if path.exists() else []
+    found: list[RoundT] = []
+    for line in reversed(lines):
+        (record,) = _parsed(path, [line], parse)
+        if record.round <= last_round:
+            break
+        found.append(record)
+    return found[::-1]
 
 
 def keep_rounds(path: Path, parse: Callable[[Any], RoundT], last_round: int) -> list[RoundT]:

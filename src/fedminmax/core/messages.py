@@ -14,6 +14,7 @@ holder without a group returns 0 instead of 0/0, and anyone may do the adding.
 | sum_k n_{a,k} r_{a,k}          | Sums.group_loss            |
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -168,6 +169,14 @@ class Sums:
 
 
 NO_STATISTICS = torch.zeros(0, dtype=torch.float64)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Tell whether no number is NaN or infinite.
+
+    The sum is looked at first: it is nearly always finite, and the quickest to have.
+    """
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def zero_sums(parameters: int, groups: int, holders: int) -> Sums:

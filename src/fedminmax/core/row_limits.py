@@ -132,15 +132,15 @@ def row_limits(
     weights = _weights(layers, parameters.detach().to("cpu", torch.float64))
     squared_input, inputs = 1.0, []
     output = 0.0
-    for weight, bias in weights:
+    norms = [_squared_norms(weight, bias) for weight, bias in weights]
+    for _, with_bias in norms:
         inputs.append(squared_input)
-        with_bias = _squared_norm(torch.cat([weight, bias.unsqueeze(1)], dim=1))
         output = math.sqrt(with_bias * squared_input)
         squared_input = with_bias * squared_input + 1.0
     squared_gain, passed_back = 0.0, 1.0
-    for (weight, _), squared in zip(reversed(weights), reversed(inputs), strict=True):
+    for (without_bias, _), squared in zip(reversed(norms), reversed(inputs), strict=True):
         squared_gain += passed_back * squared
-        passed_back *= _squared_norm(weight)
+        passed_back *= without_bias
     gain, of_loss, outputs = math.sqrt(squared_gain), LOSS_LIMITS[loss], layers[-1].out_features
     pull = ridge * float(torch.linalg.vector_norm(parameters.detach(), dtype=torch.float64))
     return RowLimits(
@@ -167,8 +167,14 @@ def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tens
     ]
 
 
-def _squared_norm(matrix: Tensor) -> float:
-    """Return the square of a norm that is at least the spectral one."""
-    size = matrix.abs()
-    sums = float(size.sum(dim=0).max()) * float(size.sum(dim=1).max())
-    return min(float(matrix.square().sum()), sums)
+def _squared_norms(weight: Tensor, bias: Tensor) -> tuple[float, float]:
+    """Return squares of norms of W and [W b] that are at least the spectral ones."""
+    size = weight.abs()
+    column, rows = float(size.sum(dim=0).max()), size.sum(dim=1)
+    entries = float(torch.dot(weight.reshape(-1), weight.reshape(-1)))
+    last_column = float(bias.abs().sum())
+    with_bias = max(column, last_column) * float((rows + bias.abs()).max())
+    return (
+        min(entries, column * float(rows.max())),
+        min(entries + float(torch.dot(bias, bias)), with_bias),
+    )

@@ -24,7 +24,7 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare_cleanup import share_cleanup_thread
+from fedminmax.federation.flare_streams import lighten_streams
 
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOGINS = 0.5
@@ -37,7 +37,7 @@ FAILURES = (InternalError, NoReply, JobNotFound)
 @contextmanager
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
     """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
-    share_cleanup_thread()
+    lighten_streams()
     session = _log_in(kit, seconds, alive)
     try:
         yield session

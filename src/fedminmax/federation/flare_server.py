@@ -12,9 +12,9 @@ from nvflare.collab.api.exceptions import RunAborted
 from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare_cleanup import share_cleanup_thread
-from fedminmax.federation.network_news import collect_news, news_as_json
-from fedminmax.federation.network_plan import NetworkPlan, plan_from_bytes
+from fedminmax.federation.flare_streams import lighten_streams
+from fedminmax.federation.network_news import NewsDesk, news_as_json
+from fedminmax.federation.network_plan import plan_from_bytes
 from fedminmax.federation.network_run import run_plan
 from fedminmax.federation.transport import NO_LIMITS, SECONDS_TO_SAY_SO, Answer
 from fedminmax.federation.waiting import wait_for_all
@@ -32,7 +32,7 @@ class FlareServer:
 
     def __init__(self, plan: str) -> None:
         self._plan = plan
-        share_cleanup_thread()
+        lighten_streams()
 
     @collab.main
     def run(self) -> None:
@@ -43,7 +43,7 @@ class FlareServer:
         folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
         results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
         engine = collab.fl_ctx.get_engine()
-        engine.register_app_command(NEWS_TOPIC, tell_news, plan, folder)
+        engine.register_app_command(NEWS_TOPIC, tell_news, NewsDesk(plan, folder))
         agreed = plan.patience.seconds_per_answer
 
         def ask(
@@ -64,13 +64,12 @@ def tell_news(
     topic: str,  # noqa: ARG001 - the engine's signature
     data: Mapping[str, object] | None,
     context: object,  # noqa: ARG001 - the engine's signature
-    plan: NetworkPlan,
-    folder: Path,
+    desk: NewsDesk,
 ) -> dict[str, object]:
     """Answer the coordinator, who names the last round seen of each run."""
     seen = (data or {}).get("seen")
     rounds = [int(number) for number in seen] if isinstance(seen, list) else []
-    return news_as_json(collect_news(plan, folder, rounds))
+    return news_as_json(desk.collect(rounds))
 
 
 def ask_sites(

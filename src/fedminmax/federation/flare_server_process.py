@@ -17,7 +17,7 @@ from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.mpm import MainProcessMonitor
 from nvflare.private.fed.app.server.server_train import main, parse_arguments
 
-from fedminmax.federation.flare_cleanup import share_cleanup_thread
+from fedminmax.federation.flare_streams import lighten_streams
 
 SECONDS_FOR_A_HANDSHAKE = 10.0
 # More at once are not those of sites and people: the oldest has to go. The engine cannot serve a
@@ -96,7 +96,7 @@ def use_our_listener() -> None:
 
 
 if __name__ == "__main__":
-    share_cleanup_thread()
+    lighten_streams()
     use_our_listener()
     arguments = parse_arguments()
     sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))

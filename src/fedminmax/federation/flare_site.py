@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from nvflare.collab import collab
 
+from fedminmax.federation.flare_streams import lighten_streams
 from fedminmax.federation.roster import read_roster
 from fedminmax.federation.site import Site
 from fedminmax.federation.site_settings import SETTINGS_FILE, read_site_settings
@@ -25,6 +26,7 @@ class FlareSite:
     """Answers bytes, or the reason for a refusal as text."""
 
     def __init__(self) -> None:
+        lighten_streams()
         self._site: Site | None = None
         self._log = logging.getLogger("fedminmax.site")
         # An order that the server gave up on may still be worked at when the next one comes.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from fedminmax.core.score_sums import ScoreSums
@@ -12,6 +11,7 @@ from fedminmax.federation.wire_vectors import (
     check_finite,
     check_length,
     read_vectors,
+    write_vectors,
 )
 
 LARGEST_MODELS = 2**30
@@ -21,7 +21,7 @@ REPLY_VECTORS = {"counts": torch.int64, "totals": torch.float64, "products": tor
 
 def models_to_bytes(members: Sequence[Tensor]) -> bytes:
     """Write each run's models, which are the lines of a table."""
-    return save({str(number): table.flatten() for number, table in enumerate(members)})
+    return write_vectors({str(number): table.flatten() for number, table in enumerate(members)})
 
 
 def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> list[Tensor]:
@@ -39,7 +39,7 @@ def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> 
 
 def score_sums_to_bytes(sums: ScoreSums) -> bytes:
     """Write sums of scores."""
-    return save({name: getattr(sums, name).flatten() for name in REPLY_VECTORS})
+    return write_vectors({name: getattr(sums, name).flatten() for name in REPLY_VECTORS})
 
 
 def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str) -> ScoreSums:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedminmax.core.json_lines import append_entry, keep_rounds, read_records
+from fedminmax.core.json_lines import append_entry, keep_rounds, read_records, read_rounds_after
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.train import Round
 from fedminmax.methods.method import StateT
@@ -72,9 +72,9 @@ def read_network_rounds(path: Path) -> list[NetworkRound]:
     return read_records(path, _parsed)
 
 
-def read_last_rounds(path: Path) -> list[NetworkRound]:
-    """Read the end of a file of rounds, for those who look at it again and again."""
-    return read_records(path, _parsed, BYTES_OF_LAST_ROUNDS)
+def read_last_rounds(path: Path, after: int = 0) -> list[NetworkRound]:
+    """Read the last rounds of a file, for those who look at it again and again."""
+    return read_rounds_after(path, _parsed, after, BYTES_OF_LAST_ROUNDS)
 
 
 def _parsed(entry: Any) -> NetworkRound:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,23 +23,37 @@ class News:
     notice: str | None = None
 
 
-def collect_news(plan: NetworkPlan, folder: Path, seen: Sequence[int]) -> News:
-    """Return the rounds after those that were seen of each run.
+class NewsDesk:
+    """Looks for news in a plan's folder, several times in a second.
 
-    Of very many new rounds these are the last ones: all of them are in the results.
+    Args:
+        plan: what is run.
+        folder: where the server keeps its runs.
     """
-    rounds = [
-        (number, entry)
-        for number in range(len(plan.runs))
-        for entry in read_last_rounds(run_folder(folder, plan, number) / ROUNDS_FILE)
-        if number < len(seen) and entry.round > seen[number]
-    ]
-    agreed = read_agreement(folder / AGREEMENT_FILE)
-    return News(
-        tuple(rounds),
-        () if agreed is None else agreed.encoding.group_names,
-        _notice(folder / NOTICE_FILE),
-    )
+
+    def __init__(self, plan: NetworkPlan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        # Agreed on once, before the first round.
+        self._groups: tuple[str, ...] = ()
+
+    def collect(self, seen: Sequence[int]) -> News:
+        """Return the rounds after those that were seen of each run.
+
+        Of very many new rounds these are the last ones: all of them are in the results.
+        """
+        rounds = [
+            (number, entry)
+            for number, last in zip(range(len(self._plan.runs)), seen, strict=False)
+            for entry in read_last_rounds(self._rounds_of(number), last)
+        ]
+        if not self._groups:
+            agreed = read_agreement(self._folder / AGREEMENT_FILE)
+            self._groups = () if agreed is None else agreed.encoding.group_names
+        return News(tuple(rounds), self._groups, _notice(self._folder / NOTICE_FILE))
+
+    def _rounds_of(self, number: int) -> Path:
+        return run_folder(self._folder, self._plan, number) / ROUNDS_FILE
 
 
 def _notice(path: Path) -> str | None:
@@ -49,15 +64,21 @@ def _notice(path: Path) -> str | None:
         return None
 
 
+@cache
+def _adapter() -> TypeAdapter[News]:
+    """Return what checks and writes news; to make it takes longer than to use it."""
+    return TypeAdapter(News)
+
+
 def news_as_json(news: News) -> dict[str, object]:
     """Return the news as plain data."""
-    content: dict[str, object] = TypeAdapter(News).dump_python(news, mode="json")
+    content: dict[str, object] = _adapter().dump_python(news, mode="json")
     return content
 
 
 def news_from_json(content: Mapping[str, object]) -> News:
     """Read news that a server sent."""
     try:
-        return TypeAdapter(News).validate_python(content)
+        return _adapter().validate_python(content)
     except ValidationError as error:
         raise InputError("the server runs another version of fedminmax; use the same") from error

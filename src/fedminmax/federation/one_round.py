@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import DivergedError
-from fedminmax.core.messages import Moment, Sums
+from fedminmax.core.messages import Moment, Sums, all_finite
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.per_holder import add_up
 from fedminmax.methods.method import (
@@ -65,7 +65,7 @@ def run_round(
             _check_sums(more, method, moment, federation.group_names)
             state = method.update_again(state, more)
             evaluations += more.gradient_evaluations
-    if not _all_finite(state.parameters):
+    if not all_finite(state.parameters):
         raise _diverged(method, moment, "a parameter")
     return Outcome(total, state, kept, evaluations)
 
@@ -74,18 +74,11 @@ def _check_sums(
     total: Sums, method: AnyMethod[StateT], moment: Moment, group_names: tuple[str, ...]
 ) -> None:
     """Stop at the first loss or step that is not a finite number."""
-    if not _all_finite(total.group_loss):
+    if not all_finite(total.group_loss):
         bad = int((~torch.isfinite(total.group_loss)).nonzero()[0])
         raise _diverged(method, moment, f"the loss of '{group_names[bad]}'")
-    if not (
-        _all_finite(total.step) and _all_finite(total.statistics) and math.isfinite(total.scale)
-    ):
+    if not (all_finite(total.step) and all_finite(total.statistics) and math.isfinite(total.scale)):
         raise _diverged(method, moment, "the parameter step")
-
-
-def _all_finite(values: Tensor) -> bool:
-    """Look at the sum first: it is finite in all but the last round, and the quickest to have."""
-    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:

@@ -140,7 +140,7 @@ class Site:
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
         self._curvatures += 1
         asked = Asked(Question.CURVATURE, round=self._curvatures)
-        ledger.note(asked, _content(by_group))
+        ledger.note(asked, *_content(by_group))
         return vector_to_bytes(desk.sums_along(by_group).flatten())
 
     def take_rate(self, rate: object) -> bytes:
@@ -161,7 +161,7 @@ class Site:
         came = order_from_bytes(order, desk.start, SERVER)
         asked = Asked(Question.ANSWER, run, came.moment.round, came.phase)
         self._check_order(asked, came, desk)
-        ledger.note(asked, _content(came.parameters, came.weights))
+        ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
         reply = self._reply(run, came, desk)
         return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
@@ -176,7 +176,7 @@ class Site:
                 raise RefusedError(
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
-        ledger.note(Asked(Question.MEASURE), _content(*runs))
+        ledger.note(Asked(Question.MEASURE), *_content(*runs))
         return score_sums_to_bytes(desk.measure(runs))
 
     def _present(self, what: str) -> tuple[Desk, Ledger]:
@@ -210,6 +210,6 @@ class Site:
         return answer(method, order, desk.holder, desk.workspace)
 
 
-def _content(*vectors: Tensor) -> bytes:
+def _content(*vectors: Tensor) -> list[memoryview]:
     """Return the numbers that were asked about, whatever bytes carried them."""
-    return b"".join(vector.contiguous().numpy().tobytes() for vector in vectors)
+    return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]

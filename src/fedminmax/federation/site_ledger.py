@@ -74,9 +74,12 @@ class Ledger:
         self._runs: set[str] = set()
         self._digests: defaultdict[Asked, set[str]] = defaultdict(set)
 
-    def note(self, asked: Asked, message: bytes) -> None:
-        """Allow this question and write it down, or refuse it."""
-        digest = hashlib.sha256(message).hexdigest()[:32]
+    def note(self, asked: Asked, *content: bytes | memoryview) -> None:
+        """Allow this question about some content and write it down, or refuse it."""
+        whole = hashlib.sha256()
+        for part in content:
+            whole.update(part)
+        digest = whole.hexdigest()[:32]
         with held(self._path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
             if not ours:
                 raise RefusedError("this site's record of answers is in use; ask again")

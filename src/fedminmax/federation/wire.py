@@ -6,7 +6,6 @@ What the numbers mean is checked in ``reply_checks``.
 """
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
@@ -16,6 +15,7 @@ from fedminmax.federation.wire_vectors import (
     check_finite,
     check_length,
     read_vectors,
+    write_vectors,
 )
 
 LARGEST_WHOLE_NUMBER = 2**63 - 1
@@ -49,10 +49,10 @@ def order_to_bytes(order: Order) -> bytes:
         raise InputError(f"seed {order.moment.seed} is too large to be sent; give one below 2^63")
     vectors = {
         "numbers": torch.tensor(numbers, dtype=torch.int64),
-        "parameters": order.parameters.detach().cpu(),
-        "weights": order.weights.cpu(),
+        "parameters": order.parameters,
+        "weights": order.weights,
     }
-    return save({name: vector.contiguous() for name, vector in vectors.items()})
+    return write_vectors(vectors)
 
 
 def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
@@ -82,7 +82,7 @@ def sums_to_bytes(sums: Sums, precision: torch.dtype, seconds: float) -> bytes:
         "gradient_evaluations": torch.tensor([sums.gradient_evaluations]),
         "seconds": torch.tensor([seconds], dtype=torch.float64),
     }
-    return save({name: vector.detach().cpu().contiguous() for name, vector in vectors.items()})
+    return write_vectors(vectors)
 
 
 def sums_from_bytes(message: object, like: Tensor, groups: int, sender: str) -> tuple[Sums, float]:
@@ -113,7 +113,7 @@ def sums_from_bytes(message: object, like: Tensor, groups: int, sender: str) -> 
 
 def vector_to_bytes(vector: Tensor) -> bytes:
     """Write one vector alone."""
-    return save({"vector": vector.detach().cpu().contiguous()})
+    return write_vectors({"vector": vector})
 
 
 def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:

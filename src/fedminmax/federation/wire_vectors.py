@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 import torch
 from safetensors import SafetensorError
+from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.messages import all_finite
 
 # Some methods send a line of weights for each of several purposes.
 TABLES = ("weights",)
@@ -30,8 +32,14 @@ def checked_bytes(message: object, limit: int, sender: str) -> bytes:
 
 def check_finite(vector: Tensor, name: str, sender: str) -> None:
     """Refuse NaN and infinity."""
-    if not bool(torch.isfinite(vector).all()):
+    if not all_finite(vector):
         raise RefusedError(f"{sender} sent a {name} with NaN or infinity; refused")
+
+
+def write_vectors(vectors: Mapping[str, Tensor]) -> bytes:
+    """Write vectors under their names."""
+    # The library's own way to write tensors takes four times as long for short ones.
+    return save({name: own.detach().cpu().contiguous().numpy() for name, own in vectors.items()})
 
 
 def read_vectors(
