@@ -4,15 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-slow check bench clean
 
 demo: $(READY)
 	$(BIN)/fedminmax reproduce synthetic --quick --out runs/demo
 
 # One thread each: threads of several processes would only wait for one another. A worker more than two
 # cores need, because some tests wait for processes of their own; in order, because those are few and long.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	scripts/debian_packages.sh chromium
+	$(PYTEST) -m 'not slow'
+
+# Long faults of real processes, every method over the network, the full image files.
+test-slow: $(READY)
+	scripts/debian_packages.sh dataset-fashion-mnist
+	$(PYTEST) -m slow
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -32,6 +39,7 @@ bench: $(READY) $(if $(PEERS),$(PEERS_READY))
 # so a second call installs nothing.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "fedminmax needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	@PYTHON=$(PYTHON) scripts/debian_packages.sh python3-venv
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "Setting up $(VENV): once, for a few minutes"
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -1,4 +1,4 @@
-"""Property tests draw the same examples everywhere, and no clock can fail them."""
+"""What all tests share: the same examples everywhere, no clock, nothing left behind."""
 
 import gc
 import os
@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.data.small_fashion import use_excerpt
+
 settings.register_profile(
     "fedminmax", deadline=None, derandomize=True, database=None, max_examples=50
 )
@@ -15,6 +17,12 @@ settings.load_profile("fedminmax")
 
 # The tensors are tiny: threads inside an operation would only wait for one another.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def _fashion_excerpt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ``usefixtures``: FashionMNIST is the excerpt that comes with the tests."""
+    use_excerpt(monkeypatch)
 
 
 @pytest.fixture(scope="module", autouse=True)

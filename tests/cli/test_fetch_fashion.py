@@ -13,21 +13,14 @@ from fedminmax.cli.fetch_fashion import fashion_mnist
 from fedminmax.data.fashion_mnist import (
     FILES,
     PUBLISHED_MD5,
-    cache_folder,
     download_fashion_mnist,
-    find_fashion_mnist,
-    folders_to_search,
+    load_fashion_mnist,
 )
 from tests.cli.publisher import Publisher, published
 from tests.complaints import complaint_of
+from tests.data.small_fashion import EXCERPT, TRAIN_ROWS
 
-
-@pytest.fixture
-def source() -> Path:
-    """Where the real files are."""
-    found = find_fashion_mnist(folders_to_search(None), cache_folder())
-    assert found is not None
-    return found
+pytestmark = pytest.mark.usefixtures("_fashion_excerpt")
 
 
 @pytest.fixture
@@ -48,42 +41,42 @@ def test_without_files_and_network_it_says_what_to_do(empty_machine: Path) -> No
     assert list(empty_machine.iterdir()) == []
 
 
-def test_what_is_there_is_used_without_asking_anyone(empty_machine: Path, source: Path) -> None:
+def test_what_is_there_is_used_without_asking_anyone(empty_machine: Path) -> None:
     for file in FILES:
-        shutil.copy(source / f"{file.name}.gz", empty_machine)
-    assert torch.equal(fashion_mnist(empty_machine).test.y, fashion_mnist(None).test.y)
+        shutil.copy(EXCERPT / f"{file.name}.gz", empty_machine)
+    assert torch.equal(fashion_mnist(empty_machine).test.y, load_fashion_mnist(EXCERPT).test.y)
 
 
 def test_a_download_that_broke_off_in_a_chosen_folder_goes_on_there(
-    empty_machine: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real files over HTTP; Debian compresses them anew, so their checksums are others."""
+    """Files over HTTP that are not the published ones, so their checksums are others."""
     for file in FILES:
-        content = (source / f"{file.name}.gz").read_bytes()
+        content = (EXCERPT / f"{file.name}.gz").read_bytes()
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         monkeypatch.setitem(PUBLISHED_MD5, file.name, digest)
     second = f"{FILES[1].name}.gz"
-    publisher = Publisher(source, second, breaks_after=1000)
+    publisher = Publisher(EXCERPT, second, breaks_after=100)
     with published(publisher) as address:
         from_publisher = partial(download_fashion_mnist, publisher=address)
         monkeypatch.setattr(fetch_fashion, "download_fashion_mnist", from_publisher)
         complaint = complaint_of(lambda: fashion_mnist(empty_machine))
         assert complaint.startswith(f"{empty_machine} lacks {FILES[1].name}, ")
-        assert "broke off after 1000 of" in complaint
-        assert (empty_machine / f"{second}.partial").stat().st_size == 1000
+        assert "broke off after 100 of" in complaint
+        assert (empty_machine / f"{second}.partial").stat().st_size == 100
         publisher.broken_name = None
-        assert len(fashion_mnist(empty_machine).train) == 60_000
+        assert len(fashion_mnist(empty_machine).train) == TRAIN_ROWS
     assert {path.name for path in empty_machine.iterdir()} == {f"{f.name}.gz" for f in FILES}
 
 
 def test_a_chosen_folder_without_the_files_is_said_to_have_none(
-    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fashion_mnist(tmp_path / "typo")
     assert capsys.readouterr().err == (
-        f"fedminmax: {tmp_path / 'typo'} has no FashionMNIST; using {source}\n"
+        f"fedminmax: {tmp_path / 'typo'} has no FashionMNIST; using {EXCERPT}\n"
     )
-    fashion_mnist(source)
+    fashion_mnist(EXCERPT)
     assert capsys.readouterr().err == ""
 
 

@@ -1,24 +1,32 @@
-"""The FashionMNIST experiment from end to end, on the real images, small."""
+"""The FashionMNIST experiment from end to end, small: on an excerpt, and slowly on all images."""
 
 import json
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.command import ONE_THREAD, command, fedminmax
+from fedminmax.cli import fetch_fashion
+from fedminmax.data.fashion_mnist import download_fashion_mnist
+from tests.cli.command import ONE_THREAD, fedminmax, fedminmax_process
 
 WORDS = ["reproduce", "fashion-mnist", "--quick", "--out", "here"]
 # So that a process that is killed within seconds has left a checkpoint of its own.
-CHECKPOINT_EVERY_ROUND = """
+CHECKPOINT_EVERY_ROUND = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import pytest
 from fedminmax.federation import resumable
 from fedminmax.cli.main import main
+from tests.data.small_fashion import use_excerpt
 resumable.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+use_excerpt(pytest.MonkeyPatch())
 main()
 """
 TINY = ["--channels", "2,3", "--epochs", "1", "--local-rounds", "2", "--rounds", "6"]
@@ -26,9 +34,9 @@ TINY = ["--channels", "2,3", "--epochs", "1", "--local-rounds", "2", "--rounds",
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quick version as a user calls it."""
+    """The quick version as a user calls it, with the published files."""
     folder = tmp_path_factory.mktemp("quick")
-    done = subprocess.run(command(*WORDS), cwd=folder, capture_output=True, text=True, check=False)
+    done = fedminmax_process(*WORDS, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     (folder / "printed").write_text(done.stdout)
@@ -47,6 +55,7 @@ def worst(row: Any) -> float:
     return float(row["scores"][row["iterate"]]["worst_risk"]["mean"])
 
 
+@pytest.mark.slow
 def test_fedminmax_is_below_fedavg_on_the_worst_group_in_every_setting(quick: Path) -> None:
     risks = {(row["setting"], row["method"]): worst(row) for row in rows_of(quick)}
     assert len(risks) == 10
@@ -54,6 +63,7 @@ def test_fedminmax_is_below_fedavg_on_the_worst_group_in_every_setting(quick: Pa
         assert risks[setting, "FedMinMax"] < risks[setting, "FedAvg"] - 0.1
 
 
+@pytest.mark.slow
 def test_all_settings_of_fedminmax_are_run_and_start_as_one_trajectory(quick: Path) -> None:
     """Steps this large amplify float32 rounding over many rounds: the first ten must agree."""
     rows = [row for row in rows_of(quick) if row["method"] == "FedMinMax"]
@@ -67,6 +77,7 @@ def test_all_settings_of_fedminmax_are_run_and_start_as_one_trajectory(quick: Pa
         np.testing.assert_allclose(start, starts[0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_quick_version_says_that_it_is_one(quick: Path) -> None:
     printed = (quick / "printed").read_text()
     assert "Quick: fewer rows, a smaller model and larger steps" in printed
@@ -78,6 +89,7 @@ def test_the_quick_version_says_that_it_is_one(quick: Path) -> None:
     assert "…" not in tables
 
 
+@pytest.mark.slow
 def test_tables_figures_and_curves_are_left(quick: Path) -> None:
     names = {path.name for path in (quick / "here").iterdir()}
     assert names == {
@@ -87,6 +99,7 @@ def test_tables_figures_and_curves_are_left(quick: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_second_call_repeats_nothing_and_prints_the_same(quick: Path) -> None:
     before = (quick / "here" / "results.json").read_bytes()
     started = time.monotonic()
@@ -97,6 +110,7 @@ def test_a_second_call_repeats_nothing_and_prints_the_same(quick: Path) -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.usefixtures("_fashion_excerpt")
 def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
     done = fedminmax(*WORDS, *TINY, "--follow", "--methods", "fedminmax,centralized", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -109,6 +123,7 @@ def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
     assert "checked over 3 rounds" in done.stdout
 
 
+@pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
     """Rows that were checked to follow, their figures, and other runs' curves stay."""
     both = ["--methods", "afl,fedminmax", "--settings", "ESG,SSG"]
@@ -128,8 +143,9 @@ def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
     assert (comparison["source"], comparison["followers"]) == ("ESG", ["SSG", "PSG"])
 
 
+@pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
-    words = [*WORDS, *TINY, "--rounds", "300", "--methods", "fedminmax", "--settings", "PSG"]
+    words = [*WORDS, *TINY, "--rounds", "40", "--methods", "fedminmax", "--settings", "PSG"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
@@ -140,7 +156,7 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     assert content["rows"] == []
     assert "1 run(s) of this call are not finished yet: call it again." in content["notes"]
     status = json.loads(fedminmax(*words, "--status", "--json", cwd=cut).stdout)
-    assert 0 < status["runs"][0]["round"] < 300
+    assert 0 < status["runs"][0]["round"] < 40
     assert status["runs"][0]["seconds_left"] > 0
     # The same number of threads as in the other calls: rounding depends on how rows are shared.
     checkpoint = cut / "here" / "runs" / "psg-fedminmax-fold-0" / "checkpoint.bin"
@@ -161,16 +177,18 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     assert rows_of(cut) == rows_of(whole)
 
 
+@pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_status_writes_nothing(tmp_path: Path) -> None:
     done = fedminmax(*WORDS, "--status", cwd=tmp_path)
     assert "0 of 10 runs are finished; time left: not known before a first round." in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_fashion_excerpt")
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--rows", "401"], "rows = 401; give a multiple of 10 from 10 to 60000"),
+        (["--rows", "401"], "rows = 401; give a multiple of 10 from 10 to 600"),
         (["--rows", "200"], "rows are too few for 20 holders of pairwise different sizes"),
         (["--holders", "7"], "7 holders cannot be shared equally by 10 blocks of groups"),
         (["--channels", "16"], "'16' is not two numbers such as 16,32"),
@@ -190,18 +208,15 @@ def test_mistakes_are_one_line_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_with_part_of_the_data_is_told_what_it_lacks(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_fashion_excerpt")
+def test_a_folder_with_part_of_the_data_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"")
-    nowhere = ONE_THREAD | {"http_proxy": "http://127.0.0.1:9"}
-    done = subprocess.run(
-        command(*WORDS, "--data-dir", "data"),
-        cwd=tmp_path,
-        env=nowhere,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    nobody = partial(download_fashion_mnist, publisher="http://127.0.0.1:9")
+    monkeypatch.setattr(fetch_fashion, "download_fashion_mnist", nobody)
+    done = fedminmax(*WORDS, "--data-dir", "data", cwd=tmp_path)
     assert done.returncode == 2
     assert "data lacks train-images-idx3-ubyte" in done.stderr
     assert "cannot download" in done.stderr

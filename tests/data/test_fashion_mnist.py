@@ -1,4 +1,4 @@
-"""FashionMNIST from the real files: facts that its authors publish, and files that are not it."""
+"""FashionMNIST: facts that its authors publish, and, on an excerpt, files that are not it."""
 
 import gzip
 import shutil
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedminmax.cli.fetch_fashion import fashion_mnist
+from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import (
     DEBIAN_FOLDER,
@@ -27,29 +28,35 @@ from fedminmax.data.fashion_mnist import (
 from fedminmax.data.idx_files import IdxFile
 from fedminmax.data.partition import Setting, partition
 from tests.complaints import complaint_of
+from tests.data.small_fashion import EXCERPT, TEST_ROWS, TRAIN_ROWS, use_excerpt
+from tests.needs import lacking
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    fashion_mnist(None)  # downloads if the machine has no copy
-    found = find_fashion_mnist(folders_to_search(None), cache_folder())
-    assert found
-    return found
-
-
-@pytest.fixture(scope="module")
-def data(folder: Path) -> FashionMnist:
-    return load_fashion_mnist(folder)
+def data() -> FashionMnist:
+    """The published files, downloaded if the machine has no copy."""
+    try:
+        return fashion_mnist(None)
+    except InputError as error:
+        lacking(str(error))
 
 
 @pytest.fixture
-def copy(tmp_path: Path, folder: Path) -> Path:
-    """A folder of our own with all four files."""
+def small(monkeypatch: pytest.MonkeyPatch) -> FashionMnist:
+    use_excerpt(monkeypatch)
+    return load_fashion_mnist(EXCERPT)
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of our own with all four files of the excerpt."""
+    use_excerpt(monkeypatch)
     for file in FILES:
-        shutil.copy(folder / f"{file.name}.gz", tmp_path)
+        shutil.copy(EXCERPT / f"{file.name}.gz", tmp_path)
     return tmp_path
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_publisher(data: FashionMnist) -> None:
     assert data.train.x.shape == (60_000, 1, 28, 28)
     assert data.test.x.shape == (10_000, 1, 28, 28)
@@ -59,6 +66,7 @@ def test_counts_are_those_of_the_publisher(data: FashionMnist) -> None:
     assert len(GROUP_NAMES) == 10
 
 
+@pytest.mark.slow
 def test_training_pixels_are_standardised_and_test_pixels_by_the_same_numbers(
     data: FashionMnist,
 ) -> None:
@@ -68,6 +76,7 @@ def test_training_pixels_are_standardised_and_test_pixels_by_the_same_numbers(
     assert float(data.train.x.max()) == pytest.approx((1 - 0.286) / 0.353)
 
 
+@pytest.mark.slow
 def test_images_belong_to_their_labels(data: FashionMnist) -> None:
     """A nearest-mean classifier reaches about 68 % on these data; shuffled labels give 10 %."""
     means = torch.stack([data.train.x[data.train.y == a].mean(dim=0).flatten() for a in range(10)])
@@ -75,6 +84,7 @@ def test_images_belong_to_their_labels(data: FashionMnist) -> None:
     assert 0.65 < float((nearest == data.test.y).float().mean()) < 0.71
 
 
+@pytest.mark.slow
 def test_the_papers_partitions(data: FashionMnist) -> None:
     group = data.train.group
     equal = partition(Setting.ESG, group, 40, seed=3)
@@ -92,13 +102,30 @@ def test_the_papers_partitions(data: FashionMnist) -> None:
         assert torch.equal(torch.cat(parts).sort().values, torch.arange(60_000))
 
 
-def test_choosing_rows_is_stratified_and_seeded(data: FashionMnist) -> None:
-    chosen = choose_rows(data.train, 200, seed=5)
+def test_the_excerpt_is_of_the_published_images(small: FashionMnist) -> None:
+    assert small.train.x.shape == (TRAIN_ROWS, 1, 28, 28)
+    assert small.test.x.shape == (TEST_ROWS, 1, 28, 28)
+    assert torch.bincount(small.train.group).tolist() == [TRAIN_ROWS // 10] * 10
+    assert torch.bincount(small.test.group).tolist() == [TEST_ROWS // 10] * 10
+
+
+@pytest.mark.slow
+def test_the_excerpt_has_the_first_images_of_each_class(
+    data: FashionMnist, small: FashionMnist
+) -> None:
+    for all_rows, few in ((data.train, small.train), (data.test, small.test)):
+        for label in range(10):
+            own = few.x[few.y == label]
+            assert torch.equal(own, all_rows.x[all_rows.y == label][: len(own)])
+
+
+def test_choosing_rows_is_stratified_and_seeded(small: FashionMnist) -> None:
+    chosen = choose_rows(small.train, 200, seed=5)
     assert torch.bincount(chosen.group).tolist() == [20] * 10
-    again = choose_rows(data.train, 200, seed=5)
+    again = choose_rows(small.train, 200, seed=5)
     assert torch.equal(chosen.x, again.x)
-    assert not torch.equal(chosen.x, choose_rows(data.train, 200, seed=6).x)
-    assert choose_rows(data.train, 60_000, seed=5) is data.train
+    assert not torch.equal(chosen.x, choose_rows(small.train, 200, seed=6).x)
+    assert choose_rows(small.train, TRAIN_ROWS, seed=5) is small.train
 
 
 @pytest.mark.parametrize("rows", [0, 5, 201, 60_010])
@@ -109,11 +136,11 @@ def test_impossible_numbers_of_rows(rows: int) -> None:
     )
 
 
-def test_plain_files_are_read_like_gzipped_ones(copy: Path, data: FashionMnist) -> None:
+def test_plain_files_are_read_like_gzipped_ones(copy: Path, small: FashionMnist) -> None:
     packed = copy / f"{TEST_IMAGES.name}.gz"
     (copy / TEST_IMAGES.name).write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
-    assert torch.equal(load_fashion_mnist(copy).test.x, data.test.x)
+    assert torch.equal(load_fashion_mnist(copy).test.x, small.test.x)
 
 
 def test_a_truncated_archive_is_refused_by_name(copy: Path) -> None:
@@ -130,7 +157,7 @@ def test_a_shortened_plain_file_is_refused_with_its_size(copy: Path) -> None:
     packed.unlink()
     (copy / TEST_LABELS.name).write_bytes(content[:-1])
     complaint = complaint_of(lambda: load_fashion_mnist(copy))
-    assert "has 10007 bytes inside instead of 10008" in complaint
+    assert f"has {TEST_ROWS + 7} bytes inside instead of {TEST_ROWS + 8}" in complaint
 
 
 def test_a_single_changed_pixel_is_noticed(copy: Path) -> None:

@@ -1,11 +1,12 @@
-"""A real Chromium for tests: without it they fail, because nothing else proves a page."""
+"""A real Chromium for tests: nothing else proves a page."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.needs import lacking
 
 # Whatever a page asks for, no name resolves; tests run as root in containers, without a sandbox.
 ARGUMENTS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND"]
@@ -18,7 +19,7 @@ def chromium() -> Iterator[Browser]:
     """Start the system's Chromium without a window."""
     program = shutil.which("chromium")
     if program is None:
-        pytest.fail("these tests need Chromium; on Debian: apt-get install chromium")
+        lacking("these tests need Chromium; on Debian: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=ARGUMENTS, timeout=PATIENCE

@@ -1,4 +1,4 @@
-"""What takes long to start is started once: for all files, or once for each that disturbs it."""
+"""What takes long to start is started once for a whole file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,14 @@ import pytest
 from fedminmax.federation.flare_local import LocalFederation, local_federation
 from fedminmax.federation.site_settings import SiteSettings
 from tests.federation.network_problem import SITES, write_tables
+from tests.integration.other_code_at_south import HeldRounds
 from tests.integration.trained_federation import TrainedFederation, trained_federation
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedFederation]:
-    """A federation of real processes that has run every method."""
-    with trained_federation(tmp_path_factory.mktemp("federation")) as running:
+    """A federation of real processes that has run a method."""
+    with trained_federation(tmp_path_factory.mktemp("federation"), ["fedminmax"]) as running:
         yield running
 
 
@@ -32,3 +33,13 @@ def federation(folder: Path) -> Iterator[LocalFederation]:
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in SITES}
     with local_federation(folder / "kits", tables) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldRounds]:
+    """The rounds in which one site waits, for all federations that this file starts from now on."""
+    rounds = HeldRounds(tmp_path_factory.mktemp("held"))
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in rounds.variables.items():
+            environment.setenv(name, value)
+        yield rounds

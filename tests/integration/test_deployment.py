@@ -5,6 +5,7 @@ share is the loopback interface.
 """
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -21,15 +22,22 @@ from fedminmax.cli.main import main
 from fedminmax.federation.flare_processes import free_port
 from fedminmax.federation.flare_status import FederationStatus, look_at_federation
 from fedminmax.federation.process_family import end
-from tests.cli.command import ONE_THREAD, command, fedminmax_process
+from tests.cli.command import command, fedminmax_process
 from tests.federation.network_problem import SITES, write_tables
+from tests.integration.other_code_at_south import HeldRounds
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    # Before any process starts.
+    pytest.mark.usefixtures("held"),
+    pytest.mark.slow,
+]
 SECONDS = 240.0
-# Enough that a fast machine is still at it when the terminal closes.
-ROUNDS = 400
-ROUND_TO_LEAVE_AT = 20
+ROUNDS = 10
+# The next round is held until the fault has come.
+ROUND_TO_LEAVE_AT = 3
+ROUND_TO_STOP_AT = 6
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,10 @@ class Deployment:
 
 
 def start(*words: str | Path, cwd: Path, stderr: int = subprocess.DEVNULL) -> psutil.Popen:
+    # The other code of a site is named there, too.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return psutil.Popen(
-        command(*map(str, words)), cwd=cwd, env=ONE_THREAD, stderr=stderr, text=True
+        command(*map(str, words)), cwd=cwd, env=environment, stderr=stderr, text=True
     )
 
 
@@ -116,24 +126,26 @@ def is_running_after(number: int) -> Callable[[FederationStatus], bool]:
 
 
 def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
-    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, held: HeldRounds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = deployment.folder
     deployment.wait_until(lambda status: set(status.heard) == set(SITES))
+    held.hold(ROUND_TO_LEAVE_AT + 1, ROUND_TO_STOP_AT + 1)
     coordinator = deployment.coordinate("run")
-    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT - 1))
 
     # What a terminal sends to its commands when it is closed.
     coordinator.send_signal(signal.SIGHUP)
     assert coordinator.wait(timeout=30) == -signal.SIGHUP
-    left_at = deployment.status().runs[0].round
-    assert left_at is not None
-    deployment.wait_until(is_running_after(left_at))
+    assert deployment.status().runs[0].round == ROUND_TO_LEAVE_AT
+    held.let_go(ROUND_TO_LEAVE_AT + 1)
+    deployment.wait_until(is_running_after(ROUND_TO_STOP_AT - 1))
 
     assert main(["federation", "stop", str(folder / "run")]) == 0
     assert "every finished round is saved" in capsys.readouterr().err
     deployment.wait_until(lambda status: status.runs[0].status == "FINISHED:ABORTED")
     assert not (folder / "run" / "results.json").exists()
+    held.let_go(ROUND_TO_STOP_AT + 1)
 
     resumed = fedminmax_process("federation", "resume", "run", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
@@ -162,13 +174,15 @@ def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deploym
     assert shown.stdout.count("yes, heard of") == len(SITES)
 
 
-def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None:
+def test_a_site_that_was_killed_takes_part_again(deployment: Deployment, held: HeldRounds) -> None:
     """Its own command starts it again, and the job is submitted again with it."""
     folder = deployment.folder
+    held.hold(ROUND_TO_LEAVE_AT + 1)
     coordinator = deployment.coordinate("killed")
-    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT - 1))
     for member in deployment.participants[-1].children(recursive=True):
         member.kill()
+    held.let_go(ROUND_TO_LEAVE_AT + 1)
     assert coordinator.wait(timeout=2 * SECONDS) == 0
     np.testing.assert_allclose(
         fedminmax.load_model(folder / "killed").predict_proba(folder / "north.csv"),
@@ -178,12 +192,14 @@ def test_a_site_that_was_killed_takes_part_again(deployment: Deployment) -> None
 
 
 def test_a_site_that_is_gone_for_good_ends_the_run_with_everything_saved(
-    deployment: Deployment,
+    deployment: Deployment, held: HeldRounds
 ) -> None:
     """Sites may take the default ten minutes, but this one is gone, and the run does not wait."""
+    held.hold(ROUND_TO_LEAVE_AT + 1)
     coordinator = deployment.coordinate("gone", "--give-up-after", "5s", stderr=subprocess.PIPE)
-    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT))
+    deployment.wait_until(is_running_after(ROUND_TO_LEAVE_AT - 1))
     end([deployment.participants.pop()])
+    held.let_go(ROUND_TO_LEAVE_AT + 1)
     _, words = coordinator.communicate(timeout=SECONDS)
     assert coordinator.returncode == 2
     line = words.splitlines()[-1]

@@ -1,6 +1,5 @@
 """Real processes: a site that runs other code and answers what cannot be true, round by round."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from fedminmax.federation.network_plan import PlannedRun
 from tests.federation.network_problem import AT_ONCE, SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds
 from tests.integration.other_code.bad_answers import BAD_ANSWERS, PATIENT
+from tests.integration.other_code_at_south import variables_for
 
 # The engine leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-OTHER_CODE = Path(__file__).parent / "other_code"
 ROUNDS = 12
 ROUND_OF_THE_LARGE_STEP = 2
 REASONS = {
@@ -33,9 +32,9 @@ REASONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def other_code_at_one_site() -> Iterator[None]:
-    """Every process that the federation starts looks for code in this folder first."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYTHONPATH", str(OTHER_CODE), prepend=os.pathsep)
+        for name, value in variables_for("bad_answers").items():
+            environment.setenv(name, value)
         yield
 
 

@@ -1,5 +1,7 @@
 """Real processes: three rounds of every method over mutual TLS equal three rounds in simulation."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -7,11 +9,23 @@ from fedminmax.federation.flare_site import KEPT_FOLDER
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.network_run import read_members
 from fedminmax.federation.wire import vector_from_bytes
+from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import SITES, simulate, simulated_members
-from tests.integration.trained_federation import KEYS, TrainedFederation
+from tests.integration.trained_federation import TrainedFederation, trained_federation
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    pytest.mark.slow,
+]
+KEYS = list(CARDS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedFederation]:
+    """A federation of real processes that has run every method."""
+    with trained_federation(tmp_path_factory.mktemp("federation"), KEYS) as running:
+        yield running
 
 
 @pytest.mark.parametrize("number", range(len(KEYS)), ids=KEYS)

@@ -14,11 +14,16 @@ from fedminmax.federation.live_round import Notice
 from fedminmax.federation.network_plan import Patience, PlannedRun
 from tests.federation.network_problem import SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
+from tests.integration.other_code_at_south import HeldRounds
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-# Enough that a fast machine is still at it when the last blow falls.
-ROUNDS = 300
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    # Before any process starts.
+    pytest.mark.usefixtures("held"),
+    pytest.mark.slow,
+]
+ROUNDS = 12
 # With all sites needed, no round goes on without the one that died.
 EVERYONE = Patience(minimum_sites=len(SITES), seconds_per_answer=30.0, give_up_after=200.0)
 
@@ -40,16 +45,18 @@ def kill_the_server(federation: LocalFederation) -> None:
     kill([federation.processes[SERVER]])
 
 
+# By the last round before them: the next one is held until the blow has fallen.
 BLOWS = {
-    10: kill_only_a_sites_job,
-    30: kill_a_site_with_all_its_processes,
-    50: kill_the_server,
+    3: kill_only_a_sites_job,
+    6: kill_a_site_with_all_its_processes,
+    9: kill_the_server,
 }
 
 
 def test_a_run_survives_the_death_of_a_job_a_site_and_the_server(
-    federation: LocalFederation, folder: Path
+    federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
+    held.hold(*(number + 1 for number in BLOWS))
     config = read_config(folder / "fedminmax.toml")
     plan = plan_of(config, [PlannedRun("fedminmax", {}, ROUNDS)], EVERYONE)
     losses = 0
@@ -61,8 +68,9 @@ def test_a_run_survives_the_death_of_a_job_a_site_and_the_server(
             continue
         # The next blow falls when the one before was noticed and the run goes on again.
         if ahead and event.round.round >= min(ahead) and losses == len(struck):
-            ahead.pop(min(ahead))(federation)
-            struck.append(event.round.round)
+            struck.append(min(ahead))
+            ahead.pop(struck[-1])(federation)
+            held.let_go(struck[-1] + 1)
     assert len(struck) == losses == len(BLOWS)
     rounds = finished_rounds(federation, plan, folder)
     assert all(entry.took_part == SITES for entry in rounds)

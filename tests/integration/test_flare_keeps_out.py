@@ -27,7 +27,10 @@ from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    pytest.mark.slow,
+]
 # So many that say nothing, and as many that speak another language.
 STRANGERS = 200
 PATIENCE = 20.0

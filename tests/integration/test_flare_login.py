@@ -15,7 +15,10 @@ from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    pytest.mark.slow,
+]
 PATIENCE = 120.0
 
 

@@ -25,11 +25,16 @@ from tests.integration.disturbed_runs import (
     saved_round,
     stopped_run,
 )
+from tests.integration.other_code_at_south import HeldRounds
 
 # The engine leaves its sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-# Enough that a fast machine is still at it when the fault comes.
-ROUNDS = 150
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+    # Before any process starts.
+    pytest.mark.usefixtures("held"),
+    pytest.mark.slow,
+]
+ROUNDS = 60
 ROUND_OF_THE_FAULT = 10
 SECONDS_PER_ANSWER = 5.0
 ROUNDS_BETWEEN_COUNTS = 20
@@ -56,11 +61,13 @@ def plan_named(name: str, folder: Path, patience: Patience) -> NetworkPlan:
 
 
 def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
-    federation: LocalFederation, folder: Path
+    federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
     patience = Patience(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
     plan = plan_named("hangs", folder, patience)
-    held: list[psutil.Process] = []
+    # So that the site certainly stands still in this round, and not in a later one.
+    held.hold(ROUND_OF_THE_FAULT)
+    still: list[psutil.Process] = []
     hung = threads = 0
     for event in federation.run(plan):
         if isinstance(event, Notice):
@@ -68,13 +75,14 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
         entry = event.round
         if entry.round % ROUNDS_BETWEEN_COUNTS == 0:
             threads = max(threads, *threads_of(jobs_of(federation, SERVER)))
-        if entry.round >= ROUND_OF_THE_FAULT and not held:
-            hold(held, jobs_of(federation, "south"))
+        if entry.round == ROUND_OF_THE_FAULT - 1:
+            hold(still, jobs_of(federation, "south"))
+            held.let_go(ROUND_OF_THE_FAULT)
         if not hung and "did not answer within 5 seconds" in entry.refused.get("south", ""):
             hung = entry.round
-            for job in held:
+            for job in still:
                 job.resume()
-    assert hung
+    assert hung == ROUND_OF_THE_FAULT
     # A thread for each reply would be several hundreds by now.
     assert 0 < threads < ROUNDS
     rounds = finished_rounds(federation, plan, folder)
@@ -90,12 +98,14 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
 
 
 def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again(
-    federation: LocalFederation, folder: Path
+    federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
     patience = Patience(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
     plan = plan_named("stops", folder, patience)
     current, _ = checkpoint_paths(kept_run(federation, plan))
 
+    # Enough time for the faults: a held round would itself be one.
+    held.slow_down()
     reason = stopped_run(
         federation, plan, ROUND_OF_THE_FAULT, lambda: fill_the_disk(federation, current)
     )
@@ -104,13 +114,13 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
     saved = saved_round(federation, plan, folder)
     assert ROUND_OF_THE_FAULT <= saved < ROUNDS
 
-    held: list[psutil.Process] = []
+    still: list[psutil.Process] = []
     reason = stopped_run(
         federation,
         plan,
         saved + ROUND_OF_THE_FAULT,
         # One alone: a second one might answer this round before it stands still.
-        lambda: hold(held, jobs_of(federation, "south")),
+        lambda: hold(still, jobs_of(federation, "south")),
     )
     assert "2 of 3 sites answered, at least 3 are needed" in reason
     assert "south did not answer within 5 seconds" in reason
@@ -118,7 +128,8 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
     assert f"round {saved_round(federation, plan, folder) + 1}: " in reason
     assert saved_round(federation, plan, folder) > saved
 
-    for job in held:
+    held.speed_up()
+    for job in still:
         job.resume()
     list(federation.run(plan))
     assert all(entry.took_part == SITES for entry in finished_rounds(federation, plan, folder))
@@ -132,11 +143,11 @@ def threads_of(jobs: list[psutil.Process]) -> Iterator[int]:
             yield job.num_threads()
 
 
-def hold(held: list[psutil.Process], jobs: list[psutil.Process]) -> None:
+def hold(still: list[psutil.Process], jobs: list[psutil.Process]) -> None:
     """Let these jobs stand still."""
     for job in jobs:
         job.suspend()
-        held.append(job)
+        still.append(job)
 
 
 def fill_the_disk(federation: LocalFederation, checkpoint: Path) -> None:

@@ -1,7 +1,7 @@
-"""A federation of real processes that has run every method: what several files look at."""
+"""A federation of real processes that has run some methods: what several files look at."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,9 @@ from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.network_run import run_folder
 from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import SITES, plan_of, write_tables
 
 ROUNDS = 3
-KEYS = list(CARDS)
 MEMBER = "member@fedminmax.org"
 
 
@@ -43,10 +41,10 @@ class TrainedFederation:
 
 
 @contextmanager
-def trained_federation(folder: Path) -> Iterator[TrainedFederation]:
-    """Start a federation and let it run every method; nothing of it is alive after the block."""
+def trained_federation(folder: Path, keys: Sequence[str]) -> Iterator[TrainedFederation]:
+    """Start a federation and let it run these methods; nothing of it is alive after the block."""
     config = read_config(write_tables(folder))
-    plan = plan_of(config, [PlannedRun(key, {}, ROUNDS) for key in KEYS])
+    plan = plan_of(config, [PlannedRun(key, {}, ROUNDS) for key in keys])
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in SITES}
     people = ONE_PERSON | {MEMBER: "member"}
     with local_federation(folder / "kits", tables, people) as federation:
