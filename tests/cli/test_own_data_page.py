@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.cli.command import ONE_THREAD
+from tests.cli.command import fedminmax
 from tests.cli.hospitals import results_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
@@ -32,18 +32,13 @@ def test_the_commands_run_one_after_another(tmp_path: Path) -> None:
 
 def _run(language: str, one: str, folder: Path) -> str:
     if language == "python":
-        words = ["-c", one]
-    else:
-        program, *rest = one.split()
-        assert program == "fedminmax"
-        words = ["-m", "fedminmax.cli.main", *rest]
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=ONE_THREAD,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+        done = subprocess.run(
+            [sys.executable, "-c", one], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    program, *rest = one.split()
+    assert program == "fedminmax"
+    said = fedminmax(*rest, cwd=folder)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
