@@ -174,8 +174,8 @@ class LyingTransport:
         lie, groups = self._lie, len(SHARES)
         if question == "answer" and lie.reply is not None:
             like = torch.zeros(2 * (FEATURES + 1), dtype=torch.float64)
-            reply, seconds = sums_from_bytes(message, like, groups, LIAR)
-            return sums_to_bytes(lie.reply(reply), torch.float64, seconds)
+            reply, seconds = sums_from_bytes(message, like, groups, 2**20, LIAR)
+            return sums_to_bytes(lie.reply(reply), seconds)
         if question == "prepare" and lie.summary is not None:
             content = json.loads(message)
             lie.summary(content)

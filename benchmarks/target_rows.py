@@ -88,5 +88,5 @@ def _kilobytes(federation: InProcessFederation, method: LocalMethod[Any]) -> tup
     census, start = federation.census, federation.initial_parameters
     order = method.order(method.init(start, census), Moment(0, 1))
     total = federation.ask(method, order, census.occupied[:1])
-    reply = sums_to_bytes(total, start.dtype, 0.0)
+    reply = sums_to_bytes(total, 0.0)
     return len(reply) / 1000, len(order_to_bytes(order)) / 1000

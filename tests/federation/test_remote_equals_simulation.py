@@ -1,5 +1,6 @@
 """Every method through bytes and back equals the simulation: same rows, same numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fedminmax.core.messages import Census
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import PlannedRun, task_of
+from fedminmax.federation.network_plan import PlannedRun, Precision, task_of
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.run_cost import message_bytes
 from fedminmax.methods.catalogue import CARDS
@@ -49,7 +50,17 @@ def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
     assert {(entry.bytes_out, entry.bytes_in) for entry in rounds} == {(said.down, said.up)}
 
 
-@pytest.mark.parametrize("key", ["fedminmax", "afl"])
+def test_sums_in_double_precision_stay_so_where_the_model_is_in_single(tmp_path: Path) -> None:
+    """Gradients by group are summed in float64, whatever the model's own precision."""
+    config = read_config(write_tables(tmp_path))
+    plan = plan_of(config, [PlannedRun("fedminmax-fast", {}, ROUNDS)])
+    plan = replace(plan, precision=Precision.FLOAT32)
+    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
+    found = read_members(run_folder(tmp_path / "run", plan, 0))
+    assert torch.equal(found, simulated_members(tmp_path, plan, 0, fused=False))
+
+
+@pytest.mark.parametrize("key", ["fedminmax", "afl", "fedminmax-fast"])
 def test_the_fused_simulation_differs_by_rounding_alone(key: str, tmp_path: Path) -> None:
     config = read_config(write_tables(tmp_path))
     plan = plan_of(config, [PlannedRun(key, {}, ROUNDS)])

@@ -58,8 +58,8 @@ class FaultyTransport(DirectTransport):
 def spoiled(spoil: Spoil) -> Callable[[bytes], bytes]:
     def change(message: bytes) -> bytes:
         like = torch.zeros(10, dtype=torch.float64)
-        reply, seconds = sums_from_bytes(message, like, GROUPS, "south")
-        return sums_to_bytes(spoil(reply), torch.float64, seconds)
+        reply, seconds = sums_from_bytes(message, like, GROUPS, 2**20, "south")
+        return sums_to_bytes(spoil(reply), seconds)
 
     return change
 
@@ -135,10 +135,37 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG)
-def test_a_bad_reply_is_named_and_left_out(fault: str, tmp_path: Path) -> None:
-    go_wrong, reason = WRONG[fault]
-    plan = job(tmp_path)
+# The first numbers of a group's curvature are its diagonal's and its first row's.
+WRONG_BY_GROUP: dict[str, tuple[Callable[[bytes], object], str]] = {
+    "curvature turned round": (
+        spoiled(lambda r: replace(r, statistics=-r.statistics)),
+        "not positive semidefinite",
+    ),
+    "products beyond squares": (
+        spoiled(lambda r: replace(r, statistics=r.statistics + torch.eye(30).double()[1])),
+        "not positive semidefinite",
+    ),
+    "curvature of longer rows": (
+        spoiled(lambda r: replace(r, statistics=r.statistics * 5)),
+        "curvature of",
+    ),
+    "curvature of other rows": (
+        spoiled(lambda r: replace(r, statistics=r.statistics + 1e9)),
+        "statistics that its rows cannot have",
+    ),
+    "no curvature": (spoiled(lambda r: replace(r, statistics=r.statistics[:0])), "expected 20"),
+    "one group's gradient": (spoiled(lambda r: replace(r, step=r.step[:10])), "a step of 10"),
+    "longer gradients": (spoiled(lambda r: replace(r, step=r.step * 99)), "with its rows and"),
+}
+FAULTS = [("fedminmax", fault) for fault in WRONG] + [
+    ("fedminmax-fast", fault) for fault in WRONG_BY_GROUP
+]
+
+
+@pytest.mark.parametrize(("key", "fault"), FAULTS)
+def test_a_bad_reply_is_named_and_left_out(key: str, fault: str, tmp_path: Path) -> None:
+    go_wrong, reason = (WRONG | WRONG_BY_GROUP)[fault]
+    plan = replace(job(tmp_path), runs=(PlannedRun(key, {}, 3),))
     transport = FaultyTransport(tmp_path, go_wrong)
     transport.wrong_questions = range(2, 3)
     assert run_plan(plan, transport, tmp_path / "run").error is None
@@ -148,6 +175,17 @@ def test_a_bad_reply_is_named_and_left_out(fault: str, tmp_path: Path) -> None:
     assert list(second.refused) == ["south"]
     assert "south" in second.refused["south"]
     assert reason in second.refused["south"]
+
+
+def test_gradients_by_group_must_fit_how_the_groups_losses_changed(tmp_path: Path) -> None:
+    """The closer to the optimum, the shorter the steps, and the less room Taylor's theorem has."""
+    plan = replace(job(tmp_path), runs=(PlannedRun("fedminmax-fast", {}, 6),))
+    transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=-r.step)))
+    transport.wrong_questions = range(6, 7)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    refused = [entry.refused for entry in rounds_of(tmp_path, plan)]
+    assert refused[:-1] == [{}] * 5
+    assert "does not fit how its own losses changed" in refused[-1]["south"]
 
 
 def test_a_site_that_keeps_lying_is_not_asked_any_more(tmp_path: Path) -> None:

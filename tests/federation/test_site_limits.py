@@ -74,7 +74,7 @@ def asked_site(
 def steps_told(message: bytes) -> tuple[float, ...]:
     """What an answer tells of the rows; the time that it took may differ."""
     like = torch.zeros(PARAMETERS, dtype=torch.float64)
-    sums, _ = sums_from_bytes(message, like, 2, "north")
+    sums, _ = sums_from_bytes(message, like, 2, 2**20, "north")
     return (*sums.step.tolist(), *sums.group_loss.tolist())
 
 

@@ -16,7 +16,11 @@ from fedminmax.federation.wire_vectors import (
 
 LARGEST_MODELS = 2**30
 ROOM_FOR_A_HEADER = 2**12
-REPLY_VECTORS = {"counts": torch.int64, "totals": torch.float64, "products": torch.float64}
+REPLY_VECTORS = {
+    "counts": (torch.int64,),
+    "totals": (torch.float64,),
+    "products": (torch.float64,),
+}
 
 
 def models_to_bytes(members: Sequence[Tensor]) -> bytes:
@@ -26,7 +30,7 @@ def models_to_bytes(members: Sequence[Tensor]) -> bytes:
 
 def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> list[Tensor]:
     """Read each run's models, each as long as ``like``."""
-    kinds = {str(number): like.dtype for number in range(runs)}
+    kinds = {str(number): (like.dtype,) for number in range(runs)}
     vectors = read_vectors(message, kinds, LARGEST_MODELS, sender)
     members = []
     for name in kinds:

@@ -30,7 +30,7 @@ from fedminmax.federation.reply_checks import (
 )
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.transport import SECONDS_TO_SAY_SO, Transport, gathered
-from fedminmax.federation.wire import largest_message, order_to_bytes, sums_from_bytes
+from fedminmax.federation.wire import largest_reply, order_to_bytes, sums_from_bytes
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 from fedminmax.methods.expected_reply import Sender
 from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
@@ -258,16 +258,17 @@ class RemoteFederation:
         return [site for site in asked if site not in gone]
 
     def _read(self, site: str, answer: object, question: Question) -> GoodReply:
-        content = checked_bytes(answer, largest_message(self._start), site)
-        reply, seconds = sums_from_bytes(content, self._start, self.census.groups, site)
+        limit = largest_reply(question.method, self._start, self.census)
+        content = checked_bytes(answer, limit, site)
+        reply, seconds = sums_from_bytes(content, self._start, self.census.groups, limit, site)
         place = question.places[site]
-        sender = Sender(place, self.census.counts[place], self.census.holders, question.limits)
-        lengths = self._agreement.row_lengths[place]
+        counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
+        sender = Sender(place, counts, self.census.holders, question.limits, lengths)
         try:
-            check_losses(reply, sender, lengths, site)
+            check_losses(reply, sender, site)
             before, now = self._told.get(site), question.order
             self._told[site] = ToldLosses(now.parameters, reply.group_loss)
-            step = check_reply(question.method, now, sender, lengths, reply, site, before)
+            step = check_reply(question.method, now, sender, reply, site, before)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:

@@ -10,7 +10,7 @@ left out of its round with its site's name and the reason. A plausible lie passe
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,17 @@ from torch import Tensor
 from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths
 from fedminmax.federation.wire_vectors import RefusedError, check_finite
-from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
-from fedminmax.methods.method import AnyMethod, OneStepMethod, takes_one_step
+from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
+from fedminmax.methods.method import AnyMethod, OneStepMethod, sums_over_rows, takes_one_step
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
 # Room for rounding in single precision: of exact values, and of limits.
 ROUNDING = 1e-4
 LIMIT_ROUNDING = 1e-2
+# Curvature is summed in double precision: shares of its trace, and of the largest possible one.
+CURVATURE_ROUNDING = 1e-9
+CERTAIN_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,19 @@ class ToldLosses:
     losses: Tensor
 
 
-def check_losses(reply: Sums, sender: Sender, lengths: RowLengths, site: str) -> None:
+def check_losses(reply: Sums, sender: Sender, site: str) -> None:
     """Refuse numbers that are not finite, and losses that the sender's rows cannot have."""
     for name in ("step", "group_loss", "holder_loss", "statistics"):
         check_finite(getattr(reply, name), name, site)
     if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
         raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
-    _check_losses(reply, sender, lengths, site)
+    _check_losses(reply, sender, site)
 
 
 def check_reply(
     method: AnyMethod[Any],
     order: Order,
     sender: Sender,
-    lengths: RowLengths,
     reply: Sums,
     site: str,
     before: ToldLosses | None = None,
@@ -71,44 +73,70 @@ def check_reply(
     expected = expected_reply(method, order, sender, reply)
     _check_numbers(reply, expected, site)
     _check_own_loss(reply, sender, expected.own_loss, site)
-    length = _check_step(reply, expected, lengths, site)
-    if takes_one_step(method) and before is not None:
-        _check_slope(method, order, sender, lengths, reply, before, expected.reach, site)
+    _check_curvature(expected.told_curvature, site)
+    length = _check_step(reply, expected, sender.lengths, site)
+    if before is not None and sender.limits.at_every_model:
+        for told in _told_gradients(method, order, sender, reply, expected.reach):
+            _check_slope(told, order, sender, reply, before, site)
     return length
 
 
+@dataclass(frozen=True, eq=False)
+class ToldGradient:
+    """The gradient of sum_i c_i loss_i over the sender's rows, c_i being their group's weight.
+
+    It is at most ``reach`` times as long as the rows.
+    """
+
+    weights: Tensor
+    gradient: Tensor
+    reach: float
+
+
+def _told_gradients(
+    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
+) -> Iterator[ToldGradient]:
+    """Yield what a reply's step tells of gradients at the order's model: one, or one per group."""
+    step = reply.step.double()
+    if takes_one_step(method):
+        own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+        gradient = step / method.learning_rate
+        if sender.limits.ridge:
+            # The ridge's part of it is known, and not in the losses.
+            penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
+            gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
+        yield ToldGradient(own.coefficients[0], gradient, reach / method.learning_rate)
+    elif sums_over_rows(method):
+        groups = len(sender.counts)
+        for weights, gradient in zip(
+            torch.eye(groups, dtype=torch.float64), step.reshape(groups, -1), strict=True
+        ):
+            yield ToldGradient(weights, gradient, reach)
+
+
 def _check_slope(
-    method: OneStepMethod[Any],
+    told: ToldGradient,
     order: Order,
     sender: Sender,
-    lengths: RowLengths,
     reply: Sums,
     before: ToldLosses,
-    reach: float,
     site: str,
 ) -> None:
     """Refuse a gradient that does not fit how the sender's own losses changed.
 
-    With F = sum_i c_i loss_i, of which the step tells the gradient (and the ridge's, which is
-    known), and a linear model that moved by d:
-    |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
+    With F = sum_i c_i loss_i, of which the gradient is told, and a linear model that moved
+    by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
     (Taylor's theorem), and that holds for every table.
     """
-    if not sender.limits.at_every_model:
-        return
-    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
-    weights = own.coefficients[0].abs()
+    weights = told.weights.abs()
     moved = (order.parameters - before.parameters).to("cpu", torch.float64)
     distance = math.sqrt(float(torch.dot(moved, moved)))
-    gradient = reply.step.double() / method.learning_rate
-    if sender.limits.ridge:
-        penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
-        gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
-    change = float(torch.dot(own.coefficients[0], reply.group_loss - before.losses))
-    off = abs(change - float(torch.dot(gradient, moved)))
-    curved = 0.5 * sender.limits.curvature * float(weights.max()) * (distance * lengths.rows) ** 2
+    change = float(torch.dot(told.weights, reply.group_loss - before.losses))
+    off = abs(change - float(torch.dot(told.gradient, moved)))
+    spread = (distance * sender.lengths.rows) ** 2
+    curved = 0.5 * sender.limits.curvature * float(weights.max()) * spread
     rows = torch.dot(weights, sender.counts.to(torch.float64))
-    steepest = reach / method.learning_rate * lengths.rows
+    steepest = told.reach * sender.lengths.rows
     rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * (steepest * distance + abs(change))
     if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
         raise RefusedError(
@@ -143,7 +171,7 @@ def _expected_of_one_step(
     )
 
 
-def _check_losses(reply: Sums, sender: Sender, lengths: RowLengths, site: str) -> None:
+def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
     """Refuse counts above the census, and losses that no such rows have at the order's model."""
     # Plain numbers: there are few groups, and every call of a tensor's function takes its time.
     counts, losses = reply.group_count.tolist(), reply.group_loss.tolist()
@@ -159,7 +187,7 @@ def _check_losses(reply: Sums, sender: Sender, lengths: RowLengths, site: str) -
         if loss < -LOSS_ROUNDING * count:
             raise RefusedError(f"{site} sent a negative loss ({loss:g}); refused")
     counts, losses = [*counts, sum(counts)], [*losses, math.fsum(losses)]
-    limits = sender.limits.max_loss_sums(torch.tensor(counts), lengths).tolist()
+    limits = sender.limits.max_loss_sums(torch.tensor(counts), sender.lengths).tolist()
     for count, loss, limit in zip(counts, losses, limits, strict=True):
         if loss > limit * (1.0 + ROUNDING) + LOSS_ROUNDING * count:
             raise RefusedError(
@@ -197,6 +225,24 @@ def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
         ).any()
     ):
         raise RefusedError(f"{site} sent statistics that its rows cannot have; refused")
+
+
+def _check_curvature(told: ToldCurvature | None, site: str) -> None:
+    """Refuse second derivatives that are not positive semidefinite, or too large for the rows."""
+    if told is None:
+        return
+    traces = told.matrices.diagonal(dim1=1, dim2=2).sum(dim=1)
+    if float(traces.sum()) > told.max_trace * (1.0 + LIMIT_ROUNDING):
+        raise RefusedError(
+            f"{site} sent curvature of {float(traces.sum()):g} in all, which is at most "
+            f"{told.max_trace:g} with its rows; refused"
+        )
+    # Of rows whose class is certain, rounding is all that is left.
+    least = CERTAIN_ROUNDING * (told.max_trace if math.isfinite(told.max_trace) else 1.0)
+    room = CURVATURE_ROUNDING * traces.abs() + least
+    lifted = told.matrices + torch.diag_embed(room[:, None].expand(told.matrices.shape[:2]))
+    if bool(torch.linalg.cholesky_ex(lifted).info.any()):
+        raise RefusedError(f"{site} sent curvature that is not positive semidefinite; refused")
 
 
 def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str) -> None:

@@ -18,7 +18,7 @@ from fedminmax.core.task import Task
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace
 from fedminmax.federation.one_round import run_round
-from fedminmax.federation.per_holder import NOTHING, answer
+from fedminmax.federation.per_holder import NOTHING, add_up, answer
 from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
 from fedminmax.methods.method import (
     AnyMethod,
@@ -118,7 +118,7 @@ class _Posted:
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         own = self._holder(participants, NOTHING)
-        return self._noted(order, answer(method, order, own, Workspace(self.task)))
+        return add_up([self._noted(order, answer(method, order, own, Workspace(self.task)))])
 
     def ask_each(
         self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
@@ -146,5 +146,5 @@ class _Posted:
 
     def _noted(self, order: Order, reply: Sums) -> Sums:
         self.down.append(len(order_to_bytes(order)))
-        self.up.append(len(sums_to_bytes(reply, self.task.initial_parameters.dtype, 0.0)))
+        self.up.append(len(sums_to_bytes(reply, 0.0)))
         return reply

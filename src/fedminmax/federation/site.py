@@ -164,7 +164,7 @@ class Site:
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
         reply = self._reply(run, came, desk)
-        return sums_to_bytes(reply, desk.start.dtype, time.monotonic() - started)
+        return sums_to_bytes(reply, time.monotonic() - started)
 
     def measure(self, models: object) -> bytes:
         """Tell sums of scores of each run's models over the rows that were held out."""

@@ -5,11 +5,13 @@ their size before they are read, and by names, types and shapes before anything 
 What the numbers mean is checked in ``reply_checks``.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Moment, Order, Sums
+from fedminmax.core.messages import Census, Moment, Order, Sums
 from fedminmax.federation.wire_vectors import (
     RefusedError,
     check_finite,
@@ -17,29 +19,45 @@ from fedminmax.federation.wire_vectors import (
     read_vectors,
     write_vectors,
 )
+from fedminmax.methods.method import AnyMethod, sums_over_rows
 
 LARGEST_WHOLE_NUMBER = 2**63 - 1
-# What a message may have besides vectors as long as the model: a header and sums by group.
+# What a message may have besides its long vectors: a header and sums by group.
 ROOM_FOR_THE_REST = 2**20
 # DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
 VECTORS_LIKE_THE_MODEL = 4
 
 ORDER_NUMBERS = ("seed", "round", "phase")
 SUMS_VECTORS = {
-    "scales": torch.float64,
-    "group_loss": torch.float64,
-    "group_count": torch.int64,
-    "holder_loss": torch.float64,
-    "holder_count": torch.int64,
-    "statistics": torch.float64,
-    "gradient_evaluations": torch.int64,
-    "seconds": torch.float64,
+    "scales": (torch.float64,),
+    "group_loss": (torch.float64,),
+    "group_count": (torch.int64,),
+    "holder_loss": (torch.float64,),
+    "holder_count": (torch.int64,),
+    "statistics": (torch.float64,),
+    "gradient_evaluations": (torch.int64,),
+    "seconds": (torch.float64,),
 }
 
 
 def largest_message(parameters: Tensor) -> int:
     """Return how many bytes a message about this model may have."""
     return VECTORS_LIKE_THE_MODEL * parameters.numel() * 8 + ROOM_FOR_THE_REST
+
+
+def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
+    """Return how many bytes a reply may have: gradients and curvature by group where it has them.
+
+    >>> from fedminmax.core.linear_structure import LinearStructure
+    >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+    >>> census = Census(torch.ones(3, 2), 2, LinearStructure(2, 3, True, "brier"))
+    >>> largest_reply(FedMinMaxFast(), torch.zeros(8), census) - ROOM_FOR_THE_REST == 8 * 2 * 18
+    True
+    """
+    if not sums_over_rows(method):
+        return largest_message(parameters)
+    curvature = 0 if census.linear is None else census.linear.curvature_numbers
+    return census.groups * (parameters.numel() + curvature) * 8 + ROOM_FOR_THE_REST
 
 
 def order_to_bytes(order: Order) -> bytes:
@@ -57,7 +75,11 @@ def order_to_bytes(order: Order) -> bytes:
 
 def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
     """Read an order for a model whose parameters are ``like`` these."""
-    kinds = {"numbers": torch.int64, "parameters": like.dtype, "weights": torch.float64}
+    kinds = {
+        "numbers": (torch.int64,),
+        "parameters": (like.dtype,),
+        "weights": (torch.float64,),
+    }
     vectors = read_vectors(message, kinds, largest_message(like), sender)
     check_length(vectors, "numbers", len(ORDER_NUMBERS), sender)
     check_length(vectors, "parameters", len(like), sender)
@@ -69,10 +91,10 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
     return Order(Moment(seed, number), vectors["parameters"], vectors["weights"], phase)
 
 
-def sums_to_bytes(sums: Sums, precision: torch.dtype, seconds: float) -> bytes:
-    """Write a reply and how long it took; its step travels in the model's own precision."""
+def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
+    """Write a reply and how long it took; its step keeps its precision, as in the simulation."""
     vectors = {
-        "step": sums.step.to(precision),
+        "step": sums.step,
         "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
         "group_loss": sums.group_loss,
         "group_count": sums.group_count,
@@ -85,10 +107,12 @@ def sums_to_bytes(sums: Sums, precision: torch.dtype, seconds: float) -> bytes:
     return write_vectors(vectors)
 
 
-def sums_from_bytes(message: object, like: Tensor, groups: int, sender: str) -> tuple[Sums, float]:
-    """Read a reply and its seconds; ``like`` are the model's parameters."""
-    kinds = {"step": like.dtype, **SUMS_VECTORS}
-    vectors = read_vectors(message, kinds, largest_message(like), sender)
+def sums_from_bytes(
+    message: object, like: Tensor, groups: int, limit: int, sender: str
+) -> tuple[Sums, float]:
+    """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters."""
+    kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
+    vectors = read_vectors(message, kinds, limit, sender)
     check_length(vectors, "scales", 2, sender)
     for name in ("gradient_evaluations", "seconds"):
         check_length(vectors, name, 1, sender)
@@ -118,7 +142,7 @@ def vector_to_bytes(vector: Tensor) -> bytes:
 
 def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:
     """Read one vector that is as long as ``like``, of its type, and finite."""
-    vectors = read_vectors(message, {"vector": like.dtype}, largest_message(like), sender)
+    vectors = read_vectors(message, {"vector": (like.dtype,)}, largest_message(like), sender)
     check_length(vectors, "vector", len(like), sender)
     if like.is_floating_point():
         check_finite(vectors["vector"], "vector", sender)

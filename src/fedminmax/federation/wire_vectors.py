@@ -1,6 +1,6 @@
 """Bytes into vectors: refused by size before they are read, and by kind before they are used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from safetensors import SafetensorError
@@ -43,9 +43,9 @@ def write_vectors(vectors: Mapping[str, Tensor]) -> bytes:
 
 
 def read_vectors(
-    message: object, kinds: Mapping[str, torch.dtype], limit: int, sender: str
+    message: object, kinds: Mapping[str, Sequence[torch.dtype]], limit: int, sender: str
 ) -> dict[str, Tensor]:
-    """Read exactly these vectors of these types."""
+    """Read exactly these vectors, each of one of its types."""
     content = checked_bytes(message, limit, sender)
     try:
         vectors = load(content)
@@ -64,10 +64,10 @@ def read_vectors(
         raise RefusedError(f"{sender} sent a message of another kind ({wrong}); refused")
     for name, kind in kinds.items():
         dimensions = (1, 2) if name in TABLES else (1,)
-        if vectors[name].dtype != kind or vectors[name].dim() not in dimensions:
+        if vectors[name].dtype not in kind or vectors[name].dim() not in dimensions:
             raise RefusedError(
                 f"{sender} sent {name} as {vectors[name].dtype} of shape "
-                f"{tuple(vectors[name].shape)}, expected a vector of {kind}; refused"
+                f"{tuple(vectors[name].shape)}, expected a vector of {kind[0]}; refused"
             )
     return vectors
 

@@ -16,22 +16,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch
 from fedminmax.core.messages import NO_STATISTICS, Order, Sums
 from fedminmax.core.parity import LABELS
-from fedminmax.core.row_limits import RowLimits
+from fedminmax.core.row_limits import RowLengths, RowLimits
 
 SINGLE_PRECISION = 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
 class Sender:
-    """Who replies: its number, its rows by group, and what a row can do at the order's model."""
+    """Who replies: its number, its rows by group, and what a row can do at the order's model.
+
+    ``lengths`` are those of its rows, which limit sums over them.
+    """
 
     number: int
     counts: Tensor
     holders: int
     limits: RowLimits
+    lengths: RowLengths
 
     @property
     def rows(self) -> int:
@@ -49,6 +54,17 @@ class OwnLoss:
 
 
 @dataclass(frozen=True, eq=False)
+class ToldCurvature:
+    """Second derivatives by group [A, f, f] as the reply has them, and what their traces sum to.
+
+    They must be positive semidefinite, and the traces sum to ``max_trace`` at most.
+    """
+
+    matrices: Tensor
+    max_trace: float
+
+
+@dataclass(frozen=True, eq=False)
 class ExpectedReply:
     """What an honest reply has.
 
@@ -63,6 +79,7 @@ class ExpectedReply:
         curvature: the part of the scale that only shortens the step.
         own_loss: the holder's own loss, if the method asks for it.
         least, most: limits of each of the statistics.
+        told_curvature: what the statistics say of second derivatives, if the method asks for them.
     """
 
     numbers: int
@@ -76,6 +93,7 @@ class ExpectedReply:
     own_loss: OwnLoss | None = None
     least: Tensor = NO_STATISTICS
     most: Tensor = NO_STATISTICS
+    told_curvature: ToldCurvature | None = None
 
 
 @dataclass(frozen=True)
@@ -186,3 +204,26 @@ def limits_by_cell(reply: Sums, sender: Sender) -> tuple[Tensor, Tensor]:
     cells = torch.stack([rows - positive, positive])
     least = torch.stack([torch.zeros_like(cells), cells])
     return least.flatten(), torch.stack([cells, cells]).flatten()
+
+
+def limits_of_curvature(
+    parameters: int, sender: Sender, reply: Sums
+) -> tuple[Tensor, ToldCurvature]:
+    """Return the largest value of each curvature sum of a linear model, and the told matrices.
+
+    Sums are over w x x' with |w| <= 2 for squared error and 1/4 for the others (p_c p_d, and for
+    Brier 2 p_c p_d (p_c + p_d - |p|^2)), so none is above that times the squared length of the
+    rows. The trace of a row's second derivatives in the outputs is 2, or at most 1 - |p|^2: for
+    cross-entropy that is diag(p) - p p', for Brier 2 J J' with J = diag(p) - p p', whose
+    eigenvalues are at most 1/2.
+    """
+    classes, squared_length = sender.limits.classes, sender.lengths.rows**2
+    outputs = max(classes, 1)
+    loss = "cross-entropy" if classes else "squared-error"
+    structure = LinearStructure(outputs, parameters // outputs - 1, intercept=True, loss=loss)
+    numbers = structure.curvature_numbers
+    largest_weight, trace = (0.25, 1.0 - 1.0 / classes) if classes else (2.0, 2.0)
+    most = torch.where(sender.counts > 0, largest_weight * squared_length, 0.0).double()
+    packed = with_numbers(reply.statistics, len(sender.counts) * numbers).reshape(-1, numbers)
+    told = ToldCurvature(structure.free_curvature(packed), trace * squared_length)
+    return most.repeat_interleave(numbers), told

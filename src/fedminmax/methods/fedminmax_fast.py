@@ -19,7 +19,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.checks import check_floor, check_not_negative
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.expected_reply import ExpectedReply, Sender, limits_of_curvature
 from fedminmax.methods.method import Holder
 from fedminmax.methods.risk_sums import RiskSums
 from fedminmax.methods.second_order_server import (
@@ -89,19 +89,24 @@ class FedMinMaxFast:
         )
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Expect sums over all rows; the squares of the groups' gradients add up to the reach's."""
+        """Expect sums over all rows; the squares of the groups' gradients add up to the reach's.
+
+        No row is of two groups, so sum_a |g_a|^2 <= sum_a (sum_i s_i^2) (sum_i |x_i|^2) over the
+        rows i of a, which is at most the product of the sums over all rows.
+        """
         groups = len(sender.counts)
         total = reply.group_loss.sum()
         squares = sender.limits.squared_slopes(torch.tensor(sender.rows), total)
-        anything = torch.full((len(reply.statistics),), math.inf, dtype=torch.float64)
+        most, told_curvature = limits_of_curvature(len(order.parameters), sender, reply)
         return ExpectedReply(
             numbers=groups * len(order.parameters),
             scale=float(sender.rows),
             rows=sender.rows,
             evaluations=sender.rows,
             reach=math.sqrt(float(squares)),
-            least=-anything,
-            most=anything,
+            least=-most,
+            most=most,
+            told_curvature=told_curvature,
         )
 
     def update(self, state: FedMinMaxFastState, total: Sums) -> FedMinMaxFastState:
