@@ -110,6 +110,7 @@ def simulated_federation(folder: Path, plan: NetworkPlan, *, fused: bool) -> InP
         group_names=tables.group_names,
         ridge=task.ridge,
         fused=fused,
+        minimum_group=plan.schema.minimum_to_play,
     )
 
 

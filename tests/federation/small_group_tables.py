@@ -43,7 +43,7 @@ west = "west.csv"
 [groups]
 columns = ["origin", "age"]
 as_features = {as_features}
-minimum_size = 0
+{groups}
 [groups.bands]
 age = [60]
 [features.age]
@@ -67,9 +67,17 @@ baseline = "none"
 
 
 def write_small_groups(
-    folder: Path, *, held_out: float = 0.2, as_features: bool = False, by_hand: bool = False
+    folder: Path,
+    *,
+    held_out: float = 0.2,
+    as_features: bool = False,
+    by_hand: bool = False,
+    groups: str = "minimum_size = 0",
 ) -> TableConfig:
-    """Write the sites' tables; ``by_hand`` has merged groups under one made-up origin and age."""
+    """Write the sites' tables; ``by_hand`` has merged groups under one made-up origin and age.
+
+    ``groups`` are further lines of that section.
+    """
     folder.mkdir(exist_ok=True)
     for place, (site, counts) in enumerate(COUNTS.items()):
         generator = np.random.default_rng(place)
@@ -82,7 +90,7 @@ def write_small_groups(
                 lines.append(f"{origin},{age},{dose:.3f},{ward},{ill}")
         (folder / f"{site}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     path = folder / "fedminmax.toml"
-    text = CONFIG.format(held_out=held_out, as_features=str(as_features).lower())
+    text = CONFIG.format(held_out=held_out, as_features=str(as_features).lower(), groups=groups)
     path.write_text(text, encoding="utf-8")
     return read_config(path)
 

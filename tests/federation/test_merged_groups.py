@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.groups import MERGED_NAME
 from fedminmax.federation.agreement import agree
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
 from fedminmax.federation.network_run import read_members, run_folder, run_plan

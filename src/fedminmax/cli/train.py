@@ -121,7 +121,7 @@ def _with_words(config: TableConfig, request: Request) -> TableConfig:
 
 
 def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -> None:
-    groups = job.tables.group_names
+    groups, small = job.tables.group_names, job.tables.encoding.small_group_names
     with display("train", sum(run.rounds for run in runs)) as bars:
         before = 0
         for run in runs:
@@ -132,7 +132,7 @@ def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -
                     if tick.complaint:
                         print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
                     if tick.record:
-                        _show_risks(bars, run, tick.record, groups)
+                        _show_risks(bars, run, tick.record, groups, small)
                     bars.show_round(tick.round)
                     bars.show_work(before + tick.round)
             if not is_finished(run):
@@ -141,8 +141,15 @@ def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -
             bars.show_work(before)
 
 
-def _show_risks(bars: Display, run: TableRun, record: RoundRecord, groups: Sequence[str]) -> None:
-    """Name the groups with the highest training risks beside the bar."""
-    highest = highest_risks(zip(groups, record.risks, strict=True))
+def _show_risks(
+    bars: Display,
+    run: TableRun,
+    record: RoundRecord,
+    groups: Sequence[str],
+    small: Sequence[str],
+) -> None:
+    """Name the groups with the highest training risks beside the bar, but for small ones."""
+    risks = zip(groups, record.risks, strict=True)
+    highest = highest_risks((name, risk) for name, risk in risks if name not in small)
     words = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
     bars.rename_run(escape(f"{run.method.name}: {words}"))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.small_groups import playable_groups
 from fedminmax.core.validation import NO_LOSSES, LossSums
 
 
@@ -75,12 +76,9 @@ class Census:
 
     @cached_property
     def playable(self) -> Tensor:
-        """Which groups an adversary may choose [A]; the others keep their share as weight.
-
-        Where all are too small, it may choose any: there is nobody else to train for.
-        """
-        enough = self.counts.sum(dim=0).cpu() >= self.minimum_group
-        return enough if bool(enough.any()) else torch.ones_like(enough)
+        """Which groups an adversary may choose [A]; the others keep their share as weight."""
+        rows = self.counts.sum(dim=0).tolist()
+        return torch.tensor(playable_groups(rows, self.minimum_group))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ small ones.
 from collections.abc import Sequence
 from enum import Enum
 
-import torch
-from torch import Tensor
-
 from fedminmax.core.errors import InputError
 
 # What tables and estimators take unless told otherwise; InProcessFederation takes 0: all play.
@@ -31,6 +28,18 @@ class SmallGroupRule(Enum):
     PLAY = "play"
 
 
+def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
+    """Tell which groups have enough training rows for an adversary to choose them.
+
+    Where all are too small, it may choose any: there is nobody else to train for.
+
+    >>> playable_groups([100, 2], 30), playable_groups([3, 2], 30)
+    ([True, False], [True, True])
+    """
+    enough = [count >= minimum for count in rows]
+    return enough if any(enough) else [True] * len(rows)
+
+
 def minimum_to_play(minimum: int, rule: SmallGroupRule) -> int:
     """Return the rows that a group needs for the adversary to choose it."""
     return 0 if rule is SmallGroupRule.PLAY else minimum
@@ -46,16 +55,14 @@ def groups_to_merge(rows: Sequence[int], minimum: int, rule: SmallGroupRule) -> 
     return small if rule is SmallGroupRule.MERGE and 2 <= len(small) < len(rows) else ()
 
 
-def numbers_after_merging(groups: int, merged: Sequence[int]) -> Tensor:
+def numbers_after_merging(groups: int, merged: Sequence[int]) -> list[int]:
     """Return each group's new number: the merged group comes last.
 
-    >>> numbers_after_merging(4, (1, 3)).tolist()
+    >>> numbers_after_merging(4, (1, 3))
     [0, 2, 1, 2]
     """
-    is_merged = torch.zeros(groups, dtype=torch.bool)
-    is_merged[list(merged)] = True
-    kept = groups - len(merged)
-    return torch.where(is_merged, kept, (~is_merged).cumsum(0) - 1)
+    kept = [group for group in range(groups) if group not in merged]
+    return [len(kept) if group in merged else kept.index(group) for group in range(groups)]
 
 
 def names_after_merging(names: Sequence[str], merged: Sequence[int]) -> tuple[str, ...]:

@@ -34,11 +34,12 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     squared differences, 0 to 2) or "cross_entropy".
 
     After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
-    names), ``groups_`` (names), ``group_weights_`` (by name, after the last round; empty for a
-    method that does not weigh groups), ``risks_by_group_`` (mean training loss by name),
-    ``history_`` (a ``HistoryPoint`` per round), ``convergence_`` (whether the rounds were enough;
-    if not, ``fit`` warns), ``n_iter_`` (rounds), ``model_`` (a torch module
-    for scaled features) and ``scaling_``.
+    names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained
+    for; ``fit`` warns of them), ``group_weights_`` (by name, after the last round, small groups as
+    one if they were merged; empty for a method that does not weigh groups), ``risks_by_group_``
+    (mean training loss by name), ``history_`` (a ``HistoryPoint`` per round), ``convergence_``
+    (whether the rounds were enough; if not, ``fit`` warns), ``n_iter_`` (rounds), ``model_`` (a
+    torch module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxClassifier(rounds=100).fit(x, y, sensitive_features=sex)

@@ -19,11 +19,19 @@ def keep(estimator: Any, trained: Trained) -> None:
     """Give an estimator what it has after ``fit``; scikit-learn asks for names that end in _."""
     estimator.model_ = trained.model
     estimator.groups_ = trained.groups
+    estimator.small_groups_ = trained.small_groups
     estimator.risks_by_group_ = trained.risks_by_group
     estimator.group_weights_ = trained.group_weights
     estimator.history_ = trained.history
     estimator.convergence_ = trained.convergence
     estimator.n_iter_ = len(trained.history)
+    if trained.small_groups:
+        names = ", ".join(f"'{name}'" for name in trained.small_groups)
+        words = (
+            f"groups with fewer than minimum_group={estimator.minimum_group} rows are not trained "
+            f"for as the worst group (small={estimator.small!r}): {names}"
+        )
+        warnings.warn(words, UserWarning, stacklevel=3)
     if not trained.convergence.converged:
         words = verdict(type(estimator).__name__, trained.convergence, "rounds=")
         # As if from the line that called fit.

@@ -12,6 +12,7 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
+from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.methods.checks import check_whole, checked_method
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
@@ -31,6 +32,10 @@ class TrainingSettings:
             any weighting of the groups can give a linear model (a network: at most 0.1).
         adversary_rate: step size of the groups' weights; 0 ignores the groups.
         epsilon: the least weight of a group.
+        minimum_group: groups with fewer rows are small.
+        small: what becomes of small groups: "share" trains each with its share of the rows and
+            not for it as the worst group, "merge" makes one group of them, "play" treats them
+            like any other.
         hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none.
@@ -47,6 +52,8 @@ class TrainingSettings:
     learning_rate: float | None = None
     adversary_rate: float = 0.1
     epsilon: float = 0.0
+    minimum_group: int = MINIMUM_GROUP
+    small: str = "share"
     hidden: tuple[int, ...] = ()
     ridge: float = 0.0
     rounds: int = 500
@@ -59,8 +66,10 @@ class TrainingSettings:
 def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
     check_whole("rounds", least=1, rounds=settings.rounds)
+    check_whole("minimum_group", least=0, minimum_group=settings.minimum_group)
     checked_widths(settings.hidden)
     iterate_of(settings)
+    small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
     if settings.method is None:
@@ -73,6 +82,14 @@ def check_settings(settings: TrainingSettings) -> None:
                 f"{name} = {getattr(settings, name)} came with a method of its own settings; "
                 f"give it to {settings.method.name}"
             )
+
+
+def small_rule_of(settings: TrainingSettings) -> SmallGroupRule:
+    """Return what becomes of small groups."""
+    known = [rule.value for rule in SmallGroupRule]
+    if settings.small not in known:
+        raise InputError(f"small = {settings.small!r}; give {', '.join(known)}")
+    return SmallGroupRule(settings.small)
 
 
 def method_of(settings: TrainingSettings, safe_rate: float) -> AnyMethod[Any]:

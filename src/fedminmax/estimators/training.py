@@ -16,9 +16,10 @@ from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.safe_rate import safe_learning_rate
+from fedminmax.core.small_groups import minimum_to_play, playable_groups
 from fedminmax.data.row_groups import RowGroups
 from fedminmax.estimators.rows import Rows
-from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of
+from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of, small_rule_of
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import Round, train
@@ -34,6 +35,7 @@ class Trained:
 
     model: nn.Module
     groups: tuple[str, ...]
+    small_groups: tuple[str, ...]
     risks_by_group: dict[str, float]
     group_weights: dict[str, float]
     history: list[HistoryPoint]
@@ -65,6 +67,8 @@ def train_rows(
         [(x[own], y[own], group[own]) for own in rows.by_holder()],
         group_names=rows.groups.names,
         ridge=settings.ridge,
+        minimum_group=settings.minimum_group,
+        small=small_rule_of(settings),
     )
     is_linear = not checked_widths(settings.hidden)
     rate = safe_learning_rate(loss, x, group, linear=is_linear, ridge=settings.ridge)
@@ -79,19 +83,23 @@ def train_rows(
     trained = _answer(federation, done, which, classifies=outputs > 1).cpu()
     risks = _risks(loss, outputs_of(trained, rows.x), torch.tensor(rows.y), rows.groups)
     names = rows.groups.names
+    least = minimum_to_play(settings.minimum_group, small_rule_of(settings))
+    playable = playable_groups(rows.groups.counts.tolist(), least)
     # AFL's weights, for one, are its holders': those are no weights of groups.
     weights = done.weights.tolist() if _weighs_groups(method) else []
     return Trained(
         trained,
         names,
+        tuple(name for name, plays in zip(names, playable, strict=True) if not plays),
         dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
-        dict(zip(names, weights, strict=False)),
+        dict(zip(federation.group_names, weights, strict=False)),
         history,
         judge_convergence(
             history,
-            rows.groups.counts.tolist(),
+            federation.census.counts.sum(dim=0).tolist(),
             goal_of(method),
             which or done.answer,
+            federation.census.playable.tolist(),
         ),
     )
 

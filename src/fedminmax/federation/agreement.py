@@ -57,6 +57,12 @@ class Agreed:
         nothing = [0] * len(self.encoding.groups)
         return torch.tensor([list(self.counts.get(site, nothing)) for site in sites])
 
+    def census(self, sites: Sequence[str]) -> Census:
+        """Return the census of these sites."""
+        schema = self.encoding.schema
+        classes, least = len(schema.target.classes), schema.minimum_to_play
+        return Census(self.rows(sites), classes, minimum_group=least)
+
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
@@ -85,10 +91,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     told, more = _counts(encoding, transport, tuple(summaries))
     refused |= more
     if agreed is None:
-        counts = {
-            site: [summaries[site].group_counts.get(key, 0) for key in encoding.groups]
-            for site in told
-        }
+        counts = {site: encoding.count(summaries[site].group_counts) for site in told}
         told = _without_misfits(told, counts, "counts other groups than its summary had", refused)
         counts = {site: counts[site] for site in told}
         lengths = {site: row_lengths(summaries[site], encoding) for site in told}
@@ -117,7 +120,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     # Of all rows of the sites that have any of the group.
     squares = torch.tensor([own.rows**2 for own in in_order], dtype=torch.float64)
     by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
-    census = Census(rows, len(plan.schema.target.classes), linear, row_lengths=by_group)
+    census = replace(agreed.census(plan.sites), linear=linear, row_lengths=by_group)
     return Agreement(plan, encoding, census, refused, in_order)
 
 
@@ -162,8 +165,9 @@ def _new_encoding(
     total = reduce(add, summaries.values())
     if total.rows == 0:
         raise InputError("no site has a training row; give at least one site with data")
-    _check_small_groups(plan, summaries, total)
-    return agree_on_encoding(plan.schema, total)
+    encoding = agree_on_encoding(plan.schema, total)
+    _check_small_groups(plan, encoding, summaries)
+    return encoding
 
 
 def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
@@ -175,17 +179,23 @@ def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
 
 
 def _check_small_groups(
-    plan: NetworkPlan, summaries: Mapping[str, HolderSummary], total: HolderSummary
+    plan: NetworkPlan, encoding: Encoding, summaries: Mapping[str, HolderSummary]
 ) -> None:
-    """Stop before the first round if a group is so small that a row or two would rule the run."""
+    """Stop before the first round if a group that plays is so small that a row or two would rule.
+
+    Groups that the configuration calls small do not play.
+    """
     least = plan.patience.minimum_group
-    for key, rows in total.group_counts.items():
-        if rows < least:
-            having = [site for site, own in summaries.items() if key in own.group_counts]
+    counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}
+    for number, key in enumerate(encoding.groups):
+        rows = sum(own[number] for own in counts.values())
+        if rows < least and key not in encoding.small_groups:
+            having = [site for site, own in counts.items() if own[number]]
             raise InputError(
                 f"group '{group_name(key, plan.schema)}' has {rows:,} training rows in all, at "
-                f"{', '.join(having)}, fewer than {least}: let its sites merge small groups, list "
-                "the values of groups in the configuration, or lower --minimum-group"
+                f"{', '.join(having)}, fewer than {least}: raise minimum_size or set small in "
+                "[groups], let its sites merge small groups, list the values of groups in the "
+                "configuration, or lower --minimum-group"
             )
 
 

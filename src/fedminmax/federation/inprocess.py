@@ -131,7 +131,7 @@ class InProcessFederation:
             raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
         merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
         if merged:
-            number_of = numbers_after_merging(len(self._group_names), merged)
+            number_of = torch.tensor(numbers_after_merging(len(self._group_names), merged))
             self._group_names = names_after_merging(self._group_names, merged)
             self._holders = renumbered(self._holders, number_of)
             validation_rows = renumbered(validation_rows, number_of)

@@ -117,7 +117,7 @@ class Site:
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         self._ledger.note(Asked(Question.ENCODE), content)
-        told = rows_to_measure(self._rows.held_out, agreed.groups, self._settings)
+        told = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         if len(told):
             # For the site's own eyes: which of its rows the figures rest on.
             path = self._folder / f"held_out-{digest_of(self._plan)[:16]}.json"

@@ -1,6 +1,6 @@
 """The section "change" of results.json: the method's metrics minus its baseline's, row by row."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fedminmax.core.score_sums import ScoreSums
 from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
@@ -19,24 +19,26 @@ from fedminmax.report.table_metrics import interval_of
 
 def with_change(results: Results, pairs: Mapping[str, ScoreSums], baseline: Results) -> Results:
     """Add the change from the baseline with these results; ``pairs`` has sums of each metric."""
+    small = [number for number, own in enumerate(results.risk.by_group) if own.small]
     section = ChangeOfRun(
         baseline=_named(baseline),
         confidence=CONFIDENCE,
         min_rows=MIN_ROWS,
         metrics={
-            RISK if name in RISKS else name: _change(name, sums) for name, sums in pairs.items()
+            RISK if name in RISKS else name: _change(name, sums, small)
+            for name, sums in pairs.items()
         },
     )
     return results.model_copy(update={"change": section})
 
 
-def _change(metric: str, sums: ScoreSums) -> ChangeOfMetric:
-    change = paired_change(sums, BOUNDS[metric])
+def _change(metric: str, sums: ScoreSums, small: Collection[int]) -> ChangeOfMetric:
+    change = paired_change(sums, BOUNDS[metric], small=small)
     return ChangeOfMetric(
         overall=interval_of(change.overall),
         by_group=tuple(
-            interval_of(own, rows)
-            for own, rows in zip(change.by_group, sums.counts.tolist(), strict=True)
+            interval_of(own, int(sums.counts[number]), small=number in small)
+            for number, own in enumerate(change.by_group)
         ),
         worst=interval_of(change.worst),
     )

@@ -4,7 +4,7 @@ Point values are the MetricFrame's (Weerts et al.: Fairlearn, JMLR 2023); the in
 ``mean_interval``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -87,9 +87,12 @@ def _quotient(score: RowScore, rows: NDArray[np.int64], _: object) -> float:
 
 
 def measure_scores(
-    scores: Mapping[str, RowScore], sensitive_features: Any, confidence: float = CONFIDENCE
+    scores: Mapping[str, RowScore],
+    sensitive_features: Any,
+    confidence: float = CONFIDENCE,
+    small: Collection[str] = (),
 ) -> GroupMetrics:
-    """Measure rows whose scores are known already."""
+    """Measure rows whose scores are known already; ``small`` groups are never the worst off."""
     if not (is_finite(confidence) and 0.0 < confidence < 1.0):
         raise InputError(f"confidence = {in_words(confidence)}; give a share between 0 and 1")
     rows = len(next(iter(scores.values())).numerators)
@@ -98,7 +101,7 @@ def measure_scores(
     groups = group_rows(sensitive_features, rows)
     frame = metric_frame(scores, groups)
     metrics = {
-        name: metric_by_group(name, _scored(score, frame.by_group[name], groups), confidence)
+        name: metric_by_group(name, _scored(score, frame.by_group[name], groups), confidence, small)
         for name, score in scores.items()
     }
     counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))

@@ -71,8 +71,8 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
         f"{how_sure(run)}"
         + (f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out))
         + (
-            f" The table has {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows "
-            "apart, at its end." * bool(small)
+            f" The table has {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, "
+            "or too few training rows, apart at its end." * bool(small)
         ),
         8.2,
         1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),

@@ -33,11 +33,12 @@ class Change:
     value: float
     low: float
     high: float
+    small: bool = False
 
     @property
     def has_enough_rows(self) -> bool:
-        """Whether there are rows enough for a verdict."""
-        return self.rows >= MIN_ROWS
+        """Whether there are rows enough for a verdict, also in training."""
+        return self.rows >= MIN_ROWS and not self.small
 
     @property
     def is_sure(self) -> bool:
@@ -58,7 +59,8 @@ def change_between(name: str, rows: int, before: Interval, after: Interval) -> C
     if old is None or new is None:
         return None
     found = difference(new, old)
-    return Change(name, rows, old.value, new.value, found.value, found.low, found.high)
+    ends = (found.value, found.low, found.high)
+    return Change(name, rows, old.value, new.value, *ends, small=after.small)
 
 
 def estimate_of(interval: Interval) -> Estimate | None:
@@ -115,6 +117,8 @@ def all_changes(run: Run, metric: str = RISK) -> list[Change | None]:
 def _measured(
     name: str, rows: int, before: Interval, after: Interval, own: Interval
 ) -> Change | None:
-    numbers = (before.value, after.value, own.value, own.low, own.high)
-    known = [number for number in numbers if number is not None]
-    return Change(name, rows, *known) if len(known) == len(numbers) else None
+    measured = estimate_of(own)
+    if before.value is None or after.value is None or measured is None:
+        return None
+    ends = (measured.value, measured.low, measured.high)
+    return Change(name, rows, before.value, after.value, *ends, small=after.small)

@@ -52,7 +52,7 @@ def _of_errors(change: Change, metric: str) -> Change:
         return change
     before, after = PEOPLE * (1.0 - change.before), PEOPLE * (1.0 - change.after)
     ends = (-PEOPLE * change.value, -PEOPLE * change.high, -PEOPLE * change.low)
-    return Change(change.name, change.rows, before, after, *ends)
+    return Change(change.name, change.rows, before, after, *ends, small=change.small)
 
 
 def _alone(results: Results, name: str, metric: str) -> str:

@@ -6,7 +6,7 @@ fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -90,8 +90,12 @@ class GroupMetrics:
     confidence: float
 
 
-def metric_by_group(metric: str, groups: Mapping[str, Scored], confidence: float) -> MetricByGroup:
+def metric_by_group(
+    metric: str, groups: Mapping[str, Scored], confidence: float, small: Collection[str] = ()
+) -> MetricByGroup:
     """Return a metric from what is known of each group's rows: those that the metric is about.
+
+    Groups that are too ``small`` in training, too, are neither the worst off nor part of the gap.
 
     >>> groups = {"a": Scored(100, 0.9, 90.0), "b": Scored(60, 0.5, 30.0), "c": Scored(1, 0.0, 0.0)}
     >>> found = metric_by_group("accuracy", groups, confidence=0.95)
@@ -100,7 +104,8 @@ def metric_by_group(metric: str, groups: Mapping[str, Scored], confidence: float
     """
     bounds = BOUNDS[metric]
     found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
-    enough = {name: found[name] for name, own in groups.items() if own.rows >= MIN_ROWS}
+    judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
+    enough = {name: found[name] for name in judged}
     highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
     gap = NO_ESTIMATE
     if highest is not None and lowest is not None and len(enough) > 1:

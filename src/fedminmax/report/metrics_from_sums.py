@@ -3,7 +3,7 @@
 Values and intervals are functions of these sums, hence those of the pooled rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -13,7 +13,9 @@ from fedminmax.report.metric_by_group import GroupMetrics, metric_by_group
 from fedminmax.report.model_scores import PAIRED
 
 
-def metrics_from_sums(names: Sequence[str], sums: ScoreSums, model: int) -> GroupMetrics:
+def metrics_from_sums(
+    names: Sequence[str], sums: ScoreSums, model: int, small: Collection[int] = ()
+) -> GroupMetrics:
     """Return one model's metrics; groups are named by their numbers, and need a row.
 
     Args:
@@ -21,6 +23,7 @@ def metrics_from_sums(names: Sequence[str], sums: ScoreSums, model: int) -> Grou
             denominators.
         sums: of all models, side by side.
         model: which of them.
+        small: groups that are never the worst off: the model was not trained for them.
     """
     present = sums.counts.nonzero().flatten().tolist()
     squares = sums.products.diagonal(dim1=1, dim2=2)
@@ -36,7 +39,7 @@ def metrics_from_sums(names: Sequence[str], sums: ScoreSums, model: int) -> Grou
             )
             for group in present
         }
-        metrics[name] = metric_by_group(name, groups, CONFIDENCE)
+        metrics[name] = metric_by_group(name, groups, CONFIDENCE, [str(own) for own in small])
     counts = {str(group): int(sums.counts[group]) for group in present}
     return GroupMetrics(counts, metrics, CONFIDENCE)
 

@@ -18,7 +18,8 @@ def scores_section(results: Results) -> str:
         f"## Test results\n\nOn {test.rows:,} rows that training did not see. In parentheses: "
         f"{_intervals(test)}. A star marks the worst group of a column{named}. The gap is between "
         "the highest and the lowest group. Groups with fewer than "
-        f"{MIN_ROWS} test rows are neither: they come last.\n\n{_table(results, test)}"
+        f"{MIN_ROWS} test rows, or too few training rows, are neither: they come "
+        f"last.\n\n{_table(results, test)}"
         f"{_small_groups(results)}"
     )
 

@@ -6,7 +6,7 @@ sum (a - b)^2 = sum a^2 - 2 sum a b + sum b^2: they may come from rows in this p
 sites.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -38,8 +38,15 @@ class PairedChange:
     worst: Estimate
 
 
-def paired_change(sums: ScoreSums, bounds: Bounds, confidence: float = CONFIDENCE) -> PairedChange:
+def paired_change(
+    sums: ScoreSums,
+    bounds: Bounds,
+    confidence: float = CONFIDENCE,
+    small: Collection[int] = (),
+) -> PairedChange:
     """Return the change between two models, from sums of two scores: after, before.
+
+    Groups that are too ``small`` in training are not the worst.
 
     >>> import torch
     >>> from fedminmax.core.score_sums import sum_scores
@@ -54,7 +61,7 @@ def paired_change(sums: ScoreSums, bounds: Bounds, confidence: float = CONFIDENC
     return PairedChange(
         tuple(mean_interval(own, within, confidence) for own in differences),
         mean_interval(reduce(add, differences), within, confidence),
-        _change_of_worst(sums, differences, bounds, confidence),
+        _change_of_worst(sums, differences, bounds, confidence, small),
     )
 
 
@@ -66,9 +73,17 @@ def _difference(sums: ScoreSums, group: int) -> Scored:
 
 
 def _change_of_worst(
-    sums: ScoreSums, differences: Sequence[Scored], bounds: Bounds, confidence: float
+    sums: ScoreSums,
+    differences: Sequence[Scored],
+    bounds: Bounds,
+    confidence: float,
+    small: Collection[int],
 ) -> Estimate:
-    enough = [group for group, own in enumerate(differences) if own.rows >= MIN_ROWS]
+    enough = [
+        group
+        for group, own in enumerate(differences)
+        if own.rows >= MIN_ROWS and group not in small
+    ]
     if not enough:
         return NO_ESTIMATE
 

@@ -34,18 +34,22 @@ FROZEN = ConfigDict(frozen=True)
 
 
 class Interval(BaseModel):
-    """A value and its interval; of a group also the test rows behind it."""
+    """A value and its interval; of a group also the test rows behind it.
+
+    A ``small`` group had too few training rows to be trained for.
+    """
 
     model_config = FROZEN
     value: Number
     low: Number
     high: Number
     rows: Count = 0
+    small: bool = False
 
     @property
     def has_enough_rows(self) -> bool:
         """Whether this group has rows enough for a verdict."""
-        return self.rows >= MIN_ROWS
+        return self.rows >= MIN_ROWS and not self.small
 
 
 class Metric(BaseModel):
@@ -72,7 +76,7 @@ class Measured(BaseModel):
     metrics: dict[str, Metric]
 
     def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
-        """Return the groups with too few test rows for a verdict, and their rows."""
+        """Return the groups with too few rows for a verdict, and their test rows."""
         first = next(iter(self.metrics.values()))
         return {
             name: own.rows
@@ -204,12 +208,16 @@ class Results(BaseModel):
 
 
 class CensusFile(BaseModel):
-    """census.json: rows by holder and group; others may have test files too."""
+    """census.json: rows by holder and group; others may have test files too.
+
+    ``small_groups`` had too few training rows to be trained for.
+    """
 
     model_config = FROZEN
     format: Literal[1]
     holders: Annotated[tuple[str, ...], Field(min_length=1)]
     groups: tuple[str, ...]
+    small_groups: tuple[str, ...] = ()
     train: tuple[tuple[Count, ...], ...]
     test: tuple[tuple[Count, ...], ...]
     other_tests: dict[str, tuple[Count, ...]] = {}

@@ -43,6 +43,11 @@ class SavedModel:
         """The groups that training knew."""
         return self.encoding.group_names
 
+    @property
+    def small_group_numbers(self) -> tuple[int, ...]:
+        """The numbers of the groups that had too few training rows to be trained for."""
+        return tuple(map(self.encoding.groups.index, self.encoding.small_groups))
+
     def table(self, data: Any) -> Table:
         """Read a file, or take a data frame or a dict of columns."""
         return table_from(data, self.encoding.schema.feature_columns, self.format)

@@ -1,7 +1,7 @@
 """Metrics by group of a saved model on test rows: as records, and as cells of tables."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedminmax.core.examples import Examples
 from fedminmax.report.group_metrics import measure_scores
@@ -19,22 +19,24 @@ def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
     """
     if not any(len(part) for part in parts):
         return NOT_MEASURED
-    return measure_scored(score_rows([(saved, part) for part in parts]), saved.groups)
+    return measure_scored(score_rows([(saved, part) for part in parts]), saved)
 
 
-def measure_scored(rows: ScoredRows, groups: Sequence[str]) -> Measured:
+def measure_scored(rows: ScoredRows, saved: SavedModel) -> Measured:
     """Measure rows that are scored already."""
-    return measured(measure_scores(rows.scores, rows.group), groups)
+    small = [str(number) for number in saved.small_group_numbers]
+    return measured(measure_scores(rows.scores, rows.group, small=small), saved)
 
 
-def measured(found: GroupMetrics, groups: Sequence[str]) -> Measured:
+def measured(found: GroupMetrics, saved: SavedModel) -> Measured:
     """Name the groups, which the metrics know by their numbers."""
+    groups, small = saved.groups, saved.small_group_numbers
     return Measured(
         rows=sum(found.counts.values()),
         confidence=found.confidence,
         min_rows=MIN_ROWS,
         metrics={
-            RISK if name in RISKS else name: _metric(metric, found, groups)
+            RISK if name in RISKS else name: _metric(metric, found, groups, small)
             for name, metric in found.metrics.items()
         },
     )
@@ -71,12 +73,16 @@ def metric_cells(
 
 
 def small_groups_words(groups: Sequence[str], test: Measured) -> str:
-    """Say which groups have too few test rows for a verdict; nothing if there are none."""
+    """Say which groups have too few rows for a verdict; nothing if there are none."""
     small = test.small_groups(groups)
-    if not small:
-        return ""
-    names = ", ".join(f"{name} ({rows:,})" for name, rows in small.items())
-    return f"Too few test rows to say, under {MIN_ROWS}: {names}."
+    few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
+    untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
+    sentences = []
+    if few:
+        sentences.append(f"Too few test rows to say, under {MIN_ROWS}: {', '.join(few)}.")
+    if untrained:
+        sentences.append(f"Too few training rows to be trained for: {', '.join(untrained)}.")
+    return " ".join(sentences)
 
 
 def interval_words(interval: Interval, like: Interval | None = None) -> str:
@@ -106,12 +112,16 @@ def _decimals(interval: Interval) -> int:
     return max(0, 3 - math.floor(math.log10(largest)))
 
 
-def _metric(metric: MetricByGroup, found: GroupMetrics, groups: Sequence[str]) -> Metric:
+def _metric(
+    metric: MetricByGroup, found: GroupMetrics, groups: Sequence[str], small: Collection[int]
+) -> Metric:
     return Metric(
         overall=interval_of(metric.overall),
         by_group=tuple(
             interval_of(
-                metric.by_group.get(str(number), NO_ESTIMATE), found.counts.get(str(number), 0)
+                metric.by_group.get(str(number), NO_ESTIMATE),
+                found.counts.get(str(number), 0),
+                small=number in small,
             )
             for number in range(len(groups))
         ),
@@ -120,7 +130,8 @@ def _metric(metric: MetricByGroup, found: GroupMetrics, groups: Sequence[str]) -
     )
 
 
-def interval_of(estimate: Estimate, rows: int | None = None) -> Interval:
+def interval_of(estimate: Estimate, rows: int | None = None, *, small: bool = False) -> Interval:
     """Return an estimate as files have it, of a group with its rows; None for NaN."""
     interval = Interval(value=estimate.value, low=estimate.low, high=estimate.high)
-    return interval if rows is None else interval.model_copy(update={"rows": rows})
+    of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
+    return interval.model_copy(update=of_group)

@@ -1,11 +1,10 @@
 """A plan's runs as the coordinator fetched them: rounds and models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.messages import Census
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import model_with
@@ -98,7 +97,5 @@ def _saved_model(
 
 
 def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
-    rows = agreed.rows(list(agreed.counts))
-    classes = len(agreed.encoding.schema.target.classes)
-    census = Census(rows, classes, linear_structure_of(task))
+    census = replace(agreed.census(list(agreed.counts)), linear=linear_structure_of(task))
     return isinstance(run.method.init(task.initial_parameters, census), SelectingState)

@@ -113,7 +113,8 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
         result = _result(study, plan, federation, progress, history.seconds)
         counts = federation.census.counts.sum(dim=0).tolist()
         answer = None if result.chosen else result.shown
-        found = judge_convergence(read_history(log), counts, goal_of(plan.method), answer)
+        playable = federation.census.playable.tolist()
+        found = judge_convergence(read_history(log), counts, goal_of(plan.method), answer, playable)
         write_result(folder, replace(result, convergence=found))
 
 

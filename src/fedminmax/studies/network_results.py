@@ -1,9 +1,9 @@
 """What is said of runs over a network: the results of each, and who held how many rows."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from fedminmax.data.tables.sizes import size_warnings
+from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.sizes import size_warnings, small_group_remarks
 from fedminmax.federation.agreement import Agreed
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.report.change_results import with_change
@@ -11,7 +11,7 @@ from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
 from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measured
-from fedminmax.report.table_results import TrainingFacts, results_of, today
+from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, today
 from fedminmax.studies.fetched_runs import FinishedRun
 from fedminmax.studies.network_remarks import remarks_on, sites_of
 from fedminmax.studies.network_tests import MeasuredTests
@@ -23,6 +23,7 @@ def census_of_sites(plan: NetworkPlan, agreed: Agreed, tests: MeasuredTests) -> 
         format=FORMAT,
         holders=plan.sites,
         groups=agreed.encoding.group_names,
+        small_groups=agreed.encoding.small_group_names,
         train=tuple(map(tuple, agreed.rows(plan.sites).tolist())),
         test=tuple(map(tuple, tests.by_site.tolist())),
         other_tests=tests.of_files,
@@ -42,11 +43,16 @@ def results_of_runs(
     for number, run in enumerate(runs):
         test = NOT_MEASURED
         if has_rows:
-            found = metrics_from_sums(tests.metrics, tests.sums, number)
-            test = measured(found, run.saved.groups)
+            small = run.saved.small_group_numbers
+            found = metrics_from_sums(tests.metrics, tests.sums, number, small)
+            test = measured(found, run.saved)
         remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
-        sizes = _sizes(run.saved, census, tests)
-        remarks = replace(remarks, warnings=(*remarks.warnings, *sizes))
+        train = _train_rows(run.saved, census)
+        sizes = _sizes(run.saved, train, tests)
+        remarks = Remarks(
+            (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
+            (*remarks.warnings, *sizes),
+        )
         own = results_of(run.saved, _facts(run, plan, census), test, remarks)
         results.append(own.model_copy(update={"sites": sites_of(run.rounds, plan)}))
     if len(runs) > 1 and has_rows:
@@ -55,16 +61,16 @@ def results_of_runs(
     return results
 
 
-def _sizes(saved: SavedModel, census: CensusFile, tests: MeasuredTests) -> list[str]:
+def _train_rows(saved: SavedModel, census: CensusFile) -> dict[GroupKey, int]:
+    rows = [sum(column) for column in zip(*census.train, strict=True)]
+    return dict(zip(saved.encoding.groups, rows, strict=True))
+
+
+def _sizes(saved: SavedModel, train: dict[GroupKey, int], tests: MeasuredTests) -> list[str]:
     """Warn of groups whose risk is mostly noise."""
-    groups = saved.encoding.groups
-    train = [sum(column) for column in zip(*census.train, strict=True)]
     test = tests.sums.counts.tolist()
-    return size_warnings(
-        saved.encoding,
-        dict(zip(groups, train, strict=True)),
-        dict(zip(groups, test, strict=True)) if any(test) else {},
-    )
+    tested = dict(zip(saved.encoding.groups, test, strict=True)) if any(test) else {}
+    return size_warnings(saved.encoding, train, tested)
 
 
 def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingFacts:

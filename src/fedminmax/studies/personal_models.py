@@ -43,4 +43,4 @@ def measure_personal(
         )
     if not measured:
         return NOT_MEASURED, notes
-    return measure_scored(score_rows(measured), common.groups), notes
+    return measure_scored(score_rows(measured), common), notes

@@ -31,6 +31,7 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
             [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
             group_names=tables.group_names,
             ridge=config.model.ridge,
+            minimum_group=config.schema.minimum_to_play,
         )
 
 
@@ -42,6 +43,7 @@ def census_of(tables: FederatedTables) -> CensusFile:
         format=FORMAT,
         holders=holders,
         groups=tables.group_names,
+        small_groups=tables.encoding.small_group_names,
         train=tuple(_counts(tables.train, holder, groups) for holder in holders),
         test=tuple(_counts(tables.test, holder, groups) for holder in holders),
         other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
@@ -53,6 +55,7 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
     schema = config.schema
     # Folders from before there was a ridge say nothing of it.
     ridge = {"ridge": config.model.ridge} if config.model.ridge else {}
+    small = tables.encoding.small_group_names
     return {
         "data": {
             "target": schema.target.column,
@@ -63,6 +66,8 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
         },
         "features": list(tables.encoding.names),
         "groups": list(tables.group_names),
+        # Not in folders of earlier versions, where all groups played.
+        **({"small_groups": list(small)} if small else {}),
         "model": {
             "kind": config.model.kind,
             "hidden": list(config.model.hidden),

@@ -54,7 +54,8 @@ class TableRun:
         """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
         rows = [sum(column) for column in zip(*census.train, strict=True)]
         iterate = None if answer == CHOSEN else self.iterate
-        return judge_convergence(rounds, rows, goal_of(self.method), iterate)
+        playable = [group not in census.small_groups for group in census.groups]
+        return judge_convergence(rounds, rows, goal_of(self.method), iterate, playable)
 
 
 def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:

@@ -43,9 +43,11 @@ def test_two_holders(tmp_path: Path) -> None:
     assert tables.train[1].examples.y.tolist() == [1, 0, 0, 1]
     assert tables.train[1].examples.group.tolist() == [1, 0, 1, 0]
     assert tables.test == ()
-    assert tables.notes == ("there are no test rows: set held_out or test files in [data]",)
+    small, untested = tables.notes
+    assert small.startswith("every group has fewer than 30 training rows")
+    assert untested == "there are no test rows: set held_out or test files in [data]"
     assert tables.warnings[0] == (
-        "group 'Female' has 4 training and 0 test rows, under the minimum of 50: its risk is "
+        "group 'Female' has 4 training and 0 test rows, under the minimum of 30: its risk is "
         "mostly noise, with a standard error of up to 0.25 in its error rate"
     )
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.data.tables.config_checks import (
     changes_of,
     check_sections,
@@ -177,6 +178,7 @@ def _schema(sections: ConfigSections) -> Schema:
         missing_values=tuple(data.missing_values),
         unlisted_group=MissingGroup(groups.unlisted),
         merge_spellings=data.merge_spellings,
+        small_groups=SmallGroupRule(groups.small),
     )
 
 

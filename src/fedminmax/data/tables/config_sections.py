@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.data.tables.file_format import AUTO
-from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
+from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
 
 DEFAULT_BASELINE = "fedavg"
 NO_BASELINE = "none"
@@ -68,7 +69,8 @@ class GroupsSection(BaseModel):
     missing: Literal["error", "own-group", "leave-out"] = "error"
     unlisted: Literal["error", "own-group", "leave-out"] = "error"
     as_features: bool = False
-    minimum_size: Annotated[int, Field(ge=0)] = DEFAULT_MINIMUM_GROUP_SIZE
+    minimum_size: Annotated[int, Field(ge=0)] = MINIMUM_GROUP
+    small: Literal["share", "merge", "play"] = "share"
 
 
 class ModelSection(BaseModel):

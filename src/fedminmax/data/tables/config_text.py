@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
-from fedminmax.data.tables.schema import DEFAULT_MINIMUM_GROUP_SIZE, DEFAULT_MISSING_VALUES
+from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
 from fedminmax.data.tables.words import toml_key, toml_string
 
 LINE_LENGTH = 100
@@ -135,7 +136,8 @@ def _groups(proposal: Proposal) -> Iterator[str]:
     word = f'unlisted = "{unlisted}"'
     yield f"{word:<28} # a value that is not listed; error, own-group or leave-out"
     yield "as_features = false          # true lets the model see these columns"
-    yield f"minimum_size = {DEFAULT_MINIMUM_GROUP_SIZE}            # warn of smaller groups"
+    yield f"minimum_size = {MINIMUM_GROUP}            # groups with fewer training rows are small"
+    yield 'small = "share"              # they are not trained for; or "merge" them, or "play"'
     listed = [entry for entry in proposal.protected if entry.values]
     minimum = proposal.choices.minimum_category
     if listed:

@@ -21,7 +21,7 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
 
 def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
     """Return the rows of groups that training knows, and the number of others by group's name."""
-    trained = {key_by_value(key) for key in encoding.groups}
+    trained = {key_by_value(key) for key in encoding.group_numbers}
     is_known = np.array([key_by_value(key) in trained for key in rows.group_keys], dtype=bool)
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
     skipped = {
@@ -93,7 +93,7 @@ def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
 
 
 def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
-    numbers = {key_by_value(key): number for number, key in enumerate(encoding.groups)}
+    numbers = {key_by_value(key): number for key, number in encoding.group_numbers.items()}
     present = np.unique(rows.group).tolist()
     for place in present:
         if key_by_value(rows.group_keys[place]) not in numbers:

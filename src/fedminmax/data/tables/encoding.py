@@ -6,11 +6,19 @@ flag for missing values too. A category that is not listed, or that training nev
 them, in training as in predictions: all zeros.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.data.tables.groups import GroupKey, check_spellings, group_name, sort_groups
+from fedminmax.core.small_groups import groups_to_merge, playable_groups
+from fedminmax.data.tables.groups import (
+    GroupKey,
+    check_spellings,
+    group_name,
+    merged_key,
+    sort_groups,
+)
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.schema import Feature, Kind, Schema
 
@@ -57,13 +65,19 @@ class Scale:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows become tensors; ``dropped`` features are constant in training."""
+    """How rows become tensors; ``dropped`` features are constant in training.
+
+    ``small_groups`` are those of the groups that have too few training rows to be trained for;
+    ``merged_groups`` are no longer groups, but part of the merged one.
+    """
 
     schema: Schema
     features: tuple[EncodedQuantity | EncodedCategory, ...]
     groups: tuple[GroupKey, ...]
     target_scale: Scale | None
     dropped: tuple[str, ...]
+    small_groups: tuple[GroupKey, ...] = ()
+    merged_groups: tuple[GroupKey, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,6 +88,25 @@ class Encoding:
     def group_names(self) -> tuple[str, ...]:
         """Names of the groups, in the order of their numbers."""
         return tuple(group_name(key, self.schema) for key in self.groups)
+
+    @property
+    def small_group_names(self) -> tuple[str, ...]:
+        """Names of the groups that have too few training rows to be trained for."""
+        return tuple(group_name(key, self.schema) for key in self.small_groups)
+
+    @property
+    def group_numbers(self) -> dict[GroupKey, int]:
+        """The number of each group, also of those that were merged."""
+        numbers = {key: number for number, key in enumerate(self.groups)}
+        merged = numbers.get(merged_key(self.schema), 0)
+        return numbers | dict.fromkeys(self.merged_groups, merged)
+
+    def count(self, rows: Mapping[GroupKey, int]) -> list[int]:
+        """Return the rows of each group, in the order of their numbers."""
+        counts = [0] * len(self.groups)
+        for key, number in self.group_numbers.items():
+            counts[number] += rows.get(key, 0)
+        return counts
 
     @property
     def outputs(self) -> int:
@@ -88,13 +121,37 @@ def agree_on_encoding(schema: Schema, total: HolderSummary) -> Encoding:
     kept = tuple(entry for entry in encoded.values() if entry.names)
     if not kept:
         raise InputError("every feature is constant in the training rows; name features that vary")
-    return Encoding(
+    groups, merged = _merged(schema, total)
+    encoding = Encoding(
         schema,
         kept,
-        sort_groups(total.group_counts, schema),
+        groups,
         _target_scale(schema, total),
         tuple(column for column, entry in encoded.items() if not entry.names),
+        merged_groups=merged,
     )
+    return replace(encoding, small_groups=_small(encoding, total))
+
+
+def _merged(
+    schema: Schema, total: HolderSummary
+) -> tuple[tuple[GroupKey, ...], tuple[GroupKey, ...]]:
+    """Return the groups, and those that are merged into one of them."""
+    groups = sort_groups(total.group_counts, schema)
+    rows = [total.group_counts[key] for key in groups]
+    numbers = groups_to_merge(rows, schema.minimum_group_size, schema.small_groups)
+    merged = tuple(groups[number] for number in numbers)
+    if not merged:
+        return groups, ()
+    kept = [key for key in groups if key not in merged]
+    together = merged_key(schema)
+    return sort_groups([*kept, together], schema), tuple(k for k in merged if k != together)
+
+
+def _small(encoding: Encoding, total: HolderSummary) -> tuple[GroupKey, ...]:
+    least = encoding.schema.minimum_to_play
+    playable = playable_groups(encoding.count(total.group_counts), least)
+    return tuple(key for key, plays in zip(encoding.groups, playable, strict=True) if not plays)
 
 
 def _encoded(feature: Feature, total: HolderSummary) -> EncodedQuantity | EncodedCategory:

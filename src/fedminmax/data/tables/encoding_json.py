@@ -7,6 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
+from fedminmax.data.tables.groups import merged_key
 from fedminmax.data.tables.schema import Kind
 
 
@@ -44,10 +45,16 @@ def _contradictions(encoding: Encoding) -> Iterator[str]:
         elif not _is_scale(feature):
             yield f"has no usable mean and deviation of '{feature.column}'"
     columns = len(encoding.schema.protected)
-    if not encoding.groups or any(len(key) != columns for key in encoding.groups):
+    if not encoding.groups or any(len(key) != columns for key in encoding.group_numbers):
         yield "has groups that its schema does not have"
     if len({*encoding.groups}) < len(encoding.groups):
         yield "has a group twice"
+    if not {*encoding.small_groups} <= {*encoding.groups}:
+        yield "has small groups that are none of its groups"
+    if {*encoding.merged_groups} & {*encoding.groups} or (
+        encoding.merged_groups and merged_key(encoding.schema) not in encoding.groups
+    ):
+        yield "has merged groups that are not merged"
     if (encoding.target_scale is not None) != encoding.schema.target.is_quantity:
         yield "has another kind of target than its schema"
 

@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.data.tables.parse_columns import Column, parse_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
@@ -18,10 +19,10 @@ GroupKey = tuple[str | None, ...]
 """One value (or band) per protected column; None where it is missing."""
 
 LEFT_OUT = -1
-# Stands in every protected column of groups that a holder merged because each was too small to be
-# told of. Values are trimmed when they are read, so none in a table begins with a space.
+# Stands in every protected column of groups that were merged because each was too small: to be told
+# of by a holder, or to be trained for. Values are trimmed when they are read, so none in a table
+# begins with a space.
 MERGED_VALUE = " merged"
-MERGED_NAME = "merged small groups"
 # Stands for all values that are not listed, where these make a group of their own.
 OTHER_VALUE = " other"
 # Like numbers and single letters, these say nothing without their column.

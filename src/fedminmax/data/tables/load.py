@@ -23,7 +23,7 @@ from fedminmax.data.tables.groups import GroupKey, check_listed
 from fedminmax.data.tables.held_out import hold_out
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.schema import Schema
-from fedminmax.data.tables.sizes import absence_note, size_warnings
+from fedminmax.data.tables.sizes import absence_note, size_warnings, small_group_remarks
 from fedminmax.data.tables.sources import Part, SourceRows, read_source
 from fedminmax.data.tables.words import listed
 
@@ -93,6 +93,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_unused_note(files),
             *_encoding_notes(encoding, total),
             *absence_note(encoding, summaries),
+            *small_group_remarks(encoding, total.group_counts),
             *_left_out_note([*training, *tested]),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_to_play
+
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
-DEFAULT_MINIMUM_GROUP_SIZE = 50
 
 
 class Kind(Enum):
@@ -83,7 +84,8 @@ class Schema:
 
     ``unlisted_group`` is what happens to training rows with a protected value that is not listed.
     ``merge_spellings`` reads labels, groups and categories that differ in letter case or spaces
-    alone as one.
+    alone as one. ``small_groups`` is what becomes of groups with fewer training rows than
+    ``minimum_group_size``.
     """
 
     target: Target
@@ -91,15 +93,21 @@ class Schema:
     protected: tuple[Protected, ...]
     protected_as_features: bool = False
     missing_group: MissingGroup = MissingGroup.ERROR
-    minimum_group_size: int = DEFAULT_MINIMUM_GROUP_SIZE
+    minimum_group_size: int = MINIMUM_GROUP
     missing_values: tuple[str, ...] = DEFAULT_MISSING_VALUES
     unlisted_group: MissingGroup = MissingGroup.ERROR
     merge_spellings: bool = False
+    small_groups: SmallGroupRule = SmallGroupRule.SHARE
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
         """Columns that a prediction needs."""
         return tuple(feature.column for feature in self.features)
+
+    @property
+    def minimum_to_play(self) -> int:
+        """The training rows that a group needs for an adversary to choose it."""
+        return minimum_to_play(self.minimum_group_size, self.small_groups)
 
     @property
     def columns(self) -> tuple[str, ...]:

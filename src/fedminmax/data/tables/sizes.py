@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.groups import GroupKey, group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
 
 
@@ -13,18 +14,33 @@ def size_warnings(
 ) -> list[str]:
     """Warn of groups that are too small for their risk to be more than noise."""
     least = encoding.schema.minimum_group_size
+    rows = zip(encoding.group_names, encoding.count(train), encoding.count(test), strict=True)
     return [
-        _warning(name, train[key], test.get(key, 0), encoding)
-        for key, name in zip(encoding.groups, encoding.group_names, strict=True)
-        if train[key] < least or (test and test.get(key, 0) < least)
+        _warning(name, trained, tested, encoding)
+        for name, trained, tested in rows
+        if trained < least or (test and tested < least)
     ]
+
+
+def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> list[str]:
+    """Say which groups were merged, and which have too few training rows to be trained for."""
+    schema = encoding.schema
+    merged = [f"'{group_name(key, schema)}'" for key in encoding.merged_groups]
+    note = (
+        f"merged into '{MERGED_NAME}', with fewer than {schema.minimum_group_size:,} training rows "
+        f"each: {', '.join(merged)}"
+    )
+    rows, names = encoding.count(train), encoding.group_names
+    small = small_group_notes(rows, names, schema.minimum_group_size, schema.small_groups)
+    return [note, *small] if merged else small
 
 
 def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[str]:
     """Say which groups are not with every holder."""
+    counts = [encoding.count(holder.group_counts) for holder in holders]
     having = {
-        name: sum(key in holder.group_counts for holder in holders)
-        for key, name in zip(encoding.groups, encoding.group_names, strict=True)
+        name: sum(rows[number] > 0 for rows in counts)
+        for number, name in enumerate(encoding.group_names)
     }
     rare = [
         f"'{name}' with {n} of {len(holders)}" for name, n in having.items() if n < len(holders)

@@ -1,0 +1,50 @@
+"""What a user of tables reads about groups that are too small to be trained for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hospitals import rounds_of
+from tests.cli.in_process import complaint_here, run_here
+from tests.federation.small_group_tables import write_small_groups
+
+NOTE = (
+    "too few training rows to play for, under 10: 'Quechua / age under 60' (4), "
+    "'Quechua / age 60 and over' (3), 'Sami / age 60 and over' (2)"
+)
+
+
+def test_a_run_says_which_groups_it_was_not_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_small_groups(tmp_path, groups="minimum_size = 10")
+    config, out = tmp_path / "fedminmax.toml", tmp_path / "run"
+    run_here("train", config, "--out", out)
+    told = capsys.readouterr()
+    assert f"fedminmax: note: {NOTE}" in told.err
+    results = json.loads((out / "results.json").read_text())
+    assert [note for note in results["notes"] if note.startswith(NOTE)]
+    small = [own.get("small", False) for own in results["test"]["metrics"]["risk"]["by_group"]]
+    assert small == [False, False, False, True, True, True]
+    assert NOTE.replace("'", "") in (out / "model_card.md").read_text().replace("'", "")
+    census = json.loads((out / "census.json").read_text())
+    assert len(census["small_groups"]) == 3
+    weights = [own["weights"] for own in rounds_of(out)]
+    assert all(line[3:] == weights[0][3:] for line in weights)
+    run_here("report", out, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "too few training rows to play for, under 10" in page
+    write_small_groups(tmp_path, groups="minimum_size = 1")
+    assert "small_groups" in complaint_here(capsys, "train", config, "--out", out)
+
+
+def test_a_word_that_is_no_rule_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fedminmax.toml"
+    write_small_groups(tmp_path)
+    path.write_text(path.read_text().replace("minimum_size = 0", 'small = "drop"'))
+    words = complaint_here(capsys, "train", path)
+    assert "small" in words
+    assert "'share', 'merge' or 'play'" in words

@@ -1,0 +1,66 @@
+"""Over a network, too, a group of a few rows in all does not decide the model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
+from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.network_run import read_members, run_folder, run_plan
+from tests.complaints import complaint_of
+from tests.federation.network_problem import DirectTransport, plan_of, simulated_members
+from tests.federation.small_group_tables import write_small_groups
+
+LARGE = ("Anglian / age under 60", "Anglian / age 60 and over", "Basque / age under 60")
+SMALL = ("Quechua / age under 60", "Quechua / age 60 and over", "Sami / age 60 and over")
+MINIMUM = "minimum_size = 10"
+
+
+@pytest.mark.parametrize("rule", ["share", "merge"])
+def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
+    groups = f'{MINIMUM}\nsmall = "{rule}"'
+    config = write_small_groups(tmp_path, groups=groups)
+    runs = [PlannedRun("fedminmax", {"adversary_rate": "0.5"}, 4)]
+    plan = plan_of(config, runs)
+    outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
+    assert (outcome.error, outcome.unmeasured) == (None, {})
+    own = run_folder(tmp_path / "run", plan, 0)
+    assert torch.equal(read_members(own), simulated_members(tmp_path, plan, 0, fused=False))
+    rounds = read_network_rounds(own / ROUNDS_FILE)
+    agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
+    assert agreed is not None
+    counts = agreed.rows(plan.sites).sum(dim=0)
+    shares = (counts.double() / counts.sum()).tolist()
+    if rule == "share":
+        assert outcome.group_names == (LARGE[0], LARGE[1], LARGE[2], *SMALL)
+        assert agreed.encoding.small_group_names == SMALL
+        assert all(list(entry.weights[3:]) == shares[3:] for entry in rounds)
+    else:
+        assert outcome.group_names == (*LARGE, MERGED_NAME)
+        assert list(rounds[-1].weights) != pytest.approx(shares, abs=1e-3)
+
+
+def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> None:
+    config = write_small_groups(tmp_path, held_out=0.0, groups=f'{MINIMUM}\nsmall = "merge"')
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
+    agreement = agree(plan, DirectTransport(tmp_path), tmp_path / "run")
+    assert agreement.census.counts[:, -1].tolist() == [9, 3, 0]
+    assert agreement.census.playable.tolist() == [True] * 4
+    kept = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
+    assert kept is not None
+    assert kept.encoding == agreement.encoding
+
+
+def test_a_run_stops_only_for_tiny_groups_that_play(tmp_path: Path) -> None:
+    def start(groups: str) -> None:
+        config = write_small_groups(tmp_path, held_out=0.0, groups=groups)
+        assert config.schema.small_groups in (SmallGroupRule.SHARE, SmallGroupRule.PLAY)
+        plan = plan_of(config, [PlannedRun("fedminmax", {}, 1)])
+        agree(plan, DirectTransport(tmp_path), tmp_path / groups[-6:-1])
+
+    start(MINIMUM)
+    words = complaint_of(lambda: start(f'{MINIMUM}\nsmall = "play"'))
+    assert "has 4 training rows in all, at north, fewer than 5" in words

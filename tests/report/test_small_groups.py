@@ -1,0 +1,39 @@
+"""A group that was too small in training is shown, and is never the worst, however it is tested."""
+
+import torch
+
+from fedminmax.core.score_sums import sum_scores
+from fedminmax.report.html_changes import change_between
+from fedminmax.report.mean_interval import Bounds, Scored
+from fedminmax.report.metric_by_group import metric_by_group
+from fedminmax.report.paired_change import paired_change
+from fedminmax.report.run_folder_records import Interval
+
+
+def test_it_is_neither_the_worst_nor_in_the_gap() -> None:
+    scored = {"a": Scored(100, 0.9, 90.0), "b": Scored(90, 0.7, 63.0), "c": Scored(80, 0.2, 16.0)}
+    everyone = metric_by_group("accuracy", scored, 0.95)
+    assert (everyone.worst_group, round(everyone.gap.value, 9)) == ("c", 0.7)
+    found = metric_by_group("accuracy", scored, 0.95, small=["c"])
+    assert (found.worst_group, round(found.gap.value, 9)) == ("b", 0.2)
+    assert found.by_group == everyone.by_group
+
+
+def test_the_change_of_the_worst_is_that_of_others() -> None:
+    # After and before: group 0 goes from 1 to 0.5, group 1 stays at 2.
+    rows = torch.tensor([[0.5, 1.0]] * 60 + [[2.0, 2.0]] * 60)
+    sums = sum_scores(rows, torch.repeat_interleave(torch.arange(2), 60), 2)
+    assert paired_change(sums, Bounds(0.0, 2.0)).worst.value == 0.0
+    assert paired_change(sums, Bounds(0.0, 2.0), small=[1]).worst.value == -0.5
+
+
+def test_nothing_is_said_about_its_gain() -> None:
+    before = Interval(value=0.9, low=0.8, high=1.0, rows=500)
+    after = Interval(value=0.2, low=0.1, high=0.3, rows=500)
+    change = change_between("c", 500, before, after)
+    assert change is not None
+    assert change.is_sure
+    small = change_between("c", 500, before, after.model_copy(update={"small": True}))
+    assert small is not None
+    assert not small.is_sure
+    assert not after.model_copy(update={"small": True}).has_enough_rows
