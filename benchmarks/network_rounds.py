@@ -4,7 +4,8 @@ Run: python -m benchmarks.network_rounds --sites 3 10
 
 Each line is the median over the rounds after the first: the round's seconds, those of the slowest
 site's work, their difference (messages, checks, checkpoint) and the bytes per site and direction
-as a multiple of the parameters. All processes share this machine's cores.
+as a multiple of the parameters ("fast" is fedminmax-fast on the logistic model, which returns
+gradients and curvature by group). All processes share this machine's cores.
 """
 
 import argparse
@@ -26,8 +27,9 @@ from fedminmax.federation.network_run import read_members, run_folder
 from fedminmax.federation.site_settings import SiteSettings
 
 MODELS = {
-    "logistic": (ModelChoice("logistic", (), "brier"), 30_000, 50),
-    "mlp": (ModelChoice("mlp", (512, 512, 512, 512), "brier"), 1_000, 15),
+    "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),
+    "fast": ("fedminmax-fast", ModelChoice("logistic", (), "brier"), 30_000, 15),
+    "mlp": ("fedminmax", ModelChoice("mlp", (512, 512, 512, 512), "brier"), 1_000, 15),
 }
 BYTES_PER_PARAMETER = 4
 
@@ -47,10 +49,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def measure(folder: Path, sites: int, name: str) -> None:
     """Run a federation on Adult and print its line."""
-    model, rows, rounds = MODELS[name]
+    method, model, rows, rounds = MODELS[name]
     names = [f"site-{number}" for number in range(1, sites + 1)]
     config = write_tables(folder, names, rows)
-    run = PlannedRun("fedminmax", {}, rounds)
+    run = PlannedRun(method, {}, rounds)
     plan = NetworkPlan("bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.format)
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
     with local_federation(folder / "kits", tables) as federation:

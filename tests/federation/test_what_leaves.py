@@ -76,6 +76,30 @@ def test_what_a_method_needs_is_said(
     assert words in leaves(with_method(config, name=method, options={}), tmp_path)
 
 
+def test_sums_by_group_are_said_and_groups_whose_rows_they_nearly_show(
+    config: TableConfig, tmp_path: Path
+) -> None:
+    """A row has at most age, its gap, three wards, their gap and a 1: seven columns, two outputs.
+
+    The products of seven columns with themselves and each other are 7 x 8 / 2.
+    """
+    config = with_method(config, name="fedminmax-fast", options={})
+    whole = leaves(config, tmp_path)
+    assert "for each group: its loss sum, its row count, a gradient" in whole
+    assert "(at most 14 numbers) and curvature" in whole
+    assert "(at most 28 numbers); at most 336 bytes" in whole
+    assert "nearly show" not in whole
+    lines = (tmp_path / "north.csv").read_text().splitlines(keepends=True)
+    women = [line for line in lines if "Female" in line]
+    men = [line for line in lines if "Female" not in line]
+    (tmp_path / "north.csv").write_text("".join(men + women[:8]))
+    few = leaves(config, tmp_path)
+    assert "'Female': here no more rows than the 7 columns" in few
+    assert "--minimum-group 8 keeps" in few
+    network = leaves(replace(config, model=ModelChoice("mlp", (7,), "brier")), tmp_path)
+    assert "curvature" not in network
+
+
 @pytest.mark.parametrize("hidden", [(), (7, 5)])
 def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
     hidden: tuple[int, ...], config: TableConfig, tmp_path: Path

@@ -3,19 +3,23 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.groups import group_name, sort_groups
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.words import listed
+from fedminmax.federation.group_policy import group_counts
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open
 from fedminmax.methods.cards_of_parity import OF_PARITY
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import asks_again
+from fedminmax.methods.method import asks_again, sums_over_rows
 
 BYTES_PER_NUMBER = 4
+BYTES_PER_SUM = 8
 
 
 def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str]) -> Iterator[str]:
@@ -27,9 +31,11 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
             f"{POWER_ITERATIONS} times before the first round: one vector per group, as long as "
             "the features of a row (sums of x (x . v) over its rows, to choose a safe step)"
         )
-    numbers = most_parameters(config)
     for run in runs:
-        yield _in_a_round(run, numbers)
+        if sums_over_rows(CARDS[run.method].build({})):
+            yield from _sums_by_group(run, config, train)
+        else:
+            yield _in_a_round(run, most_parameters(config))
     if measured:
         names = " and ".join(run.method for run in runs)
         yield (
@@ -62,6 +68,34 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
         yield f"once: how often each listed category occurs in {', '.join(categories)}"
     if quantities:
         yield f"once: count, sum and sum of squares of {', '.join(quantities)}"
+
+
+def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> Iterator[str]:
+    """Say what leaves for a method that looks ahead: more in a round, in far fewer rounds."""
+    parameters, schema = most_parameters(config), config.schema
+    outputs = len(schema.target.classes) or 1
+    columns = parameters // outputs
+    told, numbers = f"a gradient as long as the model (at most {parameters:,} numbers)", parameters
+    if not config.model.hidden:
+        linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
+        told += (
+            " and curvature, which is weighted sums of products of every two columns (at most "
+            f"{linear.curvature_numbers:,} numbers)"
+        )
+        numbers += linear.curvature_numbers
+    yield (
+        f"in each of {run.rounds:,} rounds of {run.method}, for each group: its loss sum, its row "
+        f"count, {told}; at most {numbers * BYTES_PER_SUM:,} bytes. The method uses "
+        f"{CARDS[run.method].reveals}; whoever runs the server can look at yours by itself"
+    )
+    few = [key for key, rows in group_counts(train).items() if rows <= columns]
+    if few and not config.model.hidden:
+        names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
+        yield (
+            f"{names}: here no more rows than the {columns:,} columns that a row may have. "
+            "Products summed over so few rows nearly show the rows themselves; --minimum-group "
+            f"{columns + 1} keeps such groups from being told of"
+        )
 
 
 def _in_a_round(run: PlannedRun, numbers: int) -> str:
