@@ -132,7 +132,7 @@ FAST = [
     # Its weights are those of the next model: an absent group keeps its last word, not its weight.
     Case(
         "FedMinMaxFast",
-        lambda _: FedMinMaxFast(),
+        lambda _: FedMinMaxFast(gap=0.0),
         Over.ELSE,
         has_batches=False,
         linear_alone=True,
@@ -140,7 +140,7 @@ FAST = [
     ),
     Case(
         "FedMinMaxFast-epsilon",
-        lambda _: FedMinMaxFast(epsilon=0.1),
+        lambda _: FedMinMaxFast(epsilon=0.1, gap=0.0),
         Over.ELSE,
         has_batches=False,
         linear_alone=True,

@@ -35,7 +35,7 @@ def last_round(
     epsilon: float = 0.0,
 ) -> LastRound:
     federation = InProcessFederation(model.double(), loss, holders, ridge=ridge)
-    *_, last = train(federation, FedMinMaxFast(epsilon), rounds=rounds)
+    *_, last = train(federation, FedMinMaxFast(epsilon, gap=0.0), rounds=rounds)
     return last
 
 
@@ -137,7 +137,7 @@ def test_bounds_bracket_the_optimum_in_every_round_and_the_worst_risk_never_rise
     federation = InProcessFederation(
         nn.Linear(5, 2).double(), cross_entropy_loss, [rows], ridge=0.01
     )
-    states = [done.progress.state for done in train(federation, FedMinMaxFast(), rounds=15)]
+    states = [done.progress.state for done in train(federation, FedMinMaxFast(gap=0.0), rounds=15)]
     best = states[-1].upper
     assert all(state.lower <= best <= state.upper for state in states)
     uppers, lowers = ([getattr(s, name) for s in states] for name in ("upper", "lower"))
@@ -182,7 +182,7 @@ def test_a_round_without_everybody_proves_nothing() -> None:
     halves = [(x[start::2], y[start::2], group[start::2]) for start in (0, 1)]
     model = nn.Linear(4, 2).double()
     federation = InProcessFederation(model, cross_entropy_loss, halves, ridge=1e-3)
-    rounds = train(federation, FedMinMaxFast(), rounds=5, participation=0.5)
+    rounds = train(federation, FedMinMaxFast(gap=0.0), rounds=5, participation=0.5)
     assert all(done.progress.state.certificate is None for done in rounds)
 
 
@@ -215,7 +215,7 @@ def test_the_same_answer_for_every_partition(loss: Loss) -> None:
     answers = []
     for holders, fused in (([(x, y, group)], True), (spread, True), (spread, False)):
         federation = InProcessFederation(model, loss, holders, fused=fused, ridge=1e-3)
-        *_, last = train(federation, FedMinMaxFast(), rounds=4)
+        *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=4)
         answers.append(last.parameters())
     for other in answers[1:]:
         torch.testing.assert_close(other, answers[0], atol=1e-9, rtol=1e-9)
@@ -225,10 +225,10 @@ def test_at_the_saddle_it_stays() -> None:
     rows = classes(4, 3, 4, 2)
     model = nn.Linear(4, 2).double()
     federation = InProcessFederation(model, cross_entropy_loss, [rows], ridge=0.1)
-    *_, last = train(federation, FedMinMaxFast(), rounds=20)
+    *_, last = train(federation, FedMinMaxFast(gap=0.0), rounds=20)
     solved = federation.model(last.members[0])
     again = InProcessFederation(solved, cross_entropy_loss, [rows], ridge=0.1)
-    *_, moved = train(again, FedMinMaxFast(), rounds=3)
+    *_, moved = train(again, FedMinMaxFast(gap=0.0), rounds=3)
     torch.testing.assert_close(moved.members, last.members, atol=1e-7, rtol=0.0)
 
 
@@ -249,4 +249,31 @@ def test_networks_are_refused_before_the_first_round() -> None:
     network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     federation = InProcessFederation(network, brier_loss, [rows])
     with pytest.raises(InputError, match="needs one linear layer"):
-        next(iter(train(federation, FedMinMaxFast(), rounds=1)))
+        next(iter(train(federation, FedMinMaxFast(gap=0.0), rounds=1)))
+
+
+def test_it_stops_at_the_gap_and_goes_on_from_there() -> None:
+    """A smaller gap is the same run, only longer."""
+    rows = classes(1, 6, 5, 2)
+    model = nn.Linear(5, 2).double()
+    federation = InProcessFederation(model, cross_entropy_loss, [rows], ridge=0.01)
+    *before, stopped = train(federation, FedMinMaxFast(gap=1e-2), rounds=30)
+    assert stopped.certificate is not None
+    assert stopped.certificate.gap <= 1e-2
+    assert all(done.remaining is None or done.remaining > 1e-2 for done in before)
+    *_, later = train(federation, FedMinMaxFast(gap=1e-6), rounds=30, resume=stopped.progress)
+    *_, at_once = train(federation, FedMinMaxFast(gap=1e-6), rounds=30)
+    assert later.number == at_once.number > stopped.number
+    assert torch.equal(later.members, at_once.members)
+    assert list(train(federation, FedMinMaxFast(), rounds=30, resume=at_once.progress)) == []
+
+
+def test_without_a_proof_it_stops_when_the_next_step_promises_nothing() -> None:
+    rows = classes(5, 4, 4, 2, rows=400)
+    federation = InProcessFederation(nn.Linear(4, 2).double(), brier_loss, [rows])
+    *_, last = train(federation, FedMinMaxFast(), rounds=200)
+    *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=last.number + 20)
+    assert last.number < 100
+    assert last.certificate is None
+    best, worst = (done.progress.state.upper for done in (longest, last))
+    assert worst - best <= 1e-3 * best

@@ -52,6 +52,8 @@ def _show(
         f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
         for name, risk in highest
     )
+    if entry.certificate is not None:
+        words += f"; gap {entry.certificate.gap:.1g}"
     answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
     bars.rename_run(escape(f"{method}, {answered}: {words}"))
     bars.show_round(entry.round)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.trained_table import print_trained
-from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config
+from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config, with_gap
 from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.report.round_records import RoundRecord
@@ -42,6 +42,7 @@ class Request:
     mlflow: str | None
     as_json: bool
     seed: int | None = None
+    gap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
 
 def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRun]]:
     """Read everything, and say what the user should know before it is used."""
-    config = _with_words(read_config(request.config), request)
+    config = with_gap(_with_words(read_config(request.config), request), request.gap)
     tables = load_federated_tables(config)
     for note in () if quietly else tables.notes:
         print(f"fedminmax: note: {note}", file=sys.stderr)
@@ -152,4 +153,6 @@ def _show_risks(
     risks = zip(groups, record.risks, strict=True)
     highest = highest_risks((name, risk) for name, risk in risks if name not in small)
     words = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
+    if record.certificate is not None:
+        words += f"; gap {record.certificate.gap:.1g}"
     bars.rename_run(escape(f"{run.method.name}: {words}"))

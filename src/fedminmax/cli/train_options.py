@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.option_types import duration, positive_int
+from fedminmax.cli.option_types import duration, positive, positive_int
 
 
 def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -25,6 +25,13 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
     )
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
+    add(
+        "--gap",
+        type=positive,
+        metavar="SHARE",
+        help="stop when the worst group's training risk is proved to be within this share of the "
+        "lowest possible, such as 1e-4; for fedminmax-fast",
+    )
     add(
         "--budget",
         type=duration,
@@ -59,6 +66,7 @@ def _run(options: argparse.Namespace) -> None:
         tensorboard=options.tensorboard,
         mlflow=options.mlflow,
         as_json=options.json,
+        gap=options.gap,
     )
     if options.seeds is None:
         train(request)

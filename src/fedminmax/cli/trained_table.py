@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedminmax.cli.tables import print_table, wide_console
+from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.change_results import change_from
 from fedminmax.report.convergence_words import no_gain_yet, verdict
 from fedminmax.report.run_folder_records import RISK, Results
@@ -22,6 +23,9 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
         _print_personal(console, results[0])
     for own in results:
         _say(console, verdict(own.method.name, own.convergence))
+        proved = certificate_words(own)
+        if proved:
+            _say(console, proved)
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),

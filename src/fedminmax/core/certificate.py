@@ -32,6 +32,7 @@ bound by what its own sums may be off by.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +82,11 @@ class Certificate:
     def in_units(self, unit: float) -> "Certificate":
         """Return the same for losses that are so many times as large."""
         return Certificate(self.upper * unit, self.lower * unit, self.penalty * unit, self.ridge)
+
+
+def certificate_from_json(content: Mapping[str, float] | None) -> Certificate | None:
+    """Read back what a file has of a certificate, if it has one."""
+    return None if content is None else Certificate(**content)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,8 @@ DOUBLINGS = 5
 FEWEST_ROUNDS = 16
 BATCHES = 8
 
+# In place of a reason: the method itself knows that it has converged.
+WITHIN_GAP = "within its gap"
 WORST_GROUP = "worst group's risk"
 MEAN = "mean risk"
 
@@ -85,7 +87,8 @@ class Convergence:
     """How far a run's training risk may still be from where it is going.
 
     ``reason`` is "converged", or why not: "too few rounds", the risk is "falling", "rising" or
-    "swinging", "averaging" where the answer is an average that leans to early rounds, "weights".
+    "swinging", "averaging" where the answer is an average that leans to early rounds, "weights", or
+    the "gap" to what the method knows to be possible.
     ``measure`` says of which risk: the worst group's, or the mean over rows if that is further from
     its limit and is what the method minimises. ``risk`` is its mean over the last half of the
     rounds, ``slope`` its change per round there, below 0 where it falls. ``remaining`` is how much
@@ -129,6 +132,7 @@ def judge_convergence(
     goal: Goal,
     answer: Iterate | None,
     playable: Sequence[bool] | None = None,
+    left: float | None = None,
 ) -> Convergence:
     """Judge a run by its log, which may have every round or only some, evenly.
 
@@ -138,9 +142,12 @@ def judge_convergence(
         goal: what the method minimises.
         answer: the iterate that it answers with; None is a choice or mixture of its own.
         playable: which groups are large enough to be called the worst; None is all.
+        left: the share of the worst risk that is left to gain, if the method knows it.
     """
     last = rounds[-1].round if rounds else 0
     chosen = [True] * len(rows) if playable is None else playable
+    if left is not None and rounds:
+        return _by_what_is_left(rounds[-1], left, chosen)
     log = _Log(rounds, rows, chosen) if last >= FEWEST_ROUNDS else None
     if log is None or not log.playable.any():
         return Convergence(
@@ -163,6 +170,19 @@ def judge_convergence(
         gap,
         None if converged else _rounds_needed(last, growths),
     )
+
+
+def _by_what_is_left(last: LoggedRound, left: float, playable: Sequence[bool]) -> Convergence:
+    """Judge a run by what its method knows: better than any guess from the log."""
+    risks = [
+        risk
+        for risk, plays in zip(last.risks, playable, strict=True)
+        if plays and risk is not None and not math.isnan(risk)
+    ]
+    risk = max(risks, default=0.0)
+    converged = left <= TOLERANCE
+    reason = WITHIN_GAP if converged else "gap"
+    return Convergence(converged, reason, last.round, WORST_GROUP, risk, 0.0, left * risk)
 
 
 class _Log:

@@ -38,8 +38,9 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     for; ``fit`` warns of them), ``group_weights_`` (by name, after the last round, small groups as
     one if they were merged; empty for a method that does not weigh groups), ``risks_by_group_``
     (mean training loss by name), ``history_`` (a ``HistoryPoint`` per round), ``convergence_``
-    (whether the rounds were enough; if not, ``fit`` warns), ``n_iter_`` (rounds), ``model_`` (a
-    torch module for scaled features) and ``scaling_``.
+    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved of the
+    worst group's training risk; None if nothing is), ``n_iter_`` (rounds), ``model_`` (a torch
+    module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxClassifier(rounds=100).fit(x, y, sensitive_features=sex)

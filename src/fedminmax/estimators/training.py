@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.devices import usable_device
 from fedminmax.core.iterates import Iterate
@@ -40,6 +41,7 @@ class Trained:
     group_weights: dict[str, float]
     history: list[HistoryPoint]
     convergence: Convergence
+    certificate: Certificate | None
 
 
 def train_rows(
@@ -100,7 +102,9 @@ def train_rows(
             goal_of(method),
             which or done.answer,
             federation.census.playable.tolist(),
+            left=done.remaining,
         ),
+        done.certificate and done.certificate.in_units(risk_unit),
     )
 
 

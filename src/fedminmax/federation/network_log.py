@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedminmax.core.certificate import Certificate, certificate_from_json
 from fedminmax.core.json_lines import append_entry, keep_rounds, read_records, read_rounds_after
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.train import Round
@@ -32,6 +33,8 @@ class NetworkRound:
     bytes_out: int
     bytes_in: int
     gradient_evaluations: int
+    remaining: float | None = None
+    certificate: Certificate | None = None
 
     @property
     def unseen(self) -> tuple[int, ...]:
@@ -62,6 +65,8 @@ class NetworkLog:
             bytes_out=notes.bytes_out,
             bytes_in=notes.bytes_in,
             gradient_evaluations=done.progress.gradient_evaluations,
+            remaining=done.remaining,
+            certificate=done.certificate,
         )
         self._last = now
         append_entry(self._path, asdict(entry))
@@ -79,4 +84,6 @@ def read_last_rounds(path: Path, after: int = 0) -> list[NetworkRound]:
 
 def _parsed(entry: Any) -> NetworkRound:
     tuples = ("risks", "weights", "took_part")
-    return NetworkRound(**entry | {name: tuple(entry[name]) for name in tuples})
+    found = {name: tuple(entry[name]) for name in tuples}
+    proved = certificate_from_json(entry.get("certificate"))
+    return NetworkRound(**entry | found | {"certificate": proved})

@@ -11,6 +11,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Reveals, Sums
@@ -22,9 +23,11 @@ from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_share, check_whole, checked_method
 from fedminmax.methods.method import (
     AnyMethod,
+    JudgingState,
     MixingState,
     SelectingState,
     StateT,
+    is_done,
     lets_holders_keep,
 )
 
@@ -102,6 +105,26 @@ class Round(Generic[StateT]):
         """The round that the validation rows chose so far, with its risk; None without them."""
         chosen = self.progress.iterates.best.chosen
         return chosen if chosen.is_measured else None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the answer after the round; None if nothing is.
+
+        Proofs are of the model that the method chooses, not of one that validation rows choose.
+        """
+        judging = self._judging
+        return judging.certificate if judging else None
+
+    @property
+    def remaining(self) -> float | None:
+        """The share of the worst risk that is left to gain; None unless the method can tell."""
+        judging = self._judging
+        return judging.remaining if judging else None
+
+    @property
+    def _judging(self) -> JudgingState | None:
+        state: object = self.progress.state
+        return state if isinstance(state, JudgingState) and self.answer is None else None
 
     def parameters(self, which: Iterate | None = None) -> Tensor:
         """Return this iterate; by default the one that validation rows chose, or the paper's."""
@@ -200,7 +223,7 @@ def train(
     patience: int | None = None,
     resume: Progress[StateT] | None = None,
 ) -> Iterator[Round[StateT]]:
-    """Run the method up to round ``rounds`` and yield each finished round.
+    """Run the method up to round ``rounds``, or until it is done, and yield each finished round.
 
     With validation rows the answer is the model that they choose (``Iterate.BEST``). A round tells
     how the model that entered it does on them; the model that the run ends with is measured, too.
@@ -254,7 +277,11 @@ def _rounds(
 ) -> Iterator[Round[StateT]]:
     census, set_aside = federation.census, _rows_to_choose_by(federation)
     output = Iterate.BEST if len(set_aside) else method.output
-    while progress.round < rounds and not is_out_of_patience(progress, patience):
+    while not (
+        progress.round >= rounds
+        or is_out_of_patience(progress, patience)
+        or is_done(method, progress.state)
+    ):
         moment = Moment(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, moment)
         _check_modes(progress.iterates.last.device.type)
@@ -278,7 +305,8 @@ def _rounds(
             progress.gradient_evaluations + done.gradient_evaluations,
             done.kept,
         )
-        if len(set_aside) and (progress.round == rounds or _may_be_over(progress, patience)):
+        ends = progress.round == rounds or is_done(method, progress.state)
+        if len(set_aside) and (ends or _may_be_over(progress, patience)):
             progress = _with_last_measured(federation, method, progress, set_aside)
         yield Round(
             moment.round,

@@ -9,10 +9,11 @@ of the replies; a vector method needs each reply by itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
@@ -54,6 +55,24 @@ class MixingState(SelectingState, Protocol):
     @property
     def members(self) -> Tensor:
         """The models of the mixture, one per line."""
+        ...
+
+
+@runtime_checkable
+class JudgingState(Protocol):
+    """The state of a method that knows how far its answer may be from the best."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the answer; None if nothing is."""
+        ...
+
+    @property
+    def remaining(self) -> float | None:
+        """The share of the worst risk that may be left to gain; None if nobody can tell.
+
+        It is proved if there is a certificate.
+        """
         ...
 
 
@@ -110,6 +129,14 @@ class RowWeights:
 
     coefficients: Tensor
     scale: Tensor
+
+
+class EndingMethod(Method[StateT], Protocol[StateT]):
+    """A method that knows when it is done: the next round would change next to nothing."""
+
+    def is_done(self, state: StateT) -> bool:
+        """Tell whether the state is as good as wanted."""
+        ...
 
 
 class OneStepMethod(Method[StateT], Protocol[StateT]):
@@ -208,6 +235,12 @@ AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
     """Tell whether holders take one full-batch gradient step."""
     return hasattr(method, "weigh")
+
+
+def is_done(method: AnyMethod[StateT], state: StateT) -> bool:
+    """Tell whether the method knows that it is done."""
+    own: object = getattr(method, "is_done", None)
+    return own is not None and cast("EndingMethod[StateT]", method).is_done(state)
 
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":

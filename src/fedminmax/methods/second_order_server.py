@@ -49,6 +49,7 @@ FIRST_DAMPING = 1e-3
 LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
 ROUNDS_OF_CUTS = 3
+TIMES_THE_PROMISE = 100.0
 # A start this many times as bad as a model of zeros is given up for it; that costs a round.
 FAR_OFF = 1.5
 
@@ -97,6 +98,24 @@ class SecondOrderState:
         ridge = self.structure.ridge
         penalty = 0.5 * ridge * float(answer @ answer)
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
+
+    @property
+    def remaining(self) -> float | None:
+        """The certificate's gap; else what the next step promises, many times over.
+
+        A promise is of a step within the trust region, and no promise is a proof. None as long as
+        the region is what makes it small.
+        """
+        proved = self.certificate
+        if proved is not None:
+            return proved.gap
+        if self.rounds == 0 or not math.isfinite(self.answer):
+            return None
+        if self.structure.is_quadratic:
+            return 0.0
+        if self.damping > FIRST_DAMPING or self.promised < 0.0:
+            return None
+        return TIMES_THE_PROMISE * self.promised / max(self.answer, 1e-300)
 
     @property
     def selected(self) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedminmax.core.convergence import TOLERANCE, Convergence
+from fedminmax.core.convergence import TOLERANCE, WITHIN_GAP, Convergence
 
 # Above this share of the risk itself, an estimate of what is left says no more than "far".
 FAR = 0.5
@@ -13,6 +13,11 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
     """Say whether the run of this name converged; if not, what to do, with which option."""
     if found is None:
         return f"It is not known whether {name} has converged: an earlier version trained it."
+    if found.reason == WITHIN_GAP and found.risk is not None and found.remaining is not None:
+        return (
+            f"{name} has converged after {_rounds(found.rounds)}: its {found.measure} in training "
+            f"is within {_percent(found.remaining / (found.risk or 1.0))} of the lowest."
+        )
     if found.converged:
         return (
             f"{name} has converged: its {found.measure} in training is within "
@@ -71,6 +76,8 @@ def _why(found: Convergence) -> str:
         gap = _percent((found.weights_gap or 0.0) / unit)
         return f"{start} weights see a risk {gap} below the worst group's"
     left = found.remaining / unit
+    if found.reason == "gap":
+        return f"{start} {found.measure} in training may be {_percent(left)} above the lowest"
     distance = "far" if left > FAR else f"about {_percent(left)}"
     if found.reason == "swinging":
         return f"{start} {found.measure} in training swings by {distance}"
@@ -82,6 +89,10 @@ def _why(found: Convergence) -> str:
         f"{start} {found.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
         f"{distance} from its end"
     )
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number:,} rounds"
 
 
 def _percent(share: float) -> str:

@@ -7,6 +7,7 @@ from itertools import chain
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.html_about import About, about
 from fedminmax.report.html_bars import risk_by_group_figure
@@ -112,11 +113,12 @@ def _part(run: Run, name: str) -> RunPart:
         for model in models
         if not model.results.converged
     ]
+    proved = certificate_words(results)
     return RunPart(
         name,
         run,
         people(run),
-        story(run),
+        f"{story(run)} {proved}" if proved else story(run),
         small_groups_words(results.groups, results.test),
         tuple(facts(run)),
         (

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
+from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.durations import in_words
 from fedminmax.report.markdown import markdown_table, markdown_text
@@ -106,6 +107,8 @@ def _data(saved: SavedModel, census: CensusFile) -> str:
 
 def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
     method = results.method
+    proved = certificate_words(results)
+    proof = f"- {markdown_text(proved)}\n" if proved else ""
     options = ", ".join(f"{name} = {value}" for name, value in method.options.items())
     return (
         "## Training\n\n"
@@ -115,6 +118,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"{in_words(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
         f"- {verdict(method.name, results.convergence)}\n"
+        f"{proof}"
         f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )

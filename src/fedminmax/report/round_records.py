@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedminmax.core.certificate import Certificate, certificate_from_json
 from fedminmax.core.json_lines import append_entry, keep_rounds, read_records, write_entries
 
 ROUNDS_FILE = "rounds.jsonl"
@@ -17,6 +18,8 @@ class RoundRecord:
 
     ``weights_over`` says what the weights belong to: "groups", "holders", or "nothing" if there
     are none. ``gradient_evaluations`` counts from the start of the run.
+    ``remaining`` is the share of the worst risk that is left to gain, if the method knows it, and
+    ``certificate`` what is proved of the answer after the round.
     """
 
     round: int
@@ -26,6 +29,8 @@ class RoundRecord:
     weights_over: str
     participants: tuple[int, ...]
     gradient_evaluations: int
+    remaining: float | None = None
+    certificate: Certificate | None = None
 
 
 class RoundSink(Protocol):
@@ -52,7 +57,9 @@ def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
     over_groups = record.weights_over == "groups"
     names = groups if over_groups else [f"{n}" for n in range(len(record.weights))]
     weights = dict(zip((f"weight/{name}" for name in names), record.weights, strict=False))
-    return risks | worst | weights
+    proved = record.certificate
+    bounds = {"lower bound": proved.least_risk, "gap": proved.gap} if proved else {}
+    return risks | worst | weights | bounds
 
 
 class RoundLog:
@@ -89,4 +96,6 @@ def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
 
 def _parsed(entry: Any) -> RoundRecord:
     tuples = ("risks", "weights", "participants")
-    return RoundRecord(**entry | {name: tuple(entry[name]) for name in tuples})
+    found = {name: tuple(entry[name]) for name in tuples}
+    proved = certificate_from_json(entry.get("certificate"))
+    return RoundRecord(**entry | found | {"certificate": proved})

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence
 from fedminmax.report.mean_interval import CONFIDENCE, MIN_ROWS
 
@@ -143,6 +144,21 @@ class ChangeOfRun(BaseModel):
         return self.metrics[RISK]
 
 
+class ProofOfRun(BaseModel):
+    """What is proved of the worst training risk, penalty included; see ``core.certificate``."""
+
+    model_config = FROZEN
+    upper: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    lower: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    ridge: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof as the solver has it."""
+        return Certificate(self.upper, self.lower, self.penalty, self.ridge)
+
+
 class SiteOfRun(BaseModel):
     """How often a site of a network took part, and why it did not."""
 
@@ -153,7 +169,11 @@ class SiteOfRun(BaseModel):
 
 
 class Results(BaseModel):
-    """results.json; ``finished`` is a day, which earlier versions did not write down."""
+    """results.json; ``finished`` is a day, which earlier versions did not write down.
+
+    ``gap_left`` is the share of the worst training risk that was left to gain, if the method knows
+    it; ``proof`` proves it.
+    """
 
     model_config = FROZEN
     format: Literal[1]
@@ -170,6 +190,8 @@ class Results(BaseModel):
     finished: str | None = None
     gradient_evaluations: Count
     convergence: Convergence | None = None
+    gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    proof: ProofOfRun | None = None
     test: Measured
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

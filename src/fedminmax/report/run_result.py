@@ -75,7 +75,8 @@ class RunResult:
     """What one finished run leaves.
 
     ``chosen`` are the scores of the model or mixture that the method chooses itself, if it does;
-    ``personal`` those of models that holders keep to themselves, if they do.
+    ``personal`` those of models that holders keep to themselves, if they do. ``gap_left`` is the
+    share of the worst training risk that was left to gain, if the method knows it.
     """
 
     setting: str
@@ -91,6 +92,7 @@ class RunResult:
     chosen: GroupScores | None = None
     personal: GroupScores | None = None
     convergence: Convergence | None = None
+    gap_left: float | None = None
 
     @property
     def shown_scores(self) -> GroupScores:

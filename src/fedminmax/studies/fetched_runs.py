@@ -48,6 +48,8 @@ class FinishedRun:
                     self.table_run.card.over if entry.weights else "nothing",
                     tuple(places[site] for site in entry.took_part),
                     entry.gradient_evaluations,
+                    remaining=entry.remaining,
+                    certificate=entry.certificate and entry.certificate.in_units(unit),
                 )
             )
         return records

@@ -20,7 +20,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, read_history, restore, train_resumably
 from fedminmax.federation.train import Progress, start_of
 from fedminmax.methods.catalogue import goal_of
-from fedminmax.methods.method import SelectingState, takes_one_step
+from fedminmax.methods.method import JudgingState, SelectingState, is_done, takes_one_step
 from fedminmax.methods.qfedavg import QFedAvgState
 from fedminmax.report.run_result import (
     GroupScores,
@@ -51,7 +51,9 @@ def run_folder(folder: Path, plan: RunPlan) -> Path:
 def is_finished(plan: RunPlan, folder: Path) -> bool:
     """Tell whether the run in this folder got as far as the plan asks, or further."""
     result = read_result(folder)
-    return result is not None and result.rounds >= plan.rounds
+    if result is None or result.rounds >= plan.rounds:
+        return result is not None
+    return result.gap_left is not None and result.gap_left <= getattr(plan.method, "gap", 0.0)
 
 
 def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
@@ -109,12 +111,15 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
                 scored.add(done.number, _scores(study, federation, progress))
             yield Tick(0, done.number)
     # An earlier call that asked for more may have gone further.
-    if progress is not None and progress.round >= plan.rounds:
+    if progress is not None and (
+        progress.round >= plan.rounds or is_done(plan.method, progress.state)
+    ):
         result = _result(study, plan, federation, progress, history.seconds)
         counts = federation.census.counts.sum(dim=0).tolist()
         answer = None if result.chosen else result.shown
         playable = federation.census.playable.tolist()
-        found = judge_convergence(read_history(log), counts, goal_of(plan.method), answer, playable)
+        goal, left = goal_of(plan.method), result.gap_left
+        found = judge_convergence(read_history(log), counts, goal, answer, playable, left)
         write_result(folder, replace(result, convergence=found))
 
 
@@ -149,6 +154,7 @@ def _result(
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
         chosen=_chosen_scores(study, federation, progress),
         personal=_personal_scores(study, federation, progress),
+        gap_left=state.remaining if isinstance(state, JudgingState) else None,
     )
 
 

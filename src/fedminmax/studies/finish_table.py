@@ -9,6 +9,7 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, members_of
 from fedminmax.methods.method import SelectingState
+from fedminmax.report.certificate_words import with_proof
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.round_records import RoundRecord
@@ -53,7 +54,7 @@ def finish_table(
     if progress.kept.numel():
         personal, notes = measure_personal(saved, tables, federation, progress.kept)
     remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
-    results = results_of(saved, facts, test, remarks)
+    results = with_proof(results_of(saved, facts, test, remarks), rounds[-1])
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     save_model(run.folder / FILE_NAME, saved)

@@ -6,6 +6,7 @@ from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.sizes import size_warnings, small_group_remarks
 from fedminmax.federation.agreement import Agreed
 from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.report.certificate_words import with_proof
 from fedminmax.report.change_results import with_change
 from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
 from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile, Results
@@ -53,7 +54,10 @@ def results_of_runs(
             (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
             (*remarks.warnings, *sizes),
         )
-        own = results_of(run.saved, _facts(run, plan, census), test, remarks)
+        own = with_proof(
+            results_of(run.saved, _facts(run, plan, census), test, remarks),
+            run.records(census.holders)[-1],
+        )
         results.append(own.model_copy(update={"sites": sites_of(run.rounds, plan)}))
     if len(runs) > 1 and has_rows:
         pairs = paired_sums_of(tests.metrics, tests.sums)

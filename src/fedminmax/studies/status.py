@@ -7,7 +7,7 @@ from pathlib import Path
 from fedminmax.federation.resumable import read_history
 from fedminmax.methods.method import takes_one_step
 from fedminmax.report.run_result import read_result
-from fedminmax.studies.finish import run_folder
+from fedminmax.studies.finish import is_finished, run_folder
 from fedminmax.studies.study import RunPlan
 
 
@@ -53,7 +53,7 @@ def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None
 
 def _status(plan: RunPlan, folder: Path) -> RunStatus:
     result = read_result(folder)
-    if result is not None and result.rounds >= plan.rounds:
+    if result is not None and is_finished(plan, folder):
         return RunStatus(plan, result.rounds, result.seconds, finished=True)
     history = read_history(folder / "history.jsonl")
     if not history:

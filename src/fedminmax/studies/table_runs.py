@@ -1,13 +1,13 @@
 """The runs of a configuration on tables that this process can read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedminmax.core.convergence import Convergence, LoggedRound, judge_convergence
+from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.safe_rate import rounded_rate, safe_learning_rate
@@ -16,6 +16,7 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS, goal_of
+from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.run_folder_records import CensusFile, MethodOfRun
 from fedminmax.studies.study import StudyMethod
 
@@ -40,6 +41,18 @@ class TableRun:
         """The method's settings by name, as they are used."""
         return {name: _plain(getattr(self.method, name)) for name in self.card.option_types}
 
+    @property
+    def options_that_matter(self) -> dict[str, object]:
+        """The settings that decide a run's numbers: not those that say when to stop."""
+        method: Any = self.method
+        shown = {own.name for own in fields(method) if own.repr}
+        return {name: value for name, value in self.options.items() if name in shown}
+
+    @property
+    def gap(self) -> float:
+        """What may be left to gain when the run stops; 0 if it goes on up to its last round."""
+        return float(getattr(self.method, "gap", 0.0))
+
     def trained_for(self, rounds: int) -> MethodOfRun:
         """Say what trained, as the results have it."""
         return MethodOfRun(
@@ -50,12 +63,13 @@ class TableRun:
             participation=self.participation,
         )
 
-    def judge(self, rounds: Sequence[LoggedRound], census: CensusFile, answer: str) -> Convergence:
+    def judge(self, rounds: Sequence[RoundRecord], census: CensusFile, answer: str) -> Convergence:
         """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
         rows = [sum(column) for column in zip(*census.train, strict=True)]
         iterate = None if answer == CHOSEN else self.iterate
         playable = [group not in census.small_groups for group in census.groups]
-        return judge_convergence(rounds, rows, goal_of(self.method), iterate, playable)
+        left = rounds[-1].remaining if rounds else None
+        return judge_convergence(rounds, rows, goal_of(self.method), iterate, playable, left)
 
 
 def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:

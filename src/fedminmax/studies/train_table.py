@@ -19,6 +19,7 @@ from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.train import Round, start_of
+from fedminmax.methods.method import is_done
 from fedminmax.report.round_records import (
     ROUNDS_FILE,
     RoundLog,
@@ -66,7 +67,7 @@ def _open_run(job: TableJob, run: TableRun) -> None:
     """Make the folder this run's or refuse it."""
     own = {
         "key": run.card.key,
-        "options": run.options,
+        "options": run.options_that_matter,
         "participation": run.participation,
         "iterate": run.iterate.value,
     }
@@ -77,7 +78,9 @@ def _open_run(job: TableJob, run: TableRun) -> None:
 def is_finished(run: TableRun) -> bool:
     """Tell whether the run got as far as asked, or further."""
     results = read_results(run.folder)
-    return results is not None and results.method.rounds >= run.rounds
+    if results is None or results.method.rounds >= run.rounds:
+        return results is not None
+    return run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
 
 
 def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
@@ -114,7 +117,9 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             for sink in sinks:
                 sink.add(record)
             yield TableTick(done.number, record)
-        if progress is not None and progress.round >= run.rounds:
+        if progress is not None and (
+            progress.round >= run.rounds or is_done(run.method, progress.state)
+        ):
             seconds = log.seconds
             rounds = read_rounds(run.folder / ROUNDS_FILE)
             finish_table(run, job.config, job.tables, job.federation, progress, rounds, seconds)
@@ -157,4 +162,6 @@ def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float)
         run.card.over if weights else "nothing",
         done.participants,
         done.progress.gradient_evaluations,
+        remaining=done.remaining,
+        certificate=done.certificate and done.certificate.in_units(unit),
     )

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from fedminmax.data.tables.config_sections import (
 )
 from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
+from fedminmax.methods.catalogue import CARDS
 
 DEFAULT_HELD_OUT = 0.2
 
@@ -116,6 +117,19 @@ def read_config(path: Path) -> TableConfig:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     return _record(sections, path.parent)
+
+
+def with_gap(config: TableConfig, gap: float | None) -> TableConfig:
+    """Let the command line say when to stop; refuse it for a method that cannot tell."""
+    if gap is None:
+        return config
+    method = config.method
+    if "gap" not in CARDS[method.name].option_types:
+        raise InputError(
+            f"--gap {gap:g}: {method.name} does not know how far it is from the best; set name = "
+            '"fedminmax-fast" in [method]'
+        )
+    return replace(config, method=replace(method, options={**method.options, "gap": repr(gap)}))
 
 
 def _record(sections: ConfigSections, folder: Path) -> TableConfig:

@@ -1,0 +1,74 @@
+"""What is proved of a run's answer, in words: how low the worst group's risk can be at all."""
+
+from dataclasses import asdict
+
+from fedminmax.report.round_records import RoundRecord
+from fedminmax.report.run_folder_records import ProofOfRun, Results
+
+# A method that proves its answers where that can be done.
+PROVING = "fedminmax-fast"
+MAX_DIGITS = 9
+LOSS_WORDS = {
+    "brier": "Brier risk",
+    "cross-entropy": "cross-entropy",
+    "squared-error": "mean squared error",
+}
+
+
+def with_proof(results: Results, last: RoundRecord) -> Results:
+    """Return the results with what the last round knew and proved."""
+    known: dict[str, object] = {}
+    if last.remaining is not None:
+        known["gap_left"] = last.remaining
+    if last.certificate is not None:
+        known["proof"] = ProofOfRun(**asdict(last.certificate))
+    return results.model_copy(update=known) if known else results
+
+
+def certificate_words(results: Results) -> str | None:
+    """Say what is proved, or why nothing is; None for a method that proves nothing."""
+    if results.proof is None:
+        return _why_not(results) if results.method.key == PROVING else None
+    proved = results.proof.certificate
+    kind = "logistic" if results.task == "classification" else "linear"
+    risk = f"training risk ({LOSS_WORDS[results.loss]})"
+    least, ours = _told_apart(proved.least_risk, proved.risk)
+    floor = results.method.options.get("epsilon", 0.0)
+    whose = f"worst group's (every group weighs at least {floor:g})" if floor else "worst group's"
+    return (
+        f"Proved: no {kind} model on these features with parameters as short as this one's can "
+        f"bring the {whose} {risk} below {least}; this one has {ours}. With the penalty of ridge "
+        f"{proved.ridge:g} it holds for all: none is below {proved.lower:.6g}, this one has "
+        f"{proved.upper:.6g} (gap {proved.gap:.1g})."
+    )
+
+
+def _why_not(results: Results) -> str:
+    if results.model.hidden:
+        return "Nothing is proved of how low the risk can be: a network's risk is not convex."
+    if results.loss == "brier":
+        return (
+            "Nothing is proved of how low the risk can be: the Brier loss of a softmax is not "
+            'convex in the parameters; with loss = "cross-entropy" and a ridge it can be proved.'
+        )
+    if results.method.participation < 1.0:
+        return (
+            "Nothing is proved of how low the risk can be: that takes rounds in which every holder "
+            "takes part."
+        )
+    return (
+        "Nothing is proved of how low the risk can be: that takes a ridge in [model], such as 1e-4,"
+        " and rounds in which every holder takes part."
+    )
+
+
+def _told_apart(lower: float, upper: float) -> tuple[str, str]:
+    """Write two numbers with four digits, or as many more as it takes to tell them apart.
+
+    >>> _told_apart(0.4498, 0.45), _told_apart(0.3952810, 0.3952812)
+    (('0.4498', '0.45'), ('0.395281', '0.3952812'))
+    """
+    digits = 4
+    while f"{lower:.{digits}g}" == f"{upper:.{digits}g}" and digits < MAX_DIGITS:
+        digits += 1
+    return f"{lower:.{digits}g}", f"{upper:.{digits}g}"

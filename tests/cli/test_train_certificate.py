@@ -1,0 +1,79 @@
+"""What a run proves, from the first round to the report: in words, and as numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
+from tests.cli.in_process import complaint_here, run_here
+
+RUN = Path("runs", "fedminmax")
+FAST = 'name = "fedminmax-fast"\nrounds = 40\nbaseline = "none"'
+LOGISTIC = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2'
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_stops_at_its_gap_and_says_what_is_proved(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(hospitals, model=LOGISTIC, method=FAST)
+    run_here("train", config, "--gap", "0.05")
+    said = " ".join(capsys.readouterr().out.split())
+    first, lines = results_of(RUN), rounds_of(RUN)
+    proof, gaps = first["proof"], [line["remaining"] for line in lines]
+    assert len(lines) == first["method"]["rounds"] < 40
+    assert gaps[-1] == first["gap_left"] <= 0.05 < min(gaps[:-1])
+    assert proof["lower"] <= proof["upper"]
+    assert (proof["upper"] - proof["lower"]) / proof["upper"] == pytest.approx(gaps[-1])
+    # The best round's risks are those without the penalty.
+    worst = min(max(line["risks"]) for line in lines)
+    assert proof["upper"] - proof["penalty"] == pytest.approx(worst, abs=1e-3)
+    words = "Proved: no logistic model on these features with parameters as short as this one's can"
+    assert words in said
+    assert words in (RUN / "model_card.md").read_text()
+    run_here("report", RUN, "--out", "report.html")
+    assert "Proved: no logistic model" in Path("report.html").read_text()
+
+    run_here("train", config, "--gap", "0.05")
+    assert rounds_of(RUN) == lines
+    run_here("train", config)
+    assert rounds_of(RUN)[: len(lines)] == lines
+    assert results_of(RUN)["gap_left"] <= 1e-4
+    assert results_of(RUN)["convergence"]["converged"] is True
+
+
+def test_regression_is_proved_after_one_round_in_the_unit_of_its_target(hospitals: Path) -> None:
+    config = write_config(
+        hospitals, "cost", model='kind = "linear"\nridge = 1e-4', method=FAST, data="held_out = 0"
+    )
+    run_here("train", config)
+    (line,) = rounds_of(RUN)
+    # Costs are 1000 +- 200 per unit of noise: squared errors are tens of thousands.
+    assert 10_000 < line["certificate"]["lower"] < 100_000
+    # Parameters in single precision.
+    assert results_of(RUN)["gap_left"] < 1e-7
+
+
+def test_brier_says_why_nothing_is_proved(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here("train", write_config(hospitals, method=FAST.replace("40", "3")))
+    assert "the Brier loss of a softmax is not convex" in capsys.readouterr().out.replace("\n", " ")
+    assert "proof" not in json.loads((RUN / "results.json").read_text())
+
+
+def test_a_gap_for_a_method_that_knows_none(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(hospitals)
+    assert complaint_here(capsys, "train", config, "--gap", "1e-4") == (
+        "--gap 0.0001: fedminmax does not know how far it is from the best; set name = "
+        '"fedminmax-fast" in [method]'
+    )
