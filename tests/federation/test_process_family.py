@@ -5,11 +5,20 @@ import signal
 import psutil
 import pytest
 
-from fedminmax.federation import process_family
 from fedminmax.federation.process_family import end, lives, with_descendants
 from tests.federation.sleeping_processes import PARENT, SLEEP, started
 
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); {SLEEP}"
+EXIT_CODE = 7
+ENDS_BEFORE_ITS_THREAD = f"""
+import ctypes, os, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def end_at_last():
+    time.sleep(0.5)
+    os._exit({EXIT_CODE})
+threading.Thread(target=end_at_last).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 
 
 def test_a_family_is_ended_and_no_other() -> None:
@@ -24,24 +33,17 @@ def test_a_family_is_ended_and_no_other() -> None:
         end([other])
 
 
-def test_a_child_that_ends_just_after_it_was_waited_for_is_reaped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nobody else would, and its Popen would complain when it is collected, whenever that is."""
+def test_a_child_whose_threads_end_after_it_is_waited_for() -> None:
+    """The system calls it a zombie at once, and lets nobody reap it before its last thread ends.
 
-    def ends_now(process: psutil.Process) -> bool:
-        process.kill()
+    A Popen that nobody waited for complains when it is collected, whenever that is.
+    """
+    with started(ENDS_BEFORE_ITS_THREAD) as process:
         while lives(process):
             pass
-        return False
-
-    monkeypatch.setattr(process_family, "lives", ends_now)
-    monkeypatch.setattr(process_family, "SECONDS_BETWEEN_LOOKS", 0.01)
-    with started(DEAF) as process:
-        process.stdout.readline()
         end([process])
         # Unlike poll(), this does not reap.
-        assert process.returncode == -signal.SIGKILL
+        assert process.returncode == EXIT_CODE
 
 
 def test_who_does_not_listen_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Processes and all that they started: found by their parents, ended together."""
 
+import os
 import time
 from collections.abc import Iterable
 
@@ -46,10 +47,16 @@ def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozen
     deadline = time.monotonic() + seconds
     while processes and time.monotonic() < deadline:
         _, waiting = psutil.wait_procs(processes, timeout=SECONDS_BETWEEN_LOOKS)
-        processes = frozenset(filter(lives, waiting))
-        # A child of ours that has ended since is reaped; another's is its parent's to reap.
-        psutil.wait_procs(set(waiting) - processes, timeout=0)
+        processes = frozenset(one for one in waiting if lives(one) or _is_our_child(one))
     return processes
+
+
+def _is_our_child(process: psutil.Process) -> bool:
+    """Tell whether we must reap the process: one that has ended may have threads that have not."""
+    try:
+        return bool(process.ppid() == os.getpid())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _quietly(process: psutil.Process, action: str) -> None:
