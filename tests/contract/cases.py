@@ -63,7 +63,6 @@ class Case:
     weights_over: Over
     has_batches: bool
     draws_lots: bool = False
-    linear_alone: bool = False
     tolerance: float = 1e-12
 
     @property
@@ -135,7 +134,6 @@ FAST = [
         lambda _: FedMinMaxFast(gap=0.0),
         Over.ELSE,
         has_batches=False,
-        linear_alone=True,
         tolerance=1e-7,
     ),
     Case(
@@ -143,7 +141,6 @@ FAST = [
         lambda _: FedMinMaxFast(epsilon=0.1, gap=0.0),
         Over.ELSE,
         has_batches=False,
-        linear_alone=True,
         tolerance=1e-7,
     ),
 ]
@@ -327,7 +324,6 @@ def ask(
 
 EVERY = ONE_STEP + FAST + LOCAL
 every_method = for_each(EVERY)
-every_method_for_networks = for_each([case for case in EVERY if not case.linear_alone])
 every_one_step_method = for_each(ONE_STEP)
 every_fast_method = for_each(FAST)
 every_method_with_batches = for_each([case for case in EVERY if case.has_batches])

@@ -11,7 +11,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
-from tests.contract.cases import Case, every_method_for_networks
+from tests.contract.cases import Case, every_method
 from tests.problems import Rows
 
 ROWS, FEATURES = 100, 10
@@ -60,7 +60,7 @@ def run(case: Case, threads: int) -> tuple[Tensor, set[int]]:
     return done.parameters(), workers
 
 
-@every_method_for_networks
+@every_method
 def test_two_workers_give_the_bits_of_one(case: Case) -> None:
     alone, here = run(case, threads=1)
     shared, workers = run(case, threads=2)

@@ -13,7 +13,12 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import zero_sums
 from fedminmax.core.row_limits import RowLengths, row_limits
-from fedminmax.methods.expected_reply import Sender, ToldCurvature, limits_of_curvature
+from fedminmax.methods.expected_reply import (
+    Sender,
+    ToldCurvature,
+    layout_of,
+    limits_of_curvature,
+)
 
 FEATURES = 3
 
@@ -30,7 +35,9 @@ def told_of(
     length = math.sqrt(float(x.square().sum()) + len(x))
     sender = Sender(0, torch.bincount(group, minlength=2), 1, limits, RowLengths(length))
     reply = replace(zero_sums(0, 2, 0), statistics=sums)
-    return sums, *limits_of_curvature(len(theta), sender, reply)
+    layout = layout_of(len(theta), sender)
+    assert layout is not None
+    return sums, *limits_of_curvature(layout, sender, reply)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Sums by group over a holder's rows: losses, gradients and, for linear models, curvature.
 
-Every row belongs to one group, so all groups' sums together cost one pass over the rows. They are
-taken in float64, because a server that looks ahead with second derivatives, and proves how far it
-is from the best, must not stumble over rounding.
+Every row belongs to one group, so all groups' sums together cost one pass over the rows, in chunks
+of which none has rows of two groups. Those of a network are in its own precision. Those of a linear
+model are taken in float64, because a server that looks ahead with second derivatives, and proves
+how far it is from the best, must not stumble over rounding.
 
 Curvature is that of the loss in the outputs, a C x C matrix D of row sums 0 for a softmax, times
 x x' (x with a 1 for the intercept). Such a D is a sum over pairs of classes of
@@ -11,6 +12,7 @@ derivative; Brier takes 2 J J' with J = diag(p) - p p', the Gauss-Newton matrix,
 semidefinite (Schraudolph: Fast curvature matrix-vector products, Neural Computation 2002).
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +22,9 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
+from fedminmax.core.one_step import add_gradient, chunks_of, equal_parts
+from fedminmax.core.workers import work_at_once
+from fedminmax.core.workspace import Workspace
 
 # Chunks of this many numbers stay in the cache while they are used several times.
 NUMBERS_PER_CHUNK = 2**18
@@ -44,19 +49,59 @@ def linear_group_sums(
         torch.zeros(groups, structure.outputs, structure.columns, dtype=torch.float64),
         torch.zeros(groups, structure.curvature_numbers, dtype=torch.float64),
     )
-    # Rows of one group are one after another in this order; a stable sort keeps results the same.
-    order = torch.sort(examples.group, stable=True).indices
-    ends = torch.bincount(examples.group, minlength=groups).cumsum(0).tolist()
-    start = 0
-    for group, end in enumerate(ends):
-        for chunk in torch.split(order[start:end], rows_per_chunk(structure)):
+    for group, own in _rows_by_part(examples.group, groups):
+        for chunk in torch.split(own, linear_rows_per_chunk(structure)):
             _add_chunk(structure, matrix, examples.rows(chunk), group, sums)
-        start = end
     return GroupSums(sums.losses, structure.as_flat(sums.gradients), sums.curvature)
 
 
-def rows_per_chunk(structure: LinearStructure) -> int:
-    """Return how many rows are added up at a time."""
+def gradients_by_part(
+    workspaces: Sequence[Workspace],
+    examples: Examples,
+    part: Tensor,
+    parts: int,
+    rows_per_chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """Return each row's loss [n] and the gradient sums of each part [parts, p], of any model.
+
+    ``part`` [n] says which part a row belongs to; the model is the one that is loaded, without its
+    ridge. Each workspace takes an equal stretch of the rows, sorted by part.
+    """
+    order = torch.sort(part, stable=True).indices
+    stretches = equal_parts(len(order), len(workspaces))
+    losses = workspaces[0].flat.new_zeros(len(order))
+
+    def work(worker: int) -> Tensor:
+        workspace, own = workspaces[worker], order[stretches[worker]]
+        gradients = workspace.flat.new_zeros(parts, len(workspace.flat))
+        for number, places in _rows_by_part(part[own], parts):
+            workspace.gradient.zero_()
+            for chunk in chunks_of(len(places), rows_per_chunk):
+                index = own[places[chunk]]
+                weights = workspace.flat.new_ones(len(index))
+                losses[index] = add_gradient(
+                    workspace, examples.x[index], examples.y[index], weights
+                )
+            gradients[number] = workspace.in_model_order(workspace.gradient)
+        return gradients
+
+    first, *others = work_at_once(len(workspaces), work)
+    for other in others:
+        first.add_(other)
+    return losses, first
+
+
+def _rows_by_part(part: Tensor, parts: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield each part that has rows, and their positions; a stable sort keeps results the same."""
+    order = torch.sort(part, stable=True).indices
+    sizes = torch.bincount(part, minlength=parts).tolist()
+    for number, places in enumerate(torch.split(order, sizes)):
+        if len(places):
+            yield number, places
+
+
+def linear_rows_per_chunk(structure: LinearStructure) -> int:
+    """Return how many rows of a linear model are added up at a time."""
     return max(NUMBERS_PER_CHUNK // structure.columns, 64)
 
 

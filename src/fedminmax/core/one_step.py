@@ -28,7 +28,7 @@ def weighted_gradient(
     The gradient has the ridge's part, the losses do not. Each workspace takes an equal stretch of
     the rows. The gradient is the first one's own buffer, overwritten by the next call.
     """
-    stretches = _equal_parts(len(examples), len(workspaces))
+    stretches = equal_parts(len(examples), len(workspaces))
 
     def work(worker: int) -> Tensor:
         own = stretches[worker]
@@ -48,8 +48,8 @@ def _accumulate(
     """Put the weighted gradient into the workspace's buffer and return the losses."""
     workspace.gradient.zero_()
     losses = [
-        _add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
-        for chunk in _chunks(len(examples), rows_per_chunk)
+        add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
+        for chunk in chunks_of(len(examples), rows_per_chunk)
     ]
     if workspace.ridge:
         total = float(row_weights.sum(dtype=torch.float64))
@@ -57,7 +57,7 @@ def _accumulate(
     return torch.cat(losses)
 
 
-def _add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
+def add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
     """Add the gradient of some rows by the cheapest way that the model allows; return losses."""
     layers, with_gradient = workspace.explicit_layers, workspace.loss_with_gradient
     # Two-dimensional labels have a share for each class; our own gradients take class numbers.
@@ -78,7 +78,7 @@ def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> 
         return torch.cat(
             [
                 workspace.loss(workspace.model(examples.x[chunk]), examples.y[chunk])
-                for chunk in _chunks(len(examples), rows_per_chunk)
+                for chunk in chunks_of(len(examples), rows_per_chunk)
             ]
         )
 
@@ -90,7 +90,7 @@ def losses_without_training(
 
     Each workspace takes an equal stretch of the rows.
     """
-    stretches = _equal_parts(len(examples), len(workspaces))
+    stretches = equal_parts(len(examples), len(workspaces))
 
     def work(worker: int) -> Tensor:
         own, workspace = stretches[worker], workspaces[worker]
@@ -105,11 +105,12 @@ def losses_without_training(
     return torch.cat(work_at_once(len(workspaces), work))
 
 
-def _chunks(rows: int, rows_per_chunk: int) -> list[slice]:
+def chunks_of(rows: int, rows_per_chunk: int) -> list[slice]:
     """Cut the rows into chunks of equal size, up to one row, none above the limit."""
-    return _equal_parts(rows, max(1, math.ceil(rows / rows_per_chunk)))
+    return equal_parts(rows, max(1, math.ceil(rows / rows_per_chunk)))
 
 
-def _equal_parts(rows: int, parts: int) -> list[slice]:
+def equal_parts(rows: int, parts: int) -> list[slice]:
+    """Cut the rows into so many stretches of equal size, up to one row."""
     edges = [rows * part // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]

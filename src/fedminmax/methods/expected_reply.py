@@ -206,8 +206,17 @@ def limits_by_cell(reply: Sums, sender: Sender) -> tuple[Tensor, Tensor]:
     return least.flatten(), torch.stack([cells, cells]).flatten()
 
 
+def layout_of(parameters: int, sender: Sender) -> LinearStructure | None:
+    """Return the layout of a sender's linear model with so many numbers; None for a network."""
+    if not sender.limits.at_every_model:
+        return None
+    classes = sender.limits.classes
+    outputs, loss = max(classes, 1), "cross-entropy" if classes else "squared-error"
+    return LinearStructure(outputs, parameters // outputs - 1, intercept=True, loss=loss)
+
+
 def limits_of_curvature(
-    parameters: int, sender: Sender, reply: Sums
+    structure: LinearStructure, sender: Sender, reply: Sums
 ) -> tuple[Tensor, ToldCurvature]:
     """Return the largest value of each curvature sum of a linear model, and the told matrices.
 
@@ -218,9 +227,6 @@ def limits_of_curvature(
     eigenvalues are at most 1/2.
     """
     classes, squared_length = sender.limits.classes, sender.lengths.rows**2
-    outputs = max(classes, 1)
-    loss = "cross-entropy" if classes else "squared-error"
-    structure = LinearStructure(outputs, parameters // outputs - 1, intercept=True, loss=loss)
     numbers = structure.curvature_numbers
     largest_weight, trace = (0.25, 1.0 - 1.0 / classes) if classes else (2.0, 2.0)
     most = torch.where(sender.counts > 0, largest_weight * squared_length, 0.0).double()

@@ -10,3 +10,8 @@ AUTHORS = "the authors' code"
 START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
 SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
 FITS = {"fit_rounds": OURS, "warm_start": OURS}
+LOOK_AHEAD = {
+    "curvature": "ours: second derivatives for linear models of moderate size",
+    "learning_rate": "ours: of the first step; the server chooses the others",
+    "momentum": "Kingma and Ba 2015 (Adam)",
+}

@@ -130,7 +130,7 @@ def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
 
 
 def start_second_order(
-    parameters: Tensor, structure: LinearStructure, counts: Tensor, size: RowSize
+    parameters: Tensor, structure: LinearStructure, weights: Tensor, counts: Tensor, size: RowSize
 ) -> SecondOrderState:
     """Nothing is known yet: the first round asks for the sums of the model as it is."""
     players, numbers = len(counts), structure.free_numbers
@@ -139,7 +139,7 @@ def start_second_order(
     new = torch.zeros(0, dtype=torch.float64).new_zeros
     return SecondOrderState(
         parameters=start,
-        weights=counts.double() / counts.sum(),
+        weights=weights,
         best=start,
         structure=structure,
         counts=counts,
