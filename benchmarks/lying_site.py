@@ -28,7 +28,7 @@ from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.agreement import agree
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun, Precision, task_of
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.site import Site
 from fedminmax.federation.site_settings import SiteSettings
@@ -238,7 +238,7 @@ def plan_for(config: TableConfig, run: PlannedRun) -> NetworkPlan:
         seed=config.seed,
         format=config.format,
         precision=Precision.FLOAT64,
-        patience=Patience(give_up_after=0.0),
+        site_rules=SiteRules(give_up_after=0.0),
     )
 
 

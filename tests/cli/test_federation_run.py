@@ -7,7 +7,7 @@ import pytest
 
 from fedminmax.cli.main import main
 from fedminmax.federation.federation_file import write_sites_of
-from fedminmax.federation.network_plan import Patience
+from fedminmax.federation.network_plan import SiteRules
 from fedminmax.studies.federation_record import FederationRecord, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
 from tests.federation.network_problem import SITES, write_tables
@@ -74,7 +74,7 @@ def test_a_folder_must_have_a_run(
 ) -> None:
     message = complaint_here(capsys, "federation", action, kit)
     assert "has no run over a network; give one that 'fedminmax federation run' began" in message
-    local = FederationRecord("", config, None, SITES, None, Patience())
+    local = FederationRecord("", config, None, SITES, None, SiteRules())
     open_federation_run(Path("local"), local)
     message = complaint_here(capsys, "federation", action, "local")
     assert "local is a run of 'fedminmax federation local', which ends with its command" in message
@@ -83,7 +83,7 @@ def test_a_folder_must_have_a_run(
 def test_a_run_that_was_never_submitted_cannot_be_stopped(
     config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    open_federation_run(Path("run"), FederationRecord("", config, kit, SITES, None, Patience()))
+    open_federation_run(Path("run"), FederationRecord("", config, kit, SITES, None, SiteRules()))
     message = complaint_here(capsys, "federation", "stop", "run")
     assert "run has no run that was submitted; nothing to stop" in message
 
@@ -91,7 +91,7 @@ def test_a_run_that_was_never_submitted_cannot_be_stopped(
 def test_a_folder_of_another_configuration_is_refused(
     config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = FederationRecord("", config, kit, SITES, None, Patience())
+    record = FederationRecord("", config, kit, SITES, None, SiteRules())
     open_federation_run(Path("run"), replace(record, rounds=9))
     message = complaint_here(capsys, *RUN, config, "--kit", kit, "--out", "run")
     assert "run belongs to a different configuration" in message

@@ -176,3 +176,31 @@ def test_fit_warns_until_the_rounds_are_enough(rounds: int, told_by: list[str]) 
     assert model.convergence_.converged == (not told_by)
     assert [str(w.message).partition(" has not")[0] for w in told] == told_by
     assert all(w.filename == __file__ for w in told)
+
+
+def test_a_network_chooses_its_round_by_rows_that_it_is_not_trained_on() -> None:
+    words: Any = {"rounds": 12, "hidden": (4,), "random_state": 3, "learning_rate": 0.5}
+    trained = FedMinMaxClassifier(**words).fit(PROBLEM.x, PROBLEM.label, sensitive_features=SEX)
+    assert trained.validation_ is not None
+    assert 0 <= trained.validation_.round <= 12
+    plain = FedMinMaxClassifier(**words, validation=0).fit(
+        PROBLEM.x, PROBLEM.label, sensitive_features=SEX
+    )
+    assert plain.validation_ is None
+    # Scaled by training rows alone, and by all rows.
+    assert np.allclose(plain.scaling_.mean, PROBLEM.x.mean(axis=0))
+    assert not np.allclose(trained.scaling_.mean, PROBLEM.x.mean(axis=0), rtol=1e-9)
+
+
+def test_patience_ends_training_early() -> None:
+    trained = FedMinMaxClassifier(
+        rounds=200,
+        hidden=(8,),
+        random_state=0,
+        learning_rate=2.0,
+        validation=0.3,
+        patience=3,
+        minimum_group=0,
+    ).fit(PROBLEM.x, PROBLEM.label, sensitive_features=SEX)
+    assert trained.n_iter_ < 200
+    assert trained.n_iter_ == trained.validation_.round + 3

@@ -54,7 +54,7 @@ def test_who_holds_which_rows_changes_nothing() -> None:
     splits = [None, problem.group, problem.label, generator.integers(0, 40, len(problem.x))]
     splits.append(np.array([f"holder {number}" for number in range(len(problem.x))]))
     models = [
-        FedMinMaxClassifier(rounds=40, hidden=hidden, random_state=0).fit(
+        FedMinMaxClassifier(rounds=40, hidden=hidden, random_state=0, validation=0).fit(
             problem.x, problem.label, sensitive_features=problem.group, holders=holders
         )
         for hidden in ((), (8,))

@@ -13,9 +13,9 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.network_plan import (
     MINIMUM_SITES,
     NetworkPlan,
-    Patience,
     PlannedRun,
     Precision,
+    SiteRules,
     task_of,
 )
 from fedminmax.federation.site import Site
@@ -29,7 +29,7 @@ ROWS = {"north": 60, "south": 45, "west": 30}
 # West has men alone: the group of women lives at two sites.
 WOMEN = {"north": 0.5, "south": 0.5, "west": 0.0}
 # A test never waits: too few replies end the run.
-AT_ONCE = Patience(give_up_after=0.0)
+AT_ONCE = SiteRules(give_up_after=0.0)
 CONFIG = """
 [data]
 target = "ill"
@@ -82,7 +82,7 @@ def write_tables(folder: Path, women: Mapping[str, float] = WOMEN, rows_as: int 
 
 
 def plan_of(
-    config: TableConfig, runs: Sequence[PlannedRun], patience: Patience = AT_ONCE
+    config: TableConfig, runs: Sequence[PlannedRun], site_rules: SiteRules = AT_ONCE
 ) -> NetworkPlan:
     """The same job for the network, in double precision."""
     return NetworkPlan(
@@ -95,7 +95,7 @@ def plan_of(
         seed=config.seed,
         format=config.format,
         precision=Precision.FLOAT64,
-        patience=patience,
+        site_rules=site_rules,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.site_check import agree_to
 from fedminmax.federation.site_rows import read_rows
@@ -23,7 +23,7 @@ ALLOWED: dict[str, Change] = {
     "the same": lambda plan: plan,
     "another name": lambda plan: replace(plan, run="again"),
     "fewer sites": lambda plan: replace(plan, sites=("north", "west")),
-    "more patience": lambda plan: replace(plan, patience=Patience(give_up_after=1.0)),
+    "more site_rules": lambda plan: replace(plan, site_rules=SiteRules(give_up_after=1.0)),
     "fewer rounds": lambda plan: replace(plan, runs=(replace(plan.runs[0], rounds=2),)),
 }
 REFUSED: dict[str, Change] = {
@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> TableConfig:
 def read(folder: Path, config: TableConfig, change: Change) -> int:
     """How many rows the north would train on, after it agreed to the configuration."""
     settings = agree_to(config, SiteSettings(folder / "north.csv"), "north")
-    plan = change(plan_of_config(config, "run", SITES, Patience()))
+    plan = change(plan_of_config(config, "run", SITES, SiteRules()))
     return len(read_rows(plan, settings, "north").train)
 
 
@@ -65,6 +65,6 @@ def test_what_was_not_checked_is_refused(what: str, tmp_path: Path, config: Tabl
 
 def test_without_an_agreement_the_table_would_be_read(tmp_path: Path, config: TableConfig) -> None:
     (tmp_path / "north.csv").unlink()
-    plan = plan_of_config(config, "run", SITES, Patience())
+    plan = plan_of_config(config, "run", SITES, SiteRules())
     with pytest.raises(InputError, match="does not exist"):
         read_rows(plan, SiteSettings(tmp_path / "north.csv"), "north")

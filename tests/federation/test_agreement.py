@@ -14,7 +14,7 @@ from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation import agreement as agreement_module
 from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.federation.network_run import run_folder, run_plan
 from fedminmax.federation.wire import vector_to_bytes
 from tests.complaints import complaint_of
@@ -27,8 +27,8 @@ def config(tmp_path: Path) -> TableConfig:
     return read_config(write_tables(tmp_path))
 
 
-def job(config: TableConfig, rounds: int = 2, patience: Patience = AT_ONCE) -> NetworkPlan:
-    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], patience)
+def job(config: TableConfig, rounds: int = 2, site_rules: SiteRules = AT_ONCE) -> NetworkPlan:
+    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], site_rules)
 
 
 def test_counts_and_encoding_are_those_of_the_pooled_tables(
@@ -143,7 +143,7 @@ def test_an_invented_group_of_one_row_stops_the_run_before_it_begins(
 
 
 def test_a_group_of_refused_sites_alone_stops_the_run(config: TableConfig, tmp_path: Path) -> None:
-    plan = job(config, patience=replace(AT_ONCE, minimum_group=1))
+    plan = job(config, site_rules=replace(AT_ONCE, minimum_group=1))
     outcome = run_plan(plan, Telling(tmp_path, invent_a_group), tmp_path / "run")
     assert outcome.error is not None
     assert "nobody who is left has group 'Invented' (south counts other groups" in outcome.error
@@ -164,7 +164,7 @@ def test_an_error_that_nobody_expected_is_told_in_one_line(
 def test_too_few_sites_at_the_start_are_a_mistake_in_one_line(
     config: TableConfig, tmp_path: Path
 ) -> None:
-    plan = job(config, patience=replace(AT_ONCE, minimum_sites=3))
+    plan = job(config, site_rules=replace(AT_ONCE, minimum_sites=3))
     outcome = run_plan(plan, SilentTransport(tmp_path, "prepare", ["west"]), tmp_path / "run")
     assert outcome.error == (
         "2 of 3 sites can take part, at least 3 are needed (west is not connected)"

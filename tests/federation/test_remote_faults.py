@@ -15,7 +15,7 @@ from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation import network_run, resumable
 from fedminmax.federation.checkpoint import Written, checkpoint_paths, save_checkpoint
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.federation.network_run import read_members, read_outcome, run_folder, run_plan
 from fedminmax.federation.site import Site
 from fedminmax.federation.site_settings import SiteSettings
@@ -72,9 +72,9 @@ def raising(_: bytes) -> object:
     raise RefusedError("south: its work failed")
 
 
-def job(folder: Path, rounds: int = 3, patience: Patience = AT_ONCE) -> NetworkPlan:
+def job(folder: Path, rounds: int = 3, site_rules: SiteRules = AT_ONCE) -> NetworkPlan:
     config = read_config(write_tables(folder))
-    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], patience)
+    return plan_of(config, [PlannedRun("fedminmax", {}, rounds)], site_rules)
 
 
 def rounds_of(folder: Path, plan: NetworkPlan) -> list[NetworkRound]:
@@ -207,8 +207,8 @@ def test_local_training_of_a_network_is_compared_with_the_others(
 ) -> None:
     """How far it goes has no limit that is known beforehand."""
     config = read_config(write_tables(tmp_path))
-    patience = replace(AT_ONCE, largest_step_ratio=ratio)
-    plan = plan_of(config, [PlannedRun("fedavg", {"epochs": "1"}, 2)], patience)
+    site_rules = replace(AT_ONCE, largest_step_ratio=ratio)
+    plan = plan_of(config, [PlannedRun("fedavg", {"epochs": "1"}, 2)], site_rules)
     plan = replace(plan, model=ModelChoice("mlp", (3,), "brier"))
     transport = FaultyTransport(tmp_path, spoiled(lambda r: replace(r, step=r.step * 1e7)))
     run_plan(plan, transport, tmp_path / "run")
@@ -232,7 +232,7 @@ def test_the_only_site_of_a_group_is_not_left_out_but_stops_the_run(tmp_path: Pa
 
 
 def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: Path) -> None:
-    plan = job(tmp_path, rounds=6, patience=replace(AT_ONCE, rounds_left_out=2))
+    plan = job(tmp_path, rounds=6, site_rules=replace(AT_ONCE, rounds_left_out=2))
     transport = FaultyTransport(tmp_path, too_late)
     transport.wrong_questions = range(2, 3)
     run_plan(plan, transport, tmp_path / "run")
@@ -254,7 +254,7 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
 
         asked_present: list[str] = []  # noqa: RUF012 - one instance
 
-    plan = job(tmp_path, rounds=13, patience=replace(AT_ONCE, rounds_left_out=1))
+    plan = job(tmp_path, rounds=13, site_rules=replace(AT_ONCE, rounds_left_out=1))
     transport = GoneForAWhile(tmp_path, too_late)
     transport.wrong_questions = range(2, 3)
     assert run_plan(plan, transport, tmp_path / "run").error is None
@@ -271,7 +271,7 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
 
 
 def test_too_few_sites_stop_the_run_with_everything_saved(tmp_path: Path) -> None:
-    plan = job(tmp_path, patience=replace(AT_ONCE, minimum_sites=3))
+    plan = job(tmp_path, site_rules=replace(AT_ONCE, minimum_sites=3))
     transport = FaultyTransport(tmp_path, raising)
     transport.wrong_questions = range(2, 1000)
     outcome = run_plan(plan, transport, tmp_path / "run")
@@ -358,7 +358,7 @@ def test_a_group_whose_sites_are_gone_keeps_its_weight(tmp_path: Path) -> None:
                 raise RefusedError(f"{site} is not connected")
             return super().answer(site, question, words)
 
-    plan = job(tmp_path, rounds=4, patience=replace(AT_ONCE, minimum_sites=1))
+    plan = job(tmp_path, rounds=4, site_rules=replace(AT_ONCE, minimum_sites=1))
     transport = WestAlone(tmp_path, minimum_sites=1)
     assert run_plan(plan, transport, tmp_path / "run").error is None
     *_, before, after = rounds_of(tmp_path, plan)

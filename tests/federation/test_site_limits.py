@@ -199,7 +199,7 @@ def test_a_record_that_a_crash_cut_off_goes_on_and_a_damaged_one_refuses(tmp_pat
 def test_a_plan_that_may_go_on_with_one_site_is_refused(
     sites: tuple[str, ...], minimum: int, tmp_path: Path
 ) -> None:
-    alone = replace(job(tmp_path), sites=sites, patience=replace(AT_ONCE, minimum_sites=minimum))
+    alone = replace(job(tmp_path), sites=sites, site_rules=replace(AT_ONCE, minimum_sites=minimum))
     (tmp_path / "north.csv").unlink()
     site = Site("north", SiteSettings(tmp_path / "north.csv"), tmp_path / "kept")
     with pytest.raises(RefusedError, match=r"may go on with 1, this site's policy .* at least 2"):

@@ -9,7 +9,7 @@ import pytest
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.holder_summary import summarise
-from fedminmax.federation.network_plan import Patience, task_of
+from fedminmax.federation.network_plan import SiteRules, task_of
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.site_check import check_site
 from fedminmax.federation.site_rows import read_rows
@@ -50,7 +50,7 @@ def test_an_open_learning_rate_is_asked_for(config: TableConfig, tmp_path: Path)
 def test_only_groups_with_enough_held_out_rows_are_measured(
     config: TableConfig, tmp_path: Path
 ) -> None:
-    plan = plan_of_config(config, "check", SITES, Patience())
+    plan = plan_of_config(config, "check", SITES, SiteRules())
     held_out = read_rows(plan, SiteSettings(tmp_path / "north.csv"), "north").held_out
     names = [held_out.group_keys[place][0] for place in held_out.group.tolist()]
     women, men = names.count("Female"), names.count("Male")
@@ -115,7 +115,7 @@ def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
 
 def _parameters(config: TableConfig, table: Path) -> int:
     """The parameters of the model that would really be trained on this table."""
-    plan = plan_of_config(config, "check", SITES, Patience())
+    plan = plan_of_config(config, "check", SITES, SiteRules())
     rows = read_rows(plan, SiteSettings(table), "north").train
     encoding = agree_on_encoding(config.schema, summarise(rows, config.schema))
     return len(task_of(plan, encoding).initial_parameters)

@@ -11,7 +11,7 @@ import pytest
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare_local import SERVER, LocalFederation
 from fedminmax.federation.live_round import Notice
-from fedminmax.federation.network_plan import Patience, PlannedRun
+from fedminmax.federation.network_plan import PlannedRun, SiteRules
 from tests.federation.network_problem import SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds
@@ -25,7 +25,7 @@ pytestmark = [
 ]
 ROUNDS = 12
 # With all sites needed, no round goes on without the one that died.
-EVERYONE = Patience(minimum_sites=len(SITES), seconds_per_answer=30.0, give_up_after=200.0)
+EVERYONE = SiteRules(minimum_sites=len(SITES), seconds_per_answer=30.0, give_up_after=200.0)
 
 
 def kill(processes: list[psutil.Process]) -> None:

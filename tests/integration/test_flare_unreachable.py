@@ -16,7 +16,7 @@ from fedminmax.data.tables.config import read_config
 from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.flare_local import SERVER, LocalFederation
 from fedminmax.federation.live_round import Notice
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from tests.federation.network_problem import SITES, plan_of, write_tables
 from tests.integration.disturbed_runs import (
     finished_rounds,
@@ -54,17 +54,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def plan_named(name: str, folder: Path, patience: Patience) -> NetworkPlan:
+def plan_named(name: str, folder: Path, site_rules: SiteRules) -> NetworkPlan:
     config = read_config(folder / "fedminmax.toml")
-    plan = plan_of(config, [PlannedRun("fedminmax", {}, ROUNDS)], patience)
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, ROUNDS)], site_rules)
     return replace(plan, run=name)
 
 
 def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
-    patience = Patience(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
-    plan = plan_named("hangs", folder, patience)
+    site_rules = SiteRules(seconds_per_answer=SECONDS_PER_ANSWER, rounds_left_out=5)
+    plan = plan_named("hangs", folder, site_rules)
     # So that the site certainly stands still in this round, and not in a later one.
     held.hold(ROUND_OF_THE_FAULT)
     still: list[psutil.Process] = []
@@ -86,7 +86,7 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
     # A thread for each reply would be several hundreds by now.
     assert 0 < threads < ROUNDS
     rounds = finished_rounds(federation, plan, folder)
-    back = hung + patience.rounds_left_out + 1
+    back = hung + site_rules.rounds_left_out + 1
     for entry in rounds:
         gone = hung <= entry.round < back
         assert entry.took_part == (("north", "west") if gone else SITES)
@@ -100,8 +100,8 @@ def test_a_site_that_hangs_is_left_out_and_its_group_waits_until_it_is_back(
 def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again(
     federation: LocalFederation, folder: Path, held: HeldRounds
 ) -> None:
-    patience = Patience(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
-    plan = plan_named("stops", folder, patience)
+    site_rules = SiteRules(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
+    plan = plan_named("stops", folder, site_rules)
     current, _ = checkpoint_paths(kept_run(federation, plan))
 
     # Enough time for the faults: a held round would itself be one.

@@ -75,7 +75,7 @@ def test_it_is_the_papers_loop(alpha: float, k: int, k_min: int, patience: int) 
 
 
 def test_after_patience_the_state_stays_and_risks_are_still_told() -> None:
-    method = APStar(0.5, 2, alpha=0.9, patience=2)
+    method = APStar(0.5, 2, alpha=0.9, fit_patience=2)
     rounds = list(train(PROBLEM.federation(), method, rounds=75))
     over = [done for done in rounds if method.is_over(done.progress.state)]
     assert len(over) > 5
@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     counts: list[tuple[str, Callable[[], object]]] = [
         ("divisor", lambda: APStar(divisor=0)),
         ("divisor_cap", lambda: APStar(divisor_cap=0)),
-        ("patience", lambda: APStar(patience=0)),
+        ("fit_patience", lambda: APStar(fit_patience=0)),
         ("fit_rounds", lambda: APStar(fit_rounds=0)),
     ]
     for name, make in counts:

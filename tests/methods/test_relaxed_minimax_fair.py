@@ -70,7 +70,7 @@ def test_a_loose_gamma_is_plain_risk_minimisation(gamma: float) -> None:
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("gamma", [0.3, 0.44])
 def test_a_gamma_that_no_model_reaches_is_told(gamma: float, *, warm: bool) -> None:
-    method = RelaxedMinimaxFair(gamma, 4.0, 60.0, 8, patience=5, warm_start=warm)
+    method = RelaxedMinimaxFair(gamma, 4.0, 60.0, 8, fit_patience=5, warm_start=warm)
     with pytest.raises(DivergedError) as caught:
         sides.after(method, 60)
     message = str(caught.value)
@@ -81,7 +81,7 @@ def test_a_gamma_that_no_model_reaches_is_told(gamma: float, *, warm: bool) -> N
 
 def test_a_gamma_that_a_model_just_reaches_is_not_refused() -> None:
     """At the minimax value itself the multipliers grow without end, but no bound is broken."""
-    method = RelaxedMinimaxFair(MINIMAX_RISKS.worst, 4.0, 60.0, 4, patience=2)
+    method = RelaxedMinimaxFair(MINIMAX_RISKS.worst, 4.0, 60.0, 4, fit_patience=2)
     state = sides.after(method, 60).progress.state
     assert state.stalled_fits == 0
     assert float(state.multipliers.sum()) > 2.0
@@ -89,7 +89,7 @@ def test_a_gamma_that_a_model_just_reaches_is_not_refused() -> None:
 
 def test_slow_fits_are_not_taken_for_an_unreachable_gamma() -> None:
     """The first fits are far above gamma, but each step still gains: .47 can be reached."""
-    method = RelaxedMinimaxFair(0.47, 0.004, 1.0, 2, patience=3)
+    method = RelaxedMinimaxFair(0.47, 0.004, 1.0, 2, fit_patience=3)
     for done in train(sides.federation(), method, rounds=60):
         assert min(done.risks.tolist()) > 0.47
         assert done.progress.state.stalled_fits == 0
@@ -107,7 +107,7 @@ def test_before_the_first_fit_that_is_kept_the_answer_is_the_present_model() -> 
 
 def test_a_group_not_seen_keeps_its_multiplier() -> None:
     problem = softmax_problem([[6, 0], [0, 6]], seed=3)
-    method = RelaxedMinimaxFair(0.1, 0.3, fit_rounds=1, patience=1)
+    method = RelaxedMinimaxFair(0.1, 0.3, fit_rounds=1, fit_patience=1)
     before = [0.0, 0.0]
     changes = 0
     for done in train(problem.federation(), method, rounds=20, participation=0.5):
@@ -128,5 +128,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert "adversary_rate = 0; give a positive number" in message
     message = complaint_of(lambda: RelaxedMinimaxFair(0.5, discard=-1))
     assert "discard = -1; give a whole number of at least 0" in message
-    message = complaint_of(lambda: RelaxedMinimaxFair(0.5, patience=0))
-    assert "patience = 0; give a whole number of at least 1" in message
+    message = complaint_of(lambda: RelaxedMinimaxFair(0.5, fit_patience=0))
+    assert "fit_patience = 0; give a whole number of at least 1" in message

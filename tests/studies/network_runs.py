@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.network_plan import NetworkPlan, Patience
+from fedminmax.federation.network_plan import NetworkPlan, SiteRules
 from fedminmax.federation.network_run import run_plan
 from fedminmax.studies.federation_record import (
     PLACE,
@@ -35,10 +35,10 @@ def run_between_sites(
     config: Path,
     folder: Path,
     transport: DirectTransport | None = None,
-    patience: Patience = AT_ONCE,
+    site_rules: SiteRules = AT_ONCE,
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, None, SITES, None, patience)
+    record = FederationRecord("", config, None, SITES, None, site_rules)
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"

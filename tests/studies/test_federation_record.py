@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.network_plan import RUN_NAME, Patience
+from fedminmax.federation.network_plan import RUN_NAME, SiteRules
 from fedminmax.report.run_folder_records import Results
 from fedminmax.report.table_results import write_results
 from fedminmax.studies.federation_record import (
@@ -24,7 +24,7 @@ from tests.report.run_folders import GROUPS, results
 
 @pytest.fixture
 def record(tmp_path: Path) -> FederationRecord:
-    return FederationRecord("", write_tables(tmp_path), None, SITES, None, Patience())
+    return FederationRecord("", write_tables(tmp_path), None, SITES, None, SiteRules())
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_finished_run_keeps_the_configuration_that_its_results_are_of(
     write_results(folder, Results.model_validate(content))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     record.config.write_text(record.config.read_text() + "# other words\n")
-    open_federation_run(folder, replace(record, patience=Patience(minimum_sites=3)))
+    open_federation_run(folder, replace(record, site_rules=SiteRules(minimum_sites=3)))
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -101,11 +101,11 @@ def test_a_folder_is_opened_by_one_process_at_a_time(
 
 def test_patience_may_change(record: FederationRecord, folder: Path) -> None:
     first = open_federation_run(folder, record)
-    patient = replace(record, patience=Patience(minimum_sites=3, give_up_after=5.0))
+    patient = replace(record, site_rules=SiteRules(minimum_sites=3, give_up_after=5.0))
     second = open_federation_run(folder, patient)
     assert second.run == first.run
-    assert read_federation_record(folder).patience == patient.patience
-    assert plan_of(second, second.read_config()).patience == patient.patience
+    assert read_federation_record(folder).site_rules == patient.site_rules
+    assert plan_of(second, second.read_config()).site_rules == patient.site_rules
 
 
 def test_rounds_that_were_asked_for_are_those_of_the_plan(record: FederationRecord) -> None:

@@ -13,7 +13,7 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.file_format import changes_between
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.flare_local import local_federation
-from fedminmax.federation.network_plan import MINIMUM_SITES, Patience
+from fedminmax.federation.network_plan import MINIMUM_SITES, SiteRules
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.federation_record import (
@@ -36,13 +36,22 @@ class LocalRequest:
     folder: Path
     sites: int | None
     rounds: int | None
-    patience: Patience
+    site_rules: SiteRules
+    validation: float | None
+    patience: int | None
 
 
 def run_local_federation(request: LocalRequest) -> None:
     """Start everything, run the method, collect its results and end everything."""
     blank = FederationRecord(
-        "", request.config.absolute(), None, (), request.rounds, request.patience
+        "",
+        request.config.absolute(),
+        None,
+        (),
+        request.rounds,
+        request.site_rules,
+        request.validation,
+        request.patience,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

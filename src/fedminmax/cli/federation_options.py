@@ -6,7 +6,8 @@ from typing import Any
 
 from fedminmax.cli import federation_run_options
 from fedminmax.cli.option_types import positive_int
-from fedminmax.cli.patience_options import add_patience, patience_of
+from fedminmax.cli.site_rules_options import add_site_rules, site_rules_of
+from fedminmax.cli.validation_options import add_validation
 
 
 def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -65,7 +66,8 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", type=positive_int, metavar="N", help="how many holders you expect it to have")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    add_patience(parser)
+    add_validation(parser)
+    add_site_rules(parser)
     parser.set_defaults(run=_run_local)
 
 
@@ -86,5 +88,13 @@ def _run_local(options: argparse.Namespace) -> None:
 
     out = options.out or federation_run_options.default_folder(options.config)
     run_local_federation(
-        LocalRequest(options.config, out, options.sites, options.rounds, patience_of(options))
+        LocalRequest(
+            options.config,
+            out,
+            options.sites,
+            options.rounds,
+            site_rules_of(options),
+            options.validation,
+            options.patience,
+        )
     )

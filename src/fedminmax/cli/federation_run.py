@@ -9,7 +9,7 @@ from fedminmax.cli.trained_table import print_trained
 from fedminmax.core.errors import InputError
 from fedminmax.federation.federation_file import read_sites_of
 from fedminmax.federation.flare_coordinator import RESULTS, Coordinator
-from fedminmax.federation.network_plan import Patience
+from fedminmax.federation.network_plan import SiteRules
 from fedminmax.federation.participants import Elsewhere
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.federation_record import (
@@ -32,8 +32,10 @@ class RunRequest:
     folder: Path
     sites: tuple[str, ...] | None
     rounds: int | None
-    patience: Patience
+    site_rules: SiteRules
     wait: float
+    validation: float | None
+    patience: int | None
 
 
 def run_federation(request: RunRequest) -> None:
@@ -51,6 +53,8 @@ def run_federation(request: RunRequest) -> None:
         request.kit.absolute(),
         sites,
         request.rounds,
+        request.site_rules,
+        request.validation,
         request.patience,
     )
     _open_and_finish(request.folder, record, request.wait)

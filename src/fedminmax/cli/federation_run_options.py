@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.option_types import duration, positive_int
-from fedminmax.cli.patience_options import add_patience, patience_of
+from fedminmax.cli.site_rules_options import add_site_rules, site_rules_of
+from fedminmax.cli.validation_options import add_validation
 
 
 def add_to(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -37,7 +38,8 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", metavar="LIST", help="names of those who take part (all of the federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     _add_wait(parser)
-    add_patience(parser)
+    add_validation(parser)
+    add_site_rules(parser)
     parser.set_defaults(run=_run_run)
 
 
@@ -116,8 +118,10 @@ def _run_run(options: argparse.Namespace) -> None:
             options.out or default_folder(options.config),
             sites,
             options.rounds,
-            patience_of(options),
+            site_rules_of(options),
             options.wait,
+            options.validation,
+            options.patience,
         )
     )
 

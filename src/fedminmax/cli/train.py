@@ -15,7 +15,13 @@ from rich.markup import escape
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.trained_table import print_trained
-from fedminmax.data.tables.config import LoggingChoice, TableConfig, read_config, with_gap
+from fedminmax.data.tables.config import (
+    LoggingChoice,
+    TableConfig,
+    read_config,
+    with_gap,
+    with_words,
+)
 from fedminmax.data.tables.config_text import with_seed
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.report.round_records import RoundRecord
@@ -43,6 +49,8 @@ class Request:
     as_json: bool
     seed: int | None = None
     gap: float | None = None
+    validation: float | None = None
+    patience: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,13 +120,9 @@ def _with_words(config: TableConfig, request: Request) -> TableConfig:
     logging = LoggingChoice(
         request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
     )
-    rounds = request.rounds or config.method.rounds
-    return replace(
-        config,
-        seed=config.seed if request.seed is None else request.seed,
-        logging=logging,
-        method=replace(config.method, rounds=rounds),
-    )
+    config = with_words(config, request.rounds, request.validation, request.patience)
+    seed = config.seed if request.seed is None else request.seed
+    return replace(config, seed=seed, logging=logging)
 
 
 def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -> None:
@@ -155,4 +159,6 @@ def _show_risks(
     words = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
     if record.certificate is not None:
         words += f"; gap {record.certificate.gap:.1g}"
+    if record.chosen_round is not None:
+        words += f"; best round {record.chosen_round:,}"
     bars.rename_run(escape(f"{run.method.name}: {words}"))

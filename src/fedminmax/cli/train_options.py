@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli.option_types import duration, positive, positive_int
+from fedminmax.cli.validation_options import add_validation
 
 
 def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -25,6 +26,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
     )
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
+    add_validation(parser)
     add(
         "--gap",
         type=positive,
@@ -67,6 +69,8 @@ def _run(options: argparse.Namespace) -> None:
         mlflow=options.mlflow,
         as_json=options.json,
         gap=options.gap,
+        validation=options.validation,
+        patience=options.patience,
     )
     if options.seeds is None:
         train(request)

@@ -11,6 +11,7 @@ from fedminmax.report.change_results import change_from
 from fedminmax.report.convergence_words import no_gain_yet, verdict
 from fedminmax.report.run_folder_records import RISK, Results
 from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
+from fedminmax.report.validation_words import validation_words
 
 TOO_FEW = "too few rows to say"
 
@@ -26,6 +27,8 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
         proved = certificate_words(own)
         if proved:
             _say(console, proved)
+        if own.validation is not None:
+            _say(console, f"{own.method.name}: {validation_words(own)}")
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),

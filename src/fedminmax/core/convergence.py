@@ -24,7 +24,7 @@ is not foreseen, nor one that moves in digits that the log does not have.
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -47,6 +47,8 @@ BATCHES = 8
 
 # In place of a reason: the method itself knows that it has converged.
 WITHIN_GAP = "within its gap"
+# In place of a reason: the run stopped because validation rows saw no improvement.
+BY_VALIDATION = "no better on validation rows"
 WORST_GROUP = "worst group's risk"
 MEAN = "mean risk"
 
@@ -89,6 +91,7 @@ class Convergence:
     ``reason`` is "converged", or why not: "too few rounds", the risk is "falling", "rising" or
     "swinging", "averaging" where the answer is an average that leans to early rounds, "weights", or
     the "gap" to what the method knows to be possible.
+    A run that validation rows ended counts as converged, with ``BY_VALIDATION`` as reason.
     ``measure`` says of which risk: the worst group's, or the mean over rows if that is further from
     its limit and is what the method minimises. ``risk`` is its mean over the last half of the
     rounds, ``slope`` its change per round there, below 0 where it falls. ``remaining`` is how much
@@ -106,6 +109,11 @@ class Convergence:
     remaining: float | None = None
     weights_gap: float | None = None
     rounds_needed: int | None = None
+
+
+def stopped_by_validation(found: Convergence) -> Convergence:
+    """Say of a run that it ended because more rounds did no better on validation rows."""
+    return replace(found, converged=True, reason=BY_VALIDATION, rounds_needed=None)
 
 
 @dataclass(frozen=True)
@@ -140,11 +148,14 @@ def judge_convergence(
         rounds: the log, in order.
         rows: training rows of each group.
         goal: what the method minimises.
-        answer: the iterate that it answers with; None is a choice or mixture of its own.
+        answer: the iterate that it answers with; None is a choice or mixture of its own, as the
+            choice of validation rows is.
         playable: which groups are large enough to be called the worst; None is all.
         left: the share of the worst risk that is left to gain, if the method knows it.
     """
     last = rounds[-1].round if rounds else 0
+    if answer is Iterate.BEST:
+        answer = None
     chosen = [True] * len(rows) if playable is None else playable
     if left is not None and rounds:
         return _by_what_is_left(rounds[-1], left, chosen)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import brier_loss, cross_entropy_loss
 from fedminmax.estimators.fitted import keep, outputs_for
-from fedminmax.estimators.rows import rows_for_training
+from fedminmax.estimators.rows import Rows, place_rows
 from fedminmax.estimators.scaling import measure_scaling
 from fedminmax.estimators.scikit_learn import (
     PRECISIONS,
@@ -20,7 +20,7 @@ from fedminmax.estimators.scikit_learn import (
     seed_of,
     validate_data,
 )
-from fedminmax.estimators.settings import TrainingSettings, check_settings
+from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
 from fedminmax.estimators.training import train_rows
 
 LOSSES = {"brier": brier_loss, "cross_entropy": cross_entropy_loss}
@@ -39,8 +39,9 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     one if they were merged; empty for a method that does not weigh groups), ``risks_by_group_``
     (mean training loss by name), ``history_`` (a ``HistoryPoint`` per round), ``convergence_``
     (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved of the
-    worst group's training risk; None if nothing is), ``n_iter_`` (rounds), ``model_`` (a torch
-    module for scaled features) and ``scaling_``.
+    worst group's training risk; None if nothing is), ``validation_`` (the round that validation
+    rows chose, with its worst group's risk and standard error; None without them), ``n_iter_``
+    (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxClassifier(rounds=100).fit(x, y, sensitive_features=sex)
@@ -73,9 +74,10 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
                 f"y has one class, {self.classes_.tolist()[0]!r}, in all {len(y)} rows; "
                 "give rows of at least two classes"
             )
-        self.scaling_ = measure_scaling(features, wanted=self.standardize)
-        rows = rows_for_training(self.scaling_.apply(features), labels, sensitive_features, holders)
         seed = seed_of(self.random_state)
+        places = place_rows(labels, sensitive_features, holders, validation_share(self), seed)
+        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
+        rows = Rows(self.scaling_.apply(features), labels, places)
         trained = train_rows(self, rows, LOSSES[self.loss], len(self.classes_), seed)
         keep(self, trained)
         return self

@@ -25,6 +25,7 @@ def keep(estimator: Any, trained: Trained) -> None:
     estimator.history_ = trained.history
     estimator.convergence_ = trained.convergence
     estimator.certificate_ = trained.certificate
+    estimator.validation_ = trained.validation
     estimator.n_iter_ = len(trained.history)
     if trained.small_groups:
         names = ", ".join(f"'{name}'" for name in trained.small_groups)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedminmax.core.losses import squared_error_loss
 from fedminmax.estimators.fitted import keep, outputs_for
-from fedminmax.estimators.rows import rows_for_training
+from fedminmax.estimators.rows import Rows, place_rows
 from fedminmax.estimators.scaling import measure_scaling
 from fedminmax.estimators.scikit_learn import (
     PRECISIONS,
@@ -17,7 +17,7 @@ from fedminmax.estimators.scikit_learn import (
     seed_of,
     validate_data,
 )
-from fedminmax.estimators.settings import TrainingSettings, check_settings
+from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
 from fedminmax.estimators.training import train_rows
 
 
@@ -42,13 +42,15 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         """Train on all rows; see ``FedMinMaxClassifier.fit``, with a number per row as ``y``."""
         check_settings(self)
         features, y = validate_data(self, X, y, dtype=PRECISIONS, y_numeric=True)
-        self.scaling_ = measure_scaling(features, wanted=self.standardize)
-        column = y.astype(np.float64)[:, None]
-        self.target_scaling_ = measure_scaling(column, wanted=self.standardize)
-        target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
-        rows = rows_for_training(self.scaling_.apply(features), target, sensitive_features, holders)
-        unit = float(self.target_scaling_.scale[0]) ** 2
         seed = seed_of(self.random_state)
+        alike = np.zeros(len(y), dtype=np.int64)
+        places = place_rows(alike, sensitive_features, holders, validation_share(self), seed)
+        self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
+        column = y.astype(np.float64)[:, None]
+        self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
+        target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
+        rows = Rows(self.scaling_.apply(features), target, places)
+        unit = float(self.target_scaling_.scale[0]) ** 2
         trained = train_rows(self, rows, squared_error_loss, 1, seed, risk_unit=unit)
         keep(self, trained)
         return self

@@ -13,6 +13,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
+from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.checks import check_whole, checked_method
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import AnyMethod
@@ -40,9 +41,14 @@ class TrainingSettings:
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none.
         rounds: number of rounds; with FedMinMax each is one gradient step over all rows.
-        iterate: which model to return, "average", "last" or "tail_average". None is what the
-            method's paper returns; for the default method the tail average, because the average
-            of all rounds still leans towards the start.
+        iterate: which model to return, "average", "last", "tail_average" or "best", the one that
+            validation rows choose. None is the best one if there are validation rows, else what
+            the method's paper returns; for the default method the tail average, because the
+            average of all rounds still leans towards the start.
+        validation: share of each holder's rows, stratified by group and class, that choose the
+            round and are not trained on; None is 0.1 for a network and 0 for a linear model.
+        patience: stop after so many rounds in a row that are no better on validation rows; None
+            is never.
         standardize: bring features (and a regressor's target) to mean 0 and deviation 1 first.
         random_state: start of a network, and whatever a method draws; a linear model starts at 0.
         device: where to train, such as "cpu" or "cuda"; prediction is on the CPU.
@@ -58,6 +64,8 @@ class TrainingSettings:
     ridge: float = 0.0
     rounds: int = 500
     iterate: str | None = None
+    validation: float | None = None
+    patience: int | None = None
     standardize: bool = True
     random_state: Any = None
     device: str = "cpu"
@@ -68,7 +76,15 @@ def check_settings(settings: TrainingSettings) -> None:
     check_whole("rounds", least=1, rounds=settings.rounds)
     check_whole("minimum_group", least=0, minimum_group=settings.minimum_group)
     checked_widths(settings.hidden)
-    iterate_of(settings)
+    which = iterate_of(settings)
+    share = validation_share(settings)
+    if settings.patience is not None:
+        check_whole("patience", least=1, patience=settings.patience)
+    for name, asked in (("iterate", which is Iterate.BEST), ("patience", settings.patience)):
+        if asked and share == 0.0:
+            raise InputError(
+                f"{name} = {getattr(settings, name)!r} needs validation rows; set validation=0.1"
+            )
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
@@ -98,6 +114,13 @@ def method_of(settings: TrainingSettings, safe_rate: float) -> AnyMethod[Any]:
         return settings.method
     rate = safe_rate if settings.learning_rate is None else settings.learning_rate
     return FedMinMax(rate, settings.adversary_rate, settings.epsilon, output=Iterate.TAIL_AVERAGE)
+
+
+def validation_share(settings: TrainingSettings) -> float:
+    """Return the share of rows to choose the round by: networks overfit, and need some."""
+    if settings.validation is not None:
+        return checked_share(settings.validation)
+    return DEFAULT_SHARE_FOR_NETWORKS if checked_widths(settings.hidden) else 0.0
 
 
 def iterate_of(settings: TrainingSettings) -> Iterate | None:

@@ -1,7 +1,7 @@
 """From checked arrays to a trained model: what both estimators have in common."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedminmax.core.certificate import Certificate
-from fedminmax.core.convergence import Convergence, judge_convergence
+from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.devices import usable_device
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss
@@ -18,12 +18,12 @@ from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
-from fedminmax.data.row_groups import RowGroups
-from fedminmax.estimators.rows import Rows
+from fedminmax.core.validation import ValidationRisk
+from fedminmax.estimators.rows import RowPlaces, Rows
 from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of, small_rule_of
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint
-from fedminmax.federation.train import Round, train
+from fedminmax.federation.train import Round, is_out_of_patience, train
 from fedminmax.methods.catalogue import card_of, goal_of
 from fedminmax.methods.method import AnyMethod
 
@@ -42,6 +42,7 @@ class Trained:
     history: list[HistoryPoint]
     convergence: Convergence
     certificate: Certificate | None
+    validation: ValidationRisk | None
 
 
 def train_rows(
@@ -58,35 +59,49 @@ def train_rows(
     ``risk_unit`` is what a risk of 1 is worth in the user's units.
     """
     device = usable_device(settings.device)
-    x, y, group = (
-        torch.tensor(part, device=device) for part in (rows.x, rows.y, rows.groups.numbers)
-    )
+    places, groups = rows.places, rows.places.groups
+    x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
     with torch_seeded(seed, Purpose.INITIALISATION):
         model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
     federation = InProcessFederation(
         model,
         loss,
-        [(x[own], y[own], group[own]) for own in rows.by_holder()],
-        group_names=rows.groups.names,
+        [(x[own], y[own], group[own]) for own in places.by_holder(places.train)],
+        group_names=groups.names,
+        validation=[(x[own], y[own], group[own]) for own in places.by_holder(places.set_aside)]
+        if places.set_aside.any()
+        else 0.0,
         ridge=settings.ridge,
         minimum_group=settings.minimum_group,
         small=small_rule_of(settings),
     )
     is_linear = not checked_widths(settings.hidden)
-    rate = safe_learning_rate(loss, x, group, linear=is_linear, ridge=settings.ridge)
+    kept = torch.from_numpy(places.train).to(device)
+    rate = safe_learning_rate(loss, x[kept], group[kept], linear=is_linear, ridge=settings.ridge)
     method = method_of(settings, rate)
     started = time.monotonic()
-    rounds = train(federation, method, rounds=settings.rounds, seed=seed)
+    rounds = train(
+        federation, method, rounds=settings.rounds, seed=seed, patience=settings.patience
+    )
     done = next(rounds)
     history = [_history_point(done, started, risk_unit)]
     for done in rounds:
         history.append(_history_point(done, started, risk_unit))
     which = iterate_of(settings)
     trained = _answer(federation, done, which, classifies=outputs > 1).cpu()
-    risks = _risks(loss, outputs_of(trained, rows.x), torch.tensor(rows.y), rows.groups)
-    names = rows.groups.names
+    outputs_of_rows = outputs_of(trained, rows.x[places.train])
+    risks = _risks(loss, outputs_of_rows, torch.tensor(rows.y[places.train]), places)
+    names = groups.names
     least = minimum_to_play(settings.minimum_group, small_rule_of(settings))
-    playable = playable_groups(rows.groups.counts.tolist(), least)
+    playable = playable_groups(places.training_counts.tolist(), least)
+    convergence = judge_convergence(
+        history,
+        federation.census.counts.sum(dim=0).tolist(),
+        goal_of(method),
+        which or done.answer,
+        federation.census.playable.tolist(),
+        left=done.remaining,
+    )
     # AFL's weights, for one, are its holders': those are no weights of groups.
     weights = done.weights.tolist() if _weighs_groups(method) else []
     return Trained(
@@ -96,15 +111,11 @@ def train_rows(
         dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
         dict(zip(federation.group_names, weights, strict=False)),
         history,
-        judge_convergence(
-            history,
-            federation.census.counts.sum(dim=0).tolist(),
-            goal_of(method),
-            which or done.answer,
-            federation.census.playable.tolist(),
-            left=done.remaining,
-        ),
+        stopped_by_validation(convergence)
+        if is_out_of_patience(done.progress, settings.patience)
+        else convergence,
         done.certificate and done.certificate.in_units(risk_unit),
+        _in_unit(done.chosen, risk_unit),
     )
 
 
@@ -134,13 +145,21 @@ def _history_point(done: Round[Any], started: float, risk_unit: float) -> Histor
     return HistoryPoint(done.number, seconds, risks, tuple(done.weights.tolist()))
 
 
+def _in_unit(chosen: ValidationRisk | None, unit: float) -> ValidationRisk | None:
+    if chosen is None:
+        return None
+    return replace(chosen, risk=chosen.risk * unit, standard_error=chosen.standard_error * unit)
+
+
 def _weighs_groups(method: AnyMethod[Any]) -> bool:
     """Tell whether the method's adversary, if it has one, weighs groups."""
     card = card_of(method)
     return card is not None and card.over == "groups"
 
 
-def _risks(loss: Loss, outputs: Tensor, y: Tensor, groups: RowGroups) -> Tensor:
+def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:
+    """Return each group's mean loss over training rows."""
     losses = loss(outputs, y).double()
-    sums = torch.bincount(torch.from_numpy(groups.numbers), losses, minlength=len(groups.names))
-    return sums / torch.from_numpy(groups.counts)
+    group = torch.from_numpy(places.groups.numbers[places.train])
+    sums = torch.bincount(group, losses, minlength=len(places.groups.names))
+    return sums / torch.from_numpy(places.training_counts)

@@ -146,7 +146,7 @@ def _summaries(
         if site in answers.messages:
             try:
                 summary = summary_from_bytes(answers.messages[site], plan.schema, site)
-                _check_rows(summary, plan.patience.max_rows, site)
+                _check_rows(summary, plan.site_rules.max_rows, site)
                 summaries[site] = summary
             except RefusedError as error:
                 refused[site] = str(error)
@@ -185,7 +185,7 @@ def _check_small_groups(
 
     Groups that the configuration calls small do not play.
     """
-    least = plan.patience.minimum_group
+    least = plan.site_rules.minimum_group
     counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}
     for number, key in enumerate(encoding.groups):
         rows = sum(own[number] for own in counts.values())

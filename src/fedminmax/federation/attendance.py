@@ -5,7 +5,7 @@ late again, so that a site that is gone for good costs little, and one that is b
 as many rounds again as it was away. How long a site may take depends on its own times so far.
 """
 
-from fedminmax.federation.network_plan import Patience
+from fedminmax.federation.network_plan import SiteRules
 
 # A site is never given up sooner, unless the plan says so: machines have bad moments.
 MIN_SECONDS = 30.0
@@ -16,8 +16,8 @@ TIMES_ITS_LONGEST = 10.0
 class Attendance:
     """How often and in which round each site was too late, and how long it took otherwise."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, site_rules: SiteRules) -> None:
+        self._site_rules = site_rules
         self._longest: dict[str, float] = {}
         self._misses: dict[str, int] = {}
         self._missed_in: dict[str, int] = {}
@@ -36,10 +36,10 @@ class Attendance:
 
     def seconds_for(self, site: str) -> float:
         """Return how long this site may take for an answer."""
-        limit = self._patience.give_up_after
+        limit = self._site_rules.give_up_after
         if site in self._longest:
             limit = min(limit, TIMES_ITS_LONGEST * self._longest[site])
-        return min(self._patience.seconds_per_answer, max(MIN_SECONDS, limit))
+        return min(self._site_rules.seconds_per_answer, max(MIN_SECONDS, limit))
 
     def came(self, site: str, seconds: float) -> None:
         """Note that a site answered after so long."""
@@ -54,5 +54,5 @@ class Attendance:
             self._missed_in[site] = number
 
     def _next_round(self, site: str) -> int:
-        left_out: int = self._patience.rounds_left_out * 2 ** (self._misses[site] - 1)
+        left_out: int = self._site_rules.rounds_left_out * 2 ** (self._misses[site] - 1)
         return self._missed_in[site] + left_out + 1

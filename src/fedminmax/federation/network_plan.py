@@ -51,6 +51,7 @@ class PlannedRun:
     """A method's key, its options as words for its card, and the length of the run.
 
     ``iterate`` is which of the run's models is its answer; None is the method's own choice.
+    ``patience`` is after how many rounds the run stops that gets no better on validation rows.
     """
 
     method: str
@@ -58,6 +59,7 @@ class PlannedRun:
     rounds: int
     participation: float = 1.0
     iterate: Iterate | None = None
+    patience: int | None = None
 
     def build(self) -> AnyMethod[Any]:
         """Make the method."""
@@ -65,7 +67,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Patience:
+class SiteRules:
     """How the server deals with sites that do not answer, or not as they should.
 
     Fewer than ``minimum_sites`` good replies are asked for again until ``give_up_after`` seconds
@@ -99,12 +101,12 @@ class NetworkPlan:
     seed: int
     format: FileFormat = PLAIN
     precision: Precision = Precision.FLOAT32
-    patience: Patience = Patience()
+    site_rules: SiteRules = SiteRules()
 
     @property
     def minimum_sites(self) -> int:
         """How many sites a round needs; never more than there are."""
-        return min(max(self.patience.minimum_sites, 1), len(self.sites))
+        return min(max(self.site_rules.minimum_sites, 1), len(self.sites))
 
 
 def plan_to_bytes(plan: NetworkPlan) -> bytes:
@@ -147,7 +149,7 @@ def digest_of(plan: NetworkPlan) -> str:
         run="",
         sites=(),
         runs=tuple(replace(run, rounds=0) for run in plan.runs),
-        patience=Patience(),
+        site_rules=SiteRules(),
     )
     return hashlib.sha256(plan_to_bytes(bare)).hexdigest()[:32]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedminmax.data.tables.config import MethodChoice, TableConfig
-from fedminmax.federation.network_plan import NetworkPlan, Patience, PlannedRun
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 
@@ -20,7 +20,7 @@ SHARED_WITH_THE_BASELINE = (RATE, "epochs", "batch_size")
 
 
 def plan_of_config(
-    config: TableConfig, run: str, sites: Sequence[str], patience: Patience
+    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
     return NetworkPlan(
@@ -28,11 +28,11 @@ def plan_of_config(
         sites=tuple(sites),
         schema=config.schema,
         model=config.model,
-        runs=planned_runs(config.method),
+        runs=tuple(replace(run, iterate=config.iterate) for run in planned_runs(config.method)),
         held_out=config.held_out,
         seed=config.seed,
         format=config.format,
-        patience=patience,
+        site_rules=site_rules,
     )
 
 
@@ -42,7 +42,14 @@ def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
     options = dict(choice.options)
     if RATE not in options and card.pace is Pace.ONE_STEP and RATE in card.option_types:
         options[RATE] = SAFE
-    run = PlannedRun(choice.name, options, choice.rounds, choice.participation, choice.iterate)
+    run = PlannedRun(
+        choice.name,
+        options,
+        choice.rounds,
+        choice.participation,
+        choice.iterate,
+        choice.patience,
+    )
     if choice.baseline is None or choice.baseline == choice.name:
         return (run,)
     return run, _baseline(run, card, CARDS[choice.baseline])

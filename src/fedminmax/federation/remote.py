@@ -92,7 +92,7 @@ class RemoteFederation:
         task = agreement.task
         self._start, self._task = task.initial_parameters, task
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-        self._attendance = Attendance(agreement.plan.patience)
+        self._attendance = Attendance(agreement.plan.site_rules)
         self._told: dict[str, ToldLosses] = {}
         self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
@@ -160,7 +160,7 @@ class RemoteFederation:
         self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
     ) -> list[Sums]:
         """Return all good replies, in the sites' order; wait until they are enough."""
-        patience, sites = self._agreement.plan.patience, self._agreement.plan.sites
+        site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.sites
         wanted = {sites[number]: number for number in participants}
         enough = min(self._agreement.plan.minimum_sites, len(wanted))
         message = order_to_bytes(order)
@@ -168,7 +168,7 @@ class RemoteFederation:
         limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
         question = Question(method, order, message, wanted, limits)
         self._notes.bytes_out += len(message)
-        deadline = time.monotonic() + patience.give_up_after
+        deadline = time.monotonic() + site_rules.give_up_after
         replies: dict[str, GoodReply] = {}
         invited = self._invited(wanted, order.moment.round)
         while True:
@@ -177,7 +177,7 @@ class RemoteFederation:
             self._false.update(false.keys())
             replies |= good
             steps = {site: reply.step for site, reply in replies.items()}
-            false |= too_large(steps, patience.largest_step_ratio)
+            false |= too_large(steps, site_rules.largest_step_ratio)
             self._notes.refused |= false
             self._check_groups_left(false, order)
             replies = {site: reply for site, reply in replies.items() if site not in false}
@@ -192,7 +192,7 @@ class RemoteFederation:
             )
             if time.monotonic() > deadline:
                 raise TooFewSitesError(
-                    f"{short}; stopped after {patience.give_up_after:g} seconds, everything is "
+                    f"{short}; stopped after {site_rules.give_up_after:g} seconds, everything is "
                     "saved: resume the run when they are back"
                 )
             write_text(self._notice, f"{short}; waiting for them")

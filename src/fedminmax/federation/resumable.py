@@ -40,6 +40,7 @@ def train_resumably(
     seed: int,
     resume: Progress[StateT] | None,
     participation: float = 1.0,
+    patience: int | None = None,
     seconds: float = math.inf,
     saving_share: float = 0.0,
 ) -> Generator[Round[StateT]]:
@@ -60,6 +61,7 @@ def train_resumably(
             rounds=rounds,
             seed=seed,
             participation=participation,
+            patience=patience,
             resume=resume,
         ):
             yield done

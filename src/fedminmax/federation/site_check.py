@@ -14,7 +14,7 @@ from fedminmax.federation.group_policy import (
     small_groups,
     within_policy,
 )
-from fedminmax.federation.network_plan import Patience, digest_of
+from fedminmax.federation.network_plan import SiteRules, digest_of
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.site_rows import read_own_rows
 from fedminmax.federation.site_settings import SiteSettings, SmallGroups
@@ -39,7 +39,7 @@ class SiteCheck:
 
 def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
     """Return the settings of a site that agrees to this configuration, and to no other."""
-    plan = plan_of_config(config, CHECK, [site], Patience())
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
     return replace(
         settings,
         columns=config.schema.columns,
@@ -51,7 +51,7 @@ def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSett
 def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
     """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
     schema = config.schema
-    plan = plan_of_config(config, CHECK, [site], Patience())
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
     own = read_own_rows(plan, settings, site)
     small = sort_groups(small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:

@@ -14,8 +14,8 @@ here they are training risks, because these arrive anyway: keep rows aside to ju
 
 After each fit: if its worst risk is the least so far, K <- min(K, K_min), else K <- K + 1; then
 mu <- (1 - alpha) mu + (alpha / K) 1_P / |P|, scaled to sum 1, with P the groups whose risk is at
-least the best worst risk. After ``patience`` fits in a row without improvement the search is over
-(``is_over``): further rounds change nothing, and the caller's loop may break.
+least the best worst risk. After ``fit_patience`` fits in a row without improvement the search is
+over (``is_over``): further rounds change nothing, and the caller's loop may break.
 
 With holders absent, a model can be the best one only if every group was seen in its round of
 evaluation; other fits count neither for nor against it, and a group not seen keeps its weight.
@@ -67,7 +67,7 @@ class APStar:
     alpha: float = 0.5
     divisor: int = 1
     divisor_cap: int = 20
-    patience: int = 20
+    fit_patience: int = 20
     warm_start: bool = True
     name: str = "APStar"
     output: Iterate = Iterate.LAST
@@ -81,7 +81,7 @@ class APStar:
             least=1,
             divisor=self.divisor,
             divisor_cap=self.divisor_cap,
-            patience=self.patience,
+            fit_patience=self.fit_patience,
         )
 
     def init(self, parameters: Tensor, census: Census) -> APStarState:
@@ -98,7 +98,7 @@ class APStar:
 
     def is_over(self, state: APStarState) -> bool:
         """Tell whether patience is exhausted: the state no longer changes."""
-        return state.failures >= self.patience
+        return state.failures >= self.fit_patience
 
     def order(self, state: APStarState, moment: Moment) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""

@@ -104,7 +104,7 @@ OVER_GROUPS = (
         works_with_absent=False,
         sources=RATE
         | FITS
-        | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "patience": AUTHORS},
+        | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "fit_patience": AUTHORS},
         required={},
     ),
     MethodCard(
@@ -132,7 +132,7 @@ OVER_GROUPS = (
             "gamma": "yours to choose",
             "adversary_rate": AUTHORS,
             "discard": AUTHORS,
-            "patience": OURS,
+            "fit_patience": OURS,
         },
         required={"gamma": "0.47"},
     ),

@@ -25,7 +25,7 @@ true without convexity). Conversely, for convex risks and an unreachable gamma t
 unbounded, so the ascent comes to such a p, though slowly if gamma is nearly reachable. A fit is not
 quite a minimum; it counts against gamma if sum_a p_a r_a is above gamma by more than the share
 ``SLACK`` of it, and by more than ``REACH`` further fits would gain at the pace of its last step.
-After ``patience`` such fits in a row (``state.stalled_fits``) the run stops.
+After ``fit_patience`` such fits in a row (``state.stalled_fits``) the run stops.
 
 Groups too small for an adversary (see ``group_weights``) have no constraint: their nu stays 0. A
 model within gamma may then cost them more than the fit does. In the sum above their part counts
@@ -97,7 +97,7 @@ class RelaxedMinimaxFair:
     adversary_rate: float = 1.0
     fit_rounds: int = 20
     discard: int = 0
-    patience: int = 20
+    fit_patience: int = 20
     warm_start: bool = True
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
@@ -107,7 +107,7 @@ class RelaxedMinimaxFair:
         check_positive(self.name, adversary_rate=self.adversary_rate)
         check_fits(self.name, self.learning_rate, self.fit_rounds)
         check_whole(self.name, least=0, discard=self.discard)
-        check_whole(self.name, least=1, patience=self.patience)
+        check_whole(self.name, least=1, fit_patience=self.fit_patience)
 
     @property
     def name(self) -> str:
@@ -168,11 +168,11 @@ class RelaxedMinimaxFair:
         within_reach = self.gamma * (1.0 + SLACK) + last_gain * self.fit_rounds * REACH
         if risk <= within_reach:
             return 0
-        if state.stalled_fits + 1 == self.patience:
+        if state.stalled_fits + 1 == self.fit_patience:
             raise DivergedError(
                 f"{self.name}: no model with all group risks at most {self.gamma:g} was found: "
-                f"{self.patience} fits in a row stayed at a weighted risk above it, the last one "
-                f"at {risk:.4g}; give a larger gamma, or more fit_rounds if fits are unfinished"
+                f"{self.fit_patience} fits in a row stayed at a weighted risk above it, the last "
+                f"one at {risk:.4g}; give a larger gamma, or more fit_rounds if fits are unfinished"
             )
         return state.stalled_fits + 1
 

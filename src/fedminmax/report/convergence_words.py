@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedminmax.core.convergence import TOLERANCE, WITHIN_GAP, Convergence
+from fedminmax.core.convergence import BY_VALIDATION, TOLERANCE, WITHIN_GAP, Convergence
 
 # Above this share of the risk itself, an estimate of what is left says no more than "far".
 FAR = 0.5
@@ -18,6 +18,11 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
             f"{name} has converged after {_rounds(found.rounds)}: its {found.measure} in training "
             f"is within {_percent(found.remaining / (found.risk or 1.0))} of the lowest."
         )
+    if found.reason == BY_VALIDATION:
+        return (
+            f"{name} stopped after {found.rounds:,} rounds: more of them did no better on "
+            "validation rows."
+        )
     if found.converged:
         return (
             f"{name} has converged: its {found.measure} in training is within "
@@ -32,6 +37,8 @@ def short_verdict(found: Convergence | None) -> str:
     """Say the same in a few words, for a table."""
     if found is None:
         return "not known"
+    if found.reason == BY_VALIDATION:
+        return found.reason
     return "yes" if found.converged else f"no ({found.reason})"
 
 

@@ -16,6 +16,7 @@ from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.model_card_scores import change_section, personal_section, scores_section
 from fedminmax.report.run_folder_records import CensusFile, Results
 from fedminmax.report.saved_model import SavedModel
+from fedminmax.report.validation_words import validation_words
 
 FILE_NAME = "model_card.md"
 NOT_STATED = "not stated; the section [report] of the configuration is the place for it"
@@ -110,6 +111,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
     proved = certificate_words(results)
     proof = f"- {markdown_text(proved)}\n" if proved else ""
     options = ", ".join(f"{name} = {value}" for name, value in method.options.items())
+    validation = f"- {markdown_text(validation_words(results))}\n" if results.validation else ""
     return (
         "## Training\n\n"
         f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
@@ -119,6 +121,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
         f"- {verdict(method.name, results.convergence)}\n"
         f"{proof}"
+        f"{validation}"
         f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )

@@ -1,5 +1,6 @@
 """The rounds of a run on tables: JSON lines, one per round, each with its risks and weights."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +20,9 @@ class RoundRecord:
     ``weights_over`` says what the weights belong to: "groups", "holders", or "nothing" if there
     are none. ``gradient_evaluations`` counts from the start of the run.
     ``remaining`` is the share of the worst risk that is left to gain, if the method knows it, and
-    ``certificate`` what is proved of the answer after the round.
+    ``certificate`` what is proved of the answer after the round. ``validation_risks`` are those of
+    the same model as ``risks``, if there are validation rows, and ``chosen_round`` is the round
+    that these rows chose so far.
     """
 
     round: int
@@ -31,6 +34,13 @@ class RoundRecord:
     gradient_evaluations: int
     remaining: float | None = None
     certificate: Certificate | None = None
+    validation_risks: tuple[float | None, ...] = ()
+    chosen_round: int | None = None
+
+
+def in_unit(risks: Sequence[float], unit: float) -> tuple[float | None, ...]:
+    """Return risks in the target's own unit, squared; None for a group that nobody had."""
+    return tuple(None if math.isnan(risk) else risk * unit for risk in risks)
 
 
 class RoundSink(Protocol):
@@ -54,12 +64,17 @@ def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
         if risk is not None
     }
     worst = {"worst risk": max(risks.values())} if risks else {}
+    validation = {
+        f"validation risk/{group}": risk
+        for group, risk in zip(groups, record.validation_risks, strict=False)
+        if risk is not None
+    }
     over_groups = record.weights_over == "groups"
     names = groups if over_groups else [f"{n}" for n in range(len(record.weights))]
     weights = dict(zip((f"weight/{name}" for name in names), record.weights, strict=False))
     proved = record.certificate
     bounds = {"lower bound": proved.least_risk, "gap": proved.gap} if proved else {}
-    return risks | worst | weights | bounds
+    return risks | worst | validation | weights | bounds
 
 
 class RoundLog:
@@ -95,7 +110,8 @@ def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
 
 
 def _parsed(entry: Any) -> RoundRecord:
-    tuples = ("risks", "weights", "participants")
-    found = {name: tuple(entry[name]) for name in tuples}
+    # Earlier versions had no validation rows.
+    tuples = ("risks", "weights", "participants", "validation_risks")
+    found = {name: tuple(entry.get(name, ())) for name in tuples}
     proved = certificate_from_json(entry.get("certificate"))
     return RoundRecord(**entry | found | {"certificate": proved})

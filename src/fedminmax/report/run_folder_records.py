@@ -159,6 +159,32 @@ class ProofOfRun(BaseModel):
         return Certificate(self.upper, self.lower, self.penalty, self.ridge)
 
 
+class RiskAfterRound(BaseModel):
+    """The worst group's validation risk after a round; no group is all small ones together."""
+
+    model_config = FROZEN
+    round: Count
+    risk: Number
+    standard_error: Number
+    group: str | None
+
+
+class ValidationOfRun(BaseModel):
+    """What validation rows said: their number by group, the round that they chose, and the last."""
+
+    model_config = FROZEN
+    rows: tuple[Count, ...]
+    chosen: RiskAfterRound | None = None
+    last: RiskAfterRound | None = None
+    patience: Count | None = None
+
+    def exhausts(self, patience: int | None) -> bool:
+        """Tell whether so many rounds in a row, up to the last, were no better than the chosen."""
+        if patience is None or self.chosen is None or self.last is None:
+            return False
+        return self.last.round - self.chosen.round >= patience
+
+
 class SiteOfRun(BaseModel):
     """How often a site of a network took part, and why it did not."""
 
@@ -192,6 +218,7 @@ class Results(BaseModel):
     convergence: Convergence | None = None
     gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
     proof: ProofOfRun | None = None
+    validation: ValidationOfRun | None = None
     test: Measured
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -232,7 +259,8 @@ class Results(BaseModel):
 class CensusFile(BaseModel):
     """census.json: rows by holder and group; others may have test files too.
 
-    ``small_groups`` had too few training rows to be trained for.
+    ``small_groups`` had too few training rows to be trained for. ``validation`` is empty where no
+    rows are set aside to choose the round by.
     """
 
     model_config = FROZEN
@@ -242,6 +270,7 @@ class CensusFile(BaseModel):
     small_groups: tuple[str, ...] = ()
     train: tuple[tuple[Count, ...], ...]
     test: tuple[tuple[Count, ...], ...]
+    validation: tuple[tuple[Count, ...], ...] = ()
     other_tests: dict[str, tuple[Count, ...]] = {}
 
 

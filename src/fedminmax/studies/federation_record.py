@@ -1,20 +1,21 @@
 """What a run folder remembers of its run over a network, so that any later call can go on with it.
 
-The folder belongs to one configuration and one set of sites; how patient the run is may change.
+The folder belongs to one configuration and one set of sites; how long it waits for them may change.
 """
 
+import json
 import re
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import TableConfig, read_config
-from fedminmax.federation.network_plan import NetworkPlan, Patience
+from fedminmax.data.tables.config import TableConfig, read_config, with_words
+from fedminmax.federation.network_plan import NetworkPlan, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.report.table_results import read_results
 from fedminmax.studies.run_folder import claim_folder, claim_run
@@ -37,24 +38,23 @@ class FederationRecord:
     kit: Path | None
     sites: tuple[str, ...]
     rounds: int | None
-    patience: Patience
+    site_rules: SiteRules
+    validation: float | None = None
+    patience: int | None = None
 
     def read_config(self) -> TableConfig:
-        """Read the configuration, with the rounds that were asked for in place of its own."""
-        config = read_config(self.config)
-        if self.rounds is None:
-            return config
-        return replace(config, method=replace(config.method, rounds=self.rounds))
+        """Read the configuration, with what was asked for in place of its own words."""
+        return with_words(read_config(self.config), self.rounds, self.validation, self.patience)
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run."""
-    return plan_of_config(config, record.run, record.sites, record.patience)
+    return plan_of_config(config, record.run, record.sites, record.site_rules)
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
-    plan = plan_of(replace(record, run="", patience=Patience()), record.read_config())
+    plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
@@ -82,8 +82,12 @@ def read_federation_record(folder: Path) -> FederationRecord:
             f"{folder} has no run over a network; give one that 'fedminmax federation run' began"
         )
     try:
-        return TypeAdapter(FederationRecord).validate_json(path.read_bytes())
-    except ValidationError as error:
+        content = json.loads(path.read_bytes())
+        # Earlier versions called the site rules so.
+        if isinstance(content, dict) and isinstance(content.get("patience"), dict):
+            content["site_rules"] = content.pop("patience")
+        return TypeAdapter(FederationRecord).validate_json(json.dumps(content))
+    except ValueError as error:
         raise InputError(f"{path} is damaged; begin a new run with another folder") from error
 
 

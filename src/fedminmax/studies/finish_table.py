@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.mixture import Mixture
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, members_of
-from fedminmax.methods.method import SelectingState
+from fedminmax.federation.train import Progress, answer_of, members_of
 from fedminmax.report.certificate_words import with_proof
 from fedminmax.report.model_card import write_card
 from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.run_folder_records import Measured
+from fedminmax.report.run_folder_records import Measured, ValidationOfRun
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measure
 from fedminmax.report.table_results import (
@@ -23,6 +25,7 @@ from fedminmax.report.table_results import (
     today,
     write_results,
 )
+from fedminmax.report.validation_words import validation_of
 from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
 from fedminmax.studies.table_runs import CHOSEN, TableRun
@@ -38,14 +41,27 @@ def finish_table(
     seconds: float,
 ) -> None:
     """Write the model, its card and, last of all, the results: they say that the run is done."""
-    saved = _saved_model(run, config, tables, federation, progress)
+    answer = answer_of(progress, run.iterate)
+    members = members_of(progress, run.iterate)
+    name = CHOSEN if answer is None else answer.value
+    saved = _saved_model(members, name, config, tables, federation)
     census = census_of(tables)
+    validation: ValidationOfRun | None = None
+    if tables.validation:
+        scale = tables.encoding.target_scale
+        validation = validation_of(
+            progress.iterates.best,
+            federation.validation_rows.tolist(),
+            federation.group_names,
+            scale.deviation**2 if scale else 1.0,
+            run.patience,
+        )
     facts = TrainingFacts(
         run.trained_for(progress.round),
         config.seed,
         seconds,
         progress.gradient_evaluations,
-        run.judge(rounds, census, saved.iterate),
+        run.judge(rounds, census, saved.iterate, validation),
         today(),
     )
     test = measure(saved, [part.examples for part in tables.test])
@@ -57,19 +73,27 @@ def finish_table(
     results = with_proof(results_of(saved, facts, test, remarks), rounds[-1])
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
+    if validation is not None:
+        results = results.model_copy(update={"validation": validation})
+        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+        if validation.chosen is not None:
+            beside = progress.iterates.parameters(other).unsqueeze(0)
+            save_model(
+                run.folder / f"{other.value}.safetensors",
+                _saved_model(beside, other.value, config, tables, federation),
+            )
     save_model(run.folder / FILE_NAME, saved)
     write_card(run.folder, saved, results, census, run.card, config.report)
     write_results(run.folder, results)
 
 
 def _saved_model(
-    run: TableRun,
+    members: Tensor,
+    name: str,
     config: TableConfig,
     tables: FederatedTables,
     federation: InProcessFederation,
-    progress: Progress[Any],
 ) -> SavedModel:
-    members = members_of(progress, run.iterate)
     models = [federation.model(parameters).cpu() for parameters in members]
     classifies = tables.encoding.outputs > 1
     return SavedModel(
@@ -79,6 +103,6 @@ def _saved_model(
         config.model.hidden,
         len(models),
         config.model.loss,
-        CHOSEN if isinstance(progress.state, SelectingState) else run.iterate.value,
+        name,
         config.format,
     )

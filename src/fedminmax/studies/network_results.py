@@ -81,7 +81,8 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     last = run.rounds[-1]
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
-    convergence = run.table_run.judge(run.records(census.holders), census, run.saved.iterate)
+    records = run.records(census.holders)
+    convergence = run.table_run.judge(records, census, run.saved.iterate, None)
     return TrainingFacts(
         method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
     )

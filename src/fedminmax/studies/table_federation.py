@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -22,17 +23,23 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
     with torch_seeded(config.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
     model.to(usable_device(device))
+    validation = [_given(part) for part in tables.validation]
     with warnings.catch_warnings():
         # A holder whose rows were all left out is in the notes, by its name.
         warnings.filterwarnings("ignore", message="holder .* has no rows")
         return InProcessFederation(
             model,
             LOSSES_BY_NAME[config.model.loss],
-            [(part.examples.x, part.examples.y, part.examples.group) for part in tables.train],
+            [_given(part) for part in tables.train],
             group_names=tables.group_names,
+            validation=validation,
             ridge=config.model.ridge,
             minimum_group=config.schema.minimum_to_play,
         )
+
+
+def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
+    return part.examples.x, part.examples.y, part.examples.group
 
 
 def census_of(tables: FederatedTables) -> CensusFile:
@@ -46,6 +53,9 @@ def census_of(tables: FederatedTables) -> CensusFile:
         small_groups=tables.encoding.small_group_names,
         train=tuple(_counts(tables.train, holder, groups) for holder in holders),
         test=tuple(_counts(tables.test, holder, groups) for holder in holders),
+        validation=tuple(_counts(tables.validation, holder, groups) for holder in holders)
+        if tables.validation
+        else (),
         other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
     )
 
@@ -62,6 +72,7 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
             "classes": list(schema.target.classes),
             "holders": list(tables.holders),
             "held_out": config.held_out,
+            **({"validation": config.validation} if config.validation else {}),
             "digest": _digest(tables),
         },
         "features": list(tables.encoding.names),
@@ -90,7 +101,7 @@ def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[in
 def _digest(tables: FederatedTables) -> str:
     """Return a short name for exactly these encoded rows."""
     found = hashlib.sha256()
-    for part in (*tables.train, *tables.test):
+    for part in (*tables.train, *tables.validation, *tables.test):
         for tensor in (part.examples.x, part.examples.y, part.examples.group):
             found.update(tensor.contiguous().numpy().data)
     return found.hexdigest()[:16]

@@ -7,7 +7,11 @@ from typing import Any
 
 import torch
 
-from fedminmax.core.convergence import Convergence, judge_convergence
+from fedminmax.core.convergence import (
+    Convergence,
+    judge_convergence,
+    stopped_by_validation,
+)
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.safe_rate import rounded_rate, safe_learning_rate
@@ -17,7 +21,7 @@ from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_r
 from fedminmax.methods.card import MethodCard
 from fedminmax.methods.catalogue import CARDS, goal_of
 from fedminmax.report.round_records import RoundRecord
-from fedminmax.report.run_folder_records import CensusFile, MethodOfRun
+from fedminmax.report.run_folder_records import CensusFile, MethodOfRun, ValidationOfRun
 from fedminmax.studies.study import StudyMethod
 
 BASELINE_FOLDER = "baseline"
@@ -35,6 +39,7 @@ class TableRun:
     rounds: int
     participation: float
     iterate: Iterate
+    patience: int | None = None
 
     @property
     def options(self) -> dict[str, object]:
@@ -63,13 +68,22 @@ class TableRun:
             participation=self.participation,
         )
 
-    def judge(self, rounds: Sequence[RoundRecord], census: CensusFile, answer: str) -> Convergence:
+    def judge(
+        self,
+        rounds: Sequence[RoundRecord],
+        census: CensusFile,
+        answer: str,
+        validation: ValidationOfRun | None,
+    ) -> Convergence:
         """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
         rows = [sum(column) for column in zip(*census.train, strict=True)]
         iterate = None if answer == CHOSEN else self.iterate
         playable = [group not in census.small_groups for group in census.groups]
         left = rounds[-1].remaining if rounds else None
-        return judge_convergence(rounds, rows, goal_of(self.method), iterate, playable, left)
+        found = judge_convergence(rounds, rows, goal_of(self.method), iterate, playable, left)
+        if validation is None or not validation.exhausts(self.patience):
+            return found
+        return stopped_by_validation(found)
 
 
 def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:
@@ -85,7 +99,8 @@ def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) 
             run.build(),
             run.rounds,
             run.participation,
-            config.method.iterate,
+            config.iterate,
+            run.patience,
         )
         for own, run in zip(folders, runs, strict=False)
     ]

@@ -18,13 +18,14 @@ from fedminmax.data.tables.held_out import HELD_OUT_FILE, write_held_out
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
-from fedminmax.federation.train import Round, start_of
+from fedminmax.federation.train import Round, is_out_of_patience, start_of
 from fedminmax.methods.method import is_done
 from fedminmax.report.round_records import (
     ROUNDS_FILE,
     RoundLog,
     RoundRecord,
     RoundSink,
+    in_unit,
     read_rounds,
 )
 from fedminmax.report.run_folder_records import record_as_json
@@ -80,7 +81,9 @@ def is_finished(run: TableRun) -> bool:
     results = read_results(run.folder)
     if results is None or results.method.rounds >= run.rounds:
         return results is not None
-    return run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
+    reached = run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
+    found = results.validation
+    return reached or (found is not None and found.exhausts(run.patience))
 
 
 def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
@@ -109,6 +112,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             seed=job.config.seed,
             resume=progress,
             participation=run.participation,
+            patience=run.patience,
             seconds=seconds,
         )
         for done in open_things.enter_context(closing(training)):
@@ -118,7 +122,9 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
                 sink.add(record)
             yield TableTick(done.number, record)
         if progress is not None and (
-            progress.round >= run.rounds or is_done(run.method, progress.state)
+            progress.round >= run.rounds
+            or is_done(run.method, progress.state)
+            or is_out_of_patience(progress, run.patience)
         ):
             seconds = log.seconds
             rounds = read_rounds(run.folder / ROUNDS_FILE)
@@ -157,11 +163,13 @@ def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float)
     return RoundRecord(
         done.number,
         seconds,
-        tuple(None if math.isnan(risk) else risk * unit for risk in done.risks.tolist()),
+        in_unit(done.risks.tolist(), unit),
         weights,
         run.card.over if weights else "nothing",
         done.participants,
         done.progress.gradient_evaluations,
         remaining=done.remaining,
         certificate=done.certificate and done.certificate.in_units(unit),
+        validation_risks=in_unit(done.validation_risks.tolist(), unit),
+        chosen_round=done.chosen.round if done.chosen else None,
     )

@@ -10,11 +10,13 @@ from pydantic import ValidationError
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.small_groups import SmallGroupRule
+from fedminmax.core.validation import checked_share
 from fedminmax.data.tables.config_checks import (
     changes_of,
     check_sections,
     format_of,
     method_options,
+    validation_share,
 )
 from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
 from fedminmax.data.tables.config_sections import (
@@ -62,7 +64,8 @@ class MethodChoice:
     """A method's key, its options as words for its card, and the length of the run.
 
     ``baseline`` is the key of the method to compare with, if there is one; ``iterate`` is which of
-    a run's models is its answer.
+    a run's models is its answer, if that is said (see ``TableConfig.iterate``); ``patience`` the
+    rounds after which a run stops that gets no better on validation rows.
     """
 
     name: str
@@ -70,8 +73,8 @@ class MethodChoice:
     rounds: int
     participation: float
     baseline: str | None = DEFAULT_BASELINE
-    # The average of all rounds still leans towards the start, and the last one sways.
-    iterate: Iterate = Iterate.TAIL_AVERAGE
+    iterate: Iterate | None = None
+    patience: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,17 @@ class TableConfig:
     method: MethodChoice
     logging: LoggingChoice = LoggingChoice()
     report: ReportSection = NOTHING_STATED
+    validation: float = 0.0
+
+    @property
+    def iterate(self) -> Iterate:
+        """Which of a run's models is its answer: if nothing is said, what validation rows choose.
+
+        Without these it is the tail average: the average of all rounds still leans towards the
+        start, and the last one sways.
+        """
+        default = Iterate.BEST if self.validation else Iterate.TAIL_AVERAGE
+        return self.method.iterate or default
 
 
 def read_config(path: Path) -> TableConfig:
@@ -132,6 +146,33 @@ def with_gap(config: TableConfig, gap: float | None) -> TableConfig:
     return replace(config, method=replace(method, options={**method.options, "gap": repr(gap)}))
 
 
+def with_words(
+    config: TableConfig, rounds: int | None, validation: float | None, patience: int | None
+) -> TableConfig:
+    """Let these have the last word, where they are given, over what the file says."""
+    method = config.method
+    changed = replace(
+        config,
+        validation=config.validation if validation is None else checked_share(validation),
+        method=replace(
+            method,
+            rounds=rounds or method.rounds,
+            patience=method.patience if patience is None else patience,
+        ),
+    )
+    if changed.validation == 0.0 and changed.method.patience is not None:
+        raise InputError(
+            f"patience = {changed.method.patience} needs validation rows to see an improvement "
+            "by; give --validation 0.1, or set validation in [data]"
+        )
+    if changed.validation == 0.0 and changed.method.iterate is Iterate.BEST:
+        raise InputError(
+            '[method] iterate = "best" is chosen by validation rows; give --validation 0.1, or '
+            "set validation in [data]"
+        )
+    return changed
+
+
 def _record(sections: ConfigSections, folder: Path) -> TableConfig:
     data = sections.data
     agreed = format_of(data)
@@ -164,10 +205,12 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
             method.rounds,
             method.participation,
             None if method.baseline == NO_BASELINE else method.baseline,
-            Iterate(method.iterate.replace("-", "_")),
+            Iterate(method.iterate.replace("-", "_")) if method.iterate else None,
+            method.patience,
         ),
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
         report=sections.report,
+        validation=validation_share(sections),
     )
 
 

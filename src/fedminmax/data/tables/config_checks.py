@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.tables.config_sections import (
     NO_BASELINE,
     ConfigSections,
@@ -163,6 +164,13 @@ def _check_method(sections: ConfigSections) -> None:
         CARDS[name].build({}, method_options(sections))
     except InputError as error:
         raise InputError(f"[method] {error}") from error
+
+
+def validation_share(sections: ConfigSections) -> float:
+    """Return the share of rows to choose the round by: networks overfit, and need some."""
+    if sections.data.validation is not None:
+        return sections.data.validation
+    return DEFAULT_SHARE_FOR_NETWORKS if sections.model.kind == "mlp" else 0.0
 
 
 def _check_unique(values: Sequence[str], where: str, data: DataSection) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedminmax.core.small_groups import MINIMUM_GROUP
+from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.file_format import AUTO
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
 
@@ -28,7 +29,7 @@ class FormatSection(BaseModel):
 
 
 class DataSection(BaseModel):
-    """[data]: which files, what to predict, what to hold out."""
+    """[data]: which files, what to predict, what to hold out for testing and for validation."""
 
     model_config = STRICT
     target: Name
@@ -39,6 +40,7 @@ class DataSection(BaseModel):
     holder_column: Name | None = None
     test: dict[str, Name] = {}
     held_out: Share | None = None
+    validation: Annotated[float, Field(ge=0, le=MAX_SHARE)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     delimiter: Name = AUTO
     encoding: Name = AUTO
@@ -86,7 +88,8 @@ class ModelSection(BaseModel):
 class MethodSection(BaseModel):
     """[method]: name, length, and any option that `fedminmax methods` lists for it.
 
-    ``baseline`` is the method to compare with, ``iterate`` which of a run's models is its answer.
+    ``baseline`` is the method to compare with, ``iterate`` which of a run's models is its answer,
+    ``patience`` the rounds after which a run stops that gets no better on validation rows.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
@@ -94,7 +97,8 @@ class MethodSection(BaseModel):
     rounds: Size = 500
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     baseline: Name = DEFAULT_BASELINE
-    iterate: Literal["average", "last", "tail-average"] = "tail-average"
+    iterate: Literal["average", "last", "tail-average", "best"] | None = None
+    patience: Size | None = None
 
 
 class LoggingSection(BaseModel):

@@ -78,6 +78,7 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield 'task = "classification"      # or "regression", without classes'
         yield from _list("classes", target.classes)
     yield "held_out = 0.2               # share of each holder's rows to test on"
+    yield "# validation = 0.1           # share of the others to choose the round by (mlp: 0.1)"
     yield "seed = 0                     # of all randomness"
     yield from _format(proposal)
     merge = f"merge_spellings = {str(proposal.choices.merge_spellings).lower()}"
@@ -206,7 +207,9 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield "adversary_rate = 0.1"
     yield "# learning_rate = 0.1        # left out: as large as is safe for these features"
     yield 'baseline = "fedavg"          # to compare with: any other method, or "none"'
-    yield 'iterate = "tail-average"     # the answer: or "average" of all rounds, or "last"'
+    yield '# iterate = "tail-average"   # the answer: or "average" of all rounds, "last", or "best"'
+    yield "#                            # on validation rows, which is the default if there are any"
+    yield "# patience = 20              # stop after so many rounds that are no better on them"
     yield ""
     yield "# What the model is for: on the first screen of the report, and in the model card."
     yield "# [report]"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
+from fedminmax.core.randomness import Purpose
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -42,7 +43,8 @@ class FederatedTables:
     """Encoded training rows by holder, and test rows by holder or test file.
 
     ``summary`` is that of all training rows. ``held_out`` are the numbers of the rows that were
-    held out, in each holder's file. Notes inform; warnings ask for attention.
+    held out, in each holder's file. ``validation`` are rows by holder that were set aside to choose
+    the round by; they are neither training nor test rows. Notes inform; warnings ask for attention.
     """
 
     train: tuple[OwnedExamples, ...]
@@ -52,6 +54,7 @@ class FederatedTables:
     held_out: dict[str, NDArray[np.int64]]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    validation: tuple[OwnedExamples, ...] = ()
 
     @property
     def holders(self) -> tuple[str, ...]:
@@ -71,7 +74,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     for part in (part for file in training_files for part in file.parts):
         check_listed(part.rows.group, part.rows.group_keys, config.schema, part.source)
     split = [_hold_out(part, config) for file in training_files for part in file.parts]
-    training = [train for train, _ in split]
+    pairs = [_set_aside(train, config) for train, _ in split]
+    training, set_aside = ([pair[place] for pair in pairs] for place in (0, 1))
     tested = [part for file in test_files for part in file.parts]
     tested += [test for _, test in split if len(test.rows)]
     summaries = [summarise(part.rows, config.schema) for part in training]
@@ -95,6 +99,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *absence_note(encoding, summaries),
             *small_group_remarks(encoding, total.group_counts),
             *_left_out_note([*training, *tested]),
+            *_validation_note(set_aside),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
         (
@@ -102,6 +107,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_suspicions(training_files, training, summaries, config.schema),
             *size_warnings(encoding, total.group_counts, _group_counts(tested)),
         ),
+        tuple(_encoded(part, encoding) for part in set_aside) if config.validation else (),
     )
 
 
@@ -132,6 +138,19 @@ def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
         ),
         Part(part.source, part.owner, part.rows.take(test), 0),
     )
+
+
+def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
+    """Split a holder's training rows again: those that stay, and those to choose the round by."""
+    rows = part.rows
+    train, own = hold_out(rows, config.validation, config.seed, part.owner, Purpose.VALIDATION)
+    left = replace(part, rows=rows.take(train)) if len(own) else part
+    return left, replace(part, rows=rows.take(own), left_out=0)
+
+
+def _validation_note(parts: Sequence[Part]) -> list[str]:
+    rows = sum(len(part.rows) for part in parts)
+    return [f"{rows:,} rows are set aside to choose the round by (validation)"] if rows else []
 
 
 def _encoded(part: Part, encoding: Encoding) -> OwnedExamples:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from fedminmax.cli.option_types import duration, positive, positive_int, whole_number
 
 if TYPE_CHECKING:
-    from fedminmax.federation.network_plan import Patience
+    from fedminmax.federation.network_plan import SiteRules
 
 
-def add_patience(parser: argparse.ArgumentParser) -> None:
+def add_site_rules(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command."""
     add = parser.add_argument_group("sites that do not answer").add_argument
     add(
@@ -63,11 +63,11 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def patience_of(options: argparse.Namespace) -> "Patience":
+def site_rules_of(options: argparse.Namespace) -> "SiteRules":
     """Return what the options say."""
-    from fedminmax.federation.network_plan import Patience
+    from fedminmax.federation.network_plan import SiteRules
 
-    return Patience(
+    return SiteRules(
         options.answer_within,
         options.minimum_sites,
         options.rounds_left_out,
