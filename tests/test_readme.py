@@ -57,4 +57,5 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert "make test" in README
     assert "make demo" in README
     assert "make test" in ci
+    assert "make test-slow" in ci
     assert "make check" in ci

@@ -291,6 +291,7 @@ def test_a_card_in_modest_words(hospitals: Path) -> None:
     assert "minimax" not in Path("runs/fedminmax/baseline/model_card.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_says_that_it_has_not_converged_until_it_has(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from tests.cli.command import ONE_THREAD, command, fedminmax
 from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
 from tests.cli.in_process import call, complaint_here, run_here
 
-ROUNDS = 1000
+ROUNDS = 500
 
 
 @pytest.fixture
@@ -26,16 +26,28 @@ def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check_same_as_never_stopped(run: Path) -> None:
-    run_here("train", "fedminmax.toml", "--out", "whole")
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run on the same rows, without a stop."""
+    folder = tmp_path_factory.mktemp("never_stopped")
+    write_hospitals(folder)
+    write_config(folder, method=f"rounds = {ROUNDS}")
+    done = fedminmax("train", "fedminmax.toml", "--out", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def check_same(run: Path, other: Path) -> None:
     for folder in ("", "baseline"):
-        assert results_of(run / folder) == results_of(Path("whole", folder))
-        assert rounds_of(run / folder) == rounds_of(Path("whole", folder))
-        ours, theirs = (own / folder / "model.safetensors" for own in (run, Path("whole")))
+        assert results_of(run / folder) == results_of(other / folder)
+        assert rounds_of(run / folder) == rounds_of(other / folder)
+        ours, theirs = (own / folder / "model.safetensors" for own in (run, other))
         assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_after_a_kill_it_goes_on(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_kill_it_goes_on(
+    hospitals: Path, never_stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Path("run")
     words = ["train", "fedminmax.toml", "--out", "run"]
     run_here(*words, "--budget", "0.05s")
@@ -50,7 +62,7 @@ def test_after_a_kill_it_goes_on(hospitals: Path, capsys: pytest.CaptureFixture[
     assert not (run / "results.json").exists()
     done = fedminmax(*words, cwd=hospitals)
     assert done.returncode == 0, done.stderr
-    check_same_as_never_stopped(run)
+    check_same(run, never_stopped)
 
 
 def test_a_call_that_ended_before_the_change_was_written(hospitals: Path) -> None:
@@ -82,7 +94,7 @@ def test_a_change_is_from_the_baseline_as_it_stands(hospitals: Path) -> None:
     assert results_of(run) == longer
 
 
-def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path, never_stopped: Path) -> None:
     run = Path("run")
     words = ["train", "fedminmax.toml", "--out", "run"]
     run_here(*words, "--budget", "0.02s")
@@ -107,7 +119,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path) -> None:
     assert (run / "checkpoint.bin").read_bytes() == before
     assert not list(run.glob("*.partial"))
     run_here(*words)
-    check_same_as_never_stopped(run)
+    check_same(run, never_stopped)
 
 
 def test_only_a_full_disk_asks_for_room(

@@ -85,6 +85,7 @@ def test_mlflow_has_each_rounds_risks_and_the_options(tmp_path: Path) -> None:
     assert runs == (1,)
 
 
+@pytest.mark.slow
 def test_where_mlflow_fails_the_first_reason_is_told(tmp_path: Path) -> None:
     write_hospitals(tmp_path)
     write_config(tmp_path, method='rounds = 4\nbaseline = "none"')
