@@ -20,14 +20,14 @@ def test_a_page_and_its_figures(tmp_path: Path) -> None:
     people, story, *others = done.stdout.splitlines()
     assert people.startswith("Of 1,000 in “women”")
     assert story.startswith("Under FedAvg, “women” was worst off")
-    assert others == ["Report: report.html", "Figures: 8 files in figures"]
+    assert others == ["Report: report.html", "Figures: 10 files in figures"]
     text = (tmp_path / "report.html").read_text()
     assert is_report(text)
     assert people in text
     assert story in text
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
         f"{name}.{kind}"
-        for name in ("run-census", "run-risk-by-group", "run-rounds", "trade-off")
+        for name in ("run-census", "run-mixes", "run-risk-by-group", "run-rounds", "trade-off")
         for kind in ("png", "svg")
     ]
 

@@ -281,6 +281,25 @@ def test_holders_weights_and_absent_holders(hospitals: Path) -> None:
         assert len(line["participants"]) == 2
 
 
+def test_a_run_says_whether_weights_over_holders_could_have_reached_its_own(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With two groups, holders' mixes are numbers, and what they reach is an interval."""
+    run_here("train", write_config(hospitals, method="rounds = 60"))
+    census = json.loads(Path("runs/fedminmax/census.json").read_text())
+    shares = [women / (women + men) for women, men in census["train"]]
+    weights = rounds_of(Path("runs/fedminmax"))[-1]["weights"]
+    outside = max(0.0, min(shares) - weights[0], weights[0] - max(shares))
+    reach = results_of(Path("runs/fedminmax"))["reach"]
+    assert reach["weights"] == weights
+    assert reach["distance"] == pytest.approx(2**0.5 * outside, abs=1e-9)
+    assert outside > 0.01
+    words = "A method that is minimax over holders could not have reached"
+    assert words in capsys.readouterr().out
+    assert words in Path("runs/fedminmax/model_card.md").read_text()
+    assert "reach" not in results_of(Path("runs/fedminmax/baseline"))
+
+
 def test_a_card_in_modest_words(hospitals: Path) -> None:
     run_here("train", write_config(hospitals))
     card = Path("runs/fedminmax/model_card.md").read_text()

@@ -17,8 +17,8 @@ from fedminmax.report.html_report import build_report, render_report
 from tests.integration.browser import PATIENCE, chromium
 from tests.report.run_folders import write_run
 
-# A trade-off, and for each of two runs: bars, rounds, census.
-FIGURES = 7
+# A trade-off, and for each of two runs: bars, rounds, census, mixes.
+FIGURES = 9
 NAMES = ('<b onclick="x()">women</b> & "x"', "men", "few of a group with quite a long name")
 WIDTHS = (1200, 400)
 SHOWN = "figure .plot svg:visible"

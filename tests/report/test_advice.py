@@ -1,6 +1,8 @@
 """The adviser: what follows from Lemma 1 and from numbers of rows, and in which words."""
 
 import math
+import re
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -176,3 +178,10 @@ def test_what_does_not_fit_is_refused(more: dict[str, object], complaint: str) -
         of([[1, 2], [3, 4]], **more)
     with pytest.raises(InputError, match="no holder has a training row"):
         of([[0, 0]])
+
+
+def test_the_page_about_advice_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "advise.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(block, {})  # noqa: S102 - our own page
+    assert "('old', 0.3," in capsys.readouterr().out

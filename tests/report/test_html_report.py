@@ -98,7 +98,7 @@ def test_headings_go_down_one_by_one(tmp_path: Path) -> None:
 
 def test_every_figure_has_name_description_caption_and_numbers(tmp_path: Path) -> None:
     report = build_report([read_run(write_run(tmp_path / "run"))])
-    assert len(report.figures) == 4
+    assert len(report.figures) == 5
     for figure in report.figures:
         assert figure.title
         assert figure.description
@@ -176,10 +176,12 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
         census=((1,) * many,) * 2,
     )
     report = build_report([read_run(run)])
-    bars, curves, _ = report.parts[0].figures
+    bars, curves, _, mixes = report.parts[0].figures
     assert "3 groups with lower risk are in the table only" in bars.caption
     assert len(bars.tables[0].lines) == many + 1
     assert "the others are grey" in curves.caption
+    assert "3 groups with longer bars are in the table only" in mixes.caption
+    assert len(mixes.tables[0].lines) == many
     text = render_report(report, "1.0")
     assert ">group 32</text>" in text
     assert "others</text>" in text
@@ -217,7 +219,7 @@ def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
 def test_figures_for_papers(tmp_path: Path) -> None:
     exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures")
     assert exported.lacks_signs
-    assert len(exported.paths) == 8
+    assert len(exported.paths) == 10
     for path in exported.paths:
         if path.suffix == ".png":
             with Image.open(path) as image:

@@ -27,7 +27,7 @@ from tests.federation.silent_sites import SilentTransport
 from tests.studies.network_runs import run_between_sites, run_both_ways
 
 # What a run between sites adds, and what it says in words of its own.
-OWN = {"sites", "notes", "finished"}
+OWN = {"sites", "notes", "finished", "cost"}
 ROUNDING = 1e-6
 LAYOUTS: dict[str, dict[str, Any]] = {
     "binary": {"target": "ill"},
@@ -89,6 +89,15 @@ def test_results_are_those_of_a_run_in_one_process(folders: tuple[Path, Path]) -
         assert found.keys() == expected.keys() | {"sites"}
         for name in expected.keys() - OWN:
             assert_close(found[name], expected[name], scale_of(together))
+
+
+def test_messages_have_the_bytes_that_were_expected(folders: tuple[Path, Path]) -> None:
+    for apart, together in pairs_of_runs(folders):
+        found, expected = results_of(apart)["cost"], results_of(together)["cost"]
+        assert found == expected | {
+            "counted_down": expected["bytes_down"],
+            "counted_up": expected["bytes_up"],
+        }
 
 
 def test_rounds_and_census_are_those_of_a_run_in_one_process(folders: tuple[Path, Path]) -> None:

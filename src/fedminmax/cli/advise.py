@@ -65,7 +65,6 @@ def advice_as_json(advice: Advice) -> dict[str, object]:
         asdict(group)
         | {
             "has_own_holder": group.has_own_holder,
-            "is_small": group.is_small,
             "has_few_test_rows": group.has_few_test_rows,
         }
         for group in advice.groups

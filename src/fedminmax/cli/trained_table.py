@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedminmax.cli.tables import print_table, wide_console
+from fedminmax.report.advice_of_run import after_words
 from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.change_results import change_from
 from fedminmax.report.convergence_words import no_gain_yet, verdict
@@ -29,6 +30,8 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
             _say(console, proved)
         if own.validation is not None:
             _say(console, f"{own.method.name}: {validation_words(own)}")
+    for words in after_words(results[0]):
+        _say(console, words)
     for what, name in (
         ("Results", "results.json"),
         ("Card", "model_card.md"),

@@ -19,7 +19,6 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace
 from fedminmax.federation.one_round import run_round
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
-from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
 from fedminmax.methods.method import (
     AnyMethod,
     Holder,
@@ -145,6 +144,9 @@ class _Posted:
         return Holder(participants[0], self.rows, holders, groups, groups, kept)
 
     def _noted(self, order: Order, reply: Sums) -> Sums:
+        # Here, because advice that is not about bytes needs no package for them.
+        from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
+
         self.down.append(len(order_to_bytes(order)))
         self.up.append(len(sums_to_bytes(reply, 0.0)))
         return reply

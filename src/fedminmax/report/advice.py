@@ -20,12 +20,11 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.holder_mixes import NearestMix, mixes_of, nearest_mix
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
+from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.mean_interval import MIN_ROWS
 
-# Under so many training rows, a few of them decide what a group's risk is.
-MIN_TRAINING_ROWS = 30
 # A holder of which a group is more than half is mostly its own.
 MOSTLY = 0.5
 # Holders whose mixes are nearer to each other are nearly alike.
@@ -52,7 +51,7 @@ class GroupAdvice:
     no weights over holders give the group more weight. ``distance`` is how far the hull of the
     holders' mixes is from the weights that look at this group alone (0: they are reached). The
     standard errors are of its risk, on its training and on its test rows; of a squared error, as a
-    share of it.
+    share of it. It is small if it has fewer training rows than the census's minimum.
     """
 
     name: str
@@ -65,6 +64,7 @@ class GroupAdvice:
     standard_error: float | None
     test_rows: int | None
     test_standard_error: float | None
+    is_small: bool
 
     @property
     def is_reached(self) -> bool:
@@ -75,11 +75,6 @@ class GroupAdvice:
     def has_own_holder(self) -> bool:
         """Whether some holder's rows are mostly of this group."""
         return self.largest_share > MOSTLY
-
-    @property
-    def is_small(self) -> bool:
-        """Whether a few training rows decide its risk."""
-        return 0 < self.rows < MIN_TRAINING_ROWS
 
     @property
     def has_few_test_rows(self) -> bool:
@@ -116,12 +111,14 @@ class RunCost:
 class Advice:
     """All that the numbers of rows tell.
 
-    ``spread`` is the distance of the holder that is farthest from the mix of all rows.
+    ``spread`` is the distance of the holder that is farthest from the mix of all rows. Groups of
+    fewer training rows than ``minimum_group`` are small.
     """
 
     reach: Reach
     spread: float
     loss: str
+    minimum_group: int
     holders: tuple[str, ...]
     holder_rows: tuple[int, ...]
     mixes: tuple[tuple[float, ...], ...]
@@ -192,6 +189,7 @@ def advise(
         reach,
         spread,
         loss,
+        census.minimum_group or MINIMUM_GROUP,
         tuple(holders[place] for place in census.occupied),
         tuple(census.holder_counts[list(census.occupied)].tolist()),
         tuple(map(tuple, mixes.tolist())),
@@ -258,6 +256,7 @@ def _group_advice(
         standard_error(rows, loss),
         tested,
         None if tested is None else standard_error(tested, loss),
+        0 < rows < (census.minimum_group or MINIMUM_GROUP),
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.advice import (
-    MIN_TRAINING_ROWS,
     NEARLY_ALIKE,
     SMALL_ERROR,
     Advice,
@@ -98,7 +97,7 @@ def _of_small(advice: Advice) -> Iterator[str]:
     for group in (own for own in advice.groups if own.is_small):
         yield (
             f"“{group.name}” has {counted(group.rows, 'training row')}: a few of them decide what "
-            f"its risk is. {MIN_TRAINING_ROWS - group.rows:,} more are the least that helps, "
+            f"its risk is. {advice.minimum_group - group.rows:,} more are the least that helps, "
             f"{rows_for(SMALL_ERROR, advice.loss):,} in all would bring its standard error to "
             f"{error_words(SMALL_ERROR, advice)}; or merge it with a group that it resembles."
         )

@@ -7,6 +7,7 @@ from itertools import chain
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from fedminmax.report.advice_of_run import after_words, mixes_of_run
 from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.html_about import About, about
@@ -125,6 +126,7 @@ def _part(run: Run, name: str) -> RunPart:
             risk_by_group_figure(run, f"{name}-risk-by-group"),
             rounds_figure(run, f"{name}-rounds"),
             census_figure(run, f"{name}-census"),
+            mixes_of_run(run, f"{name}-mixes"),
         ),
         tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
         settings_table(run),
@@ -133,7 +135,7 @@ def _part(run: Run, name: str) -> RunPart:
                 (*unconverged, *_old_intervals(results), *results.warnings, *from_baseline)
             )
         ),
-        results.notes,
+        (*after_words(results), *results.notes),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
+from fedminmax.report.advice_of_run import after_words
 from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.convergence_words import verdict
 from fedminmax.report.durations import in_words
@@ -122,7 +123,8 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"- {verdict(method.name, results.convergence)}\n"
         f"{proof}"
         f"{validation}"
-        f"- seed: {results.seed}\n"
+        + "".join(f"- {words}\n" for words in after_words(results))
+        + f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )
 

@@ -194,6 +194,28 @@ class SiteOfRun(BaseModel):
     refused: dict[str, Count]
 
 
+class ReachOfRun(BaseModel):
+    """The groups' weights at the end, and how far they are from any that holders' mixes make."""
+
+    model_config = FROZEN
+    weights: tuple[float, ...]
+    distance: Annotated[float, Field(ge=0, le=2)]
+
+
+class CostOfRun(BaseModel):
+    """Bytes per holder and round, as known before training; over a network also as counted.
+
+    ``usual_rounds`` is the estimate of how many rounds such a run needs, from and to.
+    """
+
+    model_config = FROZEN
+    bytes_down: Count
+    bytes_up: Count
+    usual_rounds: tuple[Count, Count] | None = None
+    counted_down: Count | None = None
+    counted_up: Count | None = None
+
+
 class Results(BaseModel):
     """results.json; ``finished`` is a day, which earlier versions did not write down.
 
@@ -225,6 +247,8 @@ class Results(BaseModel):
     personal: Measured | None = None
     sites: tuple[SiteOfRun, ...] | None = None
     change: ChangeOfRun | None = None
+    reach: ReachOfRun | None = None
+    cost: CostOfRun | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":

@@ -1,7 +1,6 @@
 """Advice for a configuration of tables, or for the census that a federation left."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,6 +21,7 @@ from fedminmax.federation.planned_runs import planned_runs, with_rate
 from fedminmax.federation.run_cost import MessageBytes, message_bytes, usual_rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.advice import Advice, RunCost, advise
+from fedminmax.report.advice_of_run import advise_census, test_rows_of
 from fedminmax.report.run_folder_records import CensusFile, what_is_wrong
 from fedminmax.studies.table_federation import census_of
 
@@ -50,34 +50,24 @@ def advise_config(config: TableConfig) -> Advice:
     file = census_of(tables)
     task = task_of_tables(config.model, tables.encoding)
     classes = len(config.schema.target.classes)
-    census = Census(torch.tensor(file.train), classes, linear_structure_of(task))
+    least = config.schema.minimum_group_size
+    census = Census(torch.tensor(file.train), classes, linear_structure_of(task), least)
     row = torch.zeros(len(tables.encoding.names))
     return advise(
         census,
         group_names=file.groups,
         holder_names=file.holders,
-        test_rows=_test_rows(file),
+        test_rows=test_rows_of(file),
         loss=config.model.loss,
         chosen=config.method.name,
         costs=_costs(config, task, census, row),
     )
 
 
-def advise_census(file: CensusFile, loss: str = "brier") -> Advice:
-    """Return the advice that needs no model."""
-    return advise(
-        Census(torch.tensor(file.train)),
-        group_names=file.groups,
-        holder_names=file.holders,
-        test_rows=_test_rows(file),
-        loss=loss,
-    )
-
-
 def task_of_tables(model: ModelChoice, encoding: Encoding) -> Task:
     """Return a model of the chosen kind for these features, with its loss."""
     module = linear_or_mlp(len(encoding.names), encoding.outputs, model.hidden)
-    return Task(module, LOSSES_BY_NAME[model.loss])
+    return Task(module, LOSSES_BY_NAME[model.loss], model.ridge)
 
 
 def _advise_agreement(path: Path) -> Advice:
@@ -87,7 +77,7 @@ def _advise_agreement(path: Path) -> Advice:
     sites = tuple(agreed.counts)
     regression = agreed.encoding.schema.target.is_quantity
     return advise(
-        Census(agreed.rows(sites)),
+        Census(agreed.rows(sites), minimum_group=agreed.encoding.schema.minimum_group_size),
         group_names=agreed.encoding.group_names,
         holder_names=sites,
         loss="squared-error" if regression else "brier",
@@ -109,13 +99,6 @@ def _read_census(path: Path) -> CensusFile:
             f"{path} is damaged: it has not one count for each holder and group; train again"
         )
     return file
-
-
-def _test_rows(file: CensusFile) -> Sequence[int] | None:
-    """Return the test rows of each group; None if there are none at all."""
-    lines = [*file.test, *file.other_tests.values()]
-    rows = [sum(column) for column in zip(*lines, strict=True)]
-    return rows if any(rows) else None
 
 
 def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list[RunCost]:

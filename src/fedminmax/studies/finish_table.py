@@ -26,6 +26,8 @@ from fedminmax.report.table_results import (
     write_results,
 )
 from fedminmax.report.validation_words import validation_of
+from fedminmax.studies.advise_table import task_of_tables
+from fedminmax.studies.after_run import add_advice
 from fedminmax.studies.personal_models import measure_personal
 from fedminmax.studies.table_federation import census_of
 from fedminmax.studies.table_runs import CHOSEN, TableRun
@@ -71,6 +73,8 @@ def finish_table(
         personal, notes = measure_personal(saved, tables, federation, progress.kept)
     remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
     results = with_proof(results_of(saved, facts, test, remarks), rounds[-1])
+    task = task_of_tables(config.model, tables.encoding)
+    results = add_advice(results, run, task, tables.encoding, census, rounds)
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     if validation is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from fedminmax.data.tables.groups import GroupKey
 from fedminmax.data.tables.sizes import size_warnings, small_group_remarks
 from fedminmax.federation.agreement import Agreed
-from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.federation.network_plan import NetworkPlan, task_of
 from fedminmax.report.certificate_words import with_proof
 from fedminmax.report.change_results import with_change
 from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
@@ -13,6 +13,7 @@ from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measured
 from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, today
+from fedminmax.studies.after_run import add_advice
 from fedminmax.studies.fetched_runs import FinishedRun
 from fedminmax.studies.network_remarks import remarks_on, sites_of
 from fedminmax.studies.network_tests import MeasuredTests
@@ -54,11 +55,14 @@ def results_of_runs(
             (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
             (*remarks.warnings, *sizes),
         )
+        encoding, records = run.saved.encoding, run.records(census.holders)
         own = with_proof(
-            results_of(run.saved, _facts(run, plan, census), test, remarks),
-            run.records(census.holders)[-1],
+            results_of(run.saved, _facts(run, plan, census), test, remarks), records[-1]
         )
-        results.append(own.model_copy(update={"sites": sites_of(run.rounds, plan)}))
+        own = own.model_copy(update={"sites": sites_of(run.rounds, plan)})
+        task = task_of(plan, encoding)
+        own = add_advice(own, run.table_run, task, encoding, census, records, run.rounds)
+        results.append(own)
     if len(runs) > 1 and has_rows:
         pairs = paired_sums_of(tests.metrics, tests.sums)
         results[0] = with_change(results[0], pairs, results[1])
