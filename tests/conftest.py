@@ -37,6 +37,9 @@ def _blame_for_forgotten_processes() -> Iterator[None]:
 
 
 def _has_children() -> bool:
+    """Tell whether this process has children, alive or not; where one cannot ask, it may."""
+    if not hasattr(os, "waitid"):
+        return True
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
