@@ -39,6 +39,7 @@ class LocalRequest:
     site_rules: SiteRules
     validation: float | None
     patience: int | None
+    compress: bool = False
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -52,6 +53,7 @@ def run_local_federation(request: LocalRequest) -> None:
         request.site_rules,
         request.validation,
         request.patience,
+        request.compress,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

@@ -66,6 +66,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", type=positive_int, metavar="N", help="how many holders you expect it to have")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
+    federation_run_options.add_compress(parser)
     add_validation(parser)
     add_site_rules(parser)
     parser.set_defaults(run=_run_local)
@@ -96,5 +97,6 @@ def _run_local(options: argparse.Namespace) -> None:
             site_rules_of(options),
             options.validation,
             options.patience,
+            options.compress,
         )
     )

@@ -36,6 +36,7 @@ class RunRequest:
     wait: float
     validation: float | None
     patience: int | None
+    compress: bool = False
 
 
 def run_federation(request: RunRequest) -> None:
@@ -56,6 +57,7 @@ def run_federation(request: RunRequest) -> None:
         request.site_rules,
         request.validation,
         request.patience,
+        request.compress,
     )
     _open_and_finish(request.folder, record, request.wait)
 

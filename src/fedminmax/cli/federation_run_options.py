@@ -22,6 +22,16 @@ def default_folder(config: Path) -> Path:
     return Path("runs", f"{config.stem}-federation")
 
 
+def add_compress(parser: argparse.ArgumentParser) -> None:
+    """Add the option for replies in fewer bytes."""
+    parser.add_argument(
+        "--compress",
+        action="store_true",
+        help="replies in fewer bytes: steps in bfloat16, what that leaves out is sent with the "
+        "next; curvature of fedminmax-fast in single precision",
+    )
+
+
 def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "run",
@@ -37,6 +47,7 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--sites", metavar="LIST", help="names of those who take part (all of the federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
+    add_compress(parser)
     _add_wait(parser)
     add_validation(parser)
     add_site_rules(parser)
@@ -122,6 +133,7 @@ def _run_run(options: argparse.Namespace) -> None:
             options.wait,
             options.validation,
             options.patience,
+            options.compress,
         )
     )
 

@@ -89,7 +89,8 @@ class SiteRules:
 class NetworkPlan:
     """All that a job needs to know; ``run`` names its folder, so that it can go on later.
 
-    ``sites`` are the holders, in the order of their numbers.
+    ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
+    travel in fewer bytes (``lighter_replies``).
     """
 
     run: str
@@ -102,6 +103,7 @@ class NetworkPlan:
     format: FileFormat = PLAIN
     precision: Precision = Precision.FLOAT32
     site_rules: SiteRules = SiteRules()
+    compress: bool = False
 
     @property
     def minimum_sites(self) -> int:
@@ -142,7 +144,8 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
 def digest_of(plan: NetworkPlan) -> str:
     """Return a short name for what a plan asks of a site.
 
-    It is the same whoever else takes part, however long the runs are and however patient.
+    It is the same whoever else takes part, however long the runs are and however patient, and
+    whether replies are compressed: they tell less then, not more.
     """
     bare = replace(
         plan,
@@ -151,7 +154,8 @@ def digest_of(plan: NetworkPlan) -> str:
         runs=tuple(replace(run, rounds=0) for run in plan.runs),
         site_rules=SiteRules(),
     )
-    return hashlib.sha256(plan_to_bytes(bare)).hexdigest()[:32]
+    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress"})
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:

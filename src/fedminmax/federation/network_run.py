@@ -17,6 +17,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
 from fedminmax.federation.agreement import Agreement, agree
 from fedminmax.federation.claim import claimed
+from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.measure import measure, write_measured
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
 from fedminmax.federation.network_plan import NetworkPlan
@@ -119,6 +120,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     progress: Progress[Any] = resume or start_of(
         federation, method, seed=plan.seed, participation=planned.participation
     )
+    lighter = lighter_part(method, agreement.census.linear, compress=plan.compress)
+    sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP
     rounds = train_resumably(
         folder,
         federation,
@@ -128,7 +131,7 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         participation=planned.participation,
         resume=resume,
         # What sites keep to themselves they keep for a few rounds only.
-        saving_share=math.inf if lets_holders_keep(method) else SAVING_SHARE,
+        saving_share=math.inf if sites_keep else SAVING_SHARE,
     )
     with closing(rounds):
         for done in rounds:

@@ -20,7 +20,12 @@ SHARED_WITH_THE_BASELINE = (RATE, "epochs", "batch_size")
 
 
 def plan_of_config(
-    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
+    config: TableConfig,
+    run: str,
+    sites: Sequence[str],
+    site_rules: SiteRules,
+    *,
+    compress: bool = False,
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
     return NetworkPlan(
@@ -33,6 +38,7 @@ def plan_of_config(
         seed=config.seed,
         format=config.format,
         site_rules=site_rules,
+        compress=compress,
     )
 
 

@@ -20,6 +20,7 @@ from fedminmax.core.row_limits import RowLimits, row_limits
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.attendance import Attendance
+from fedminmax.federation.lighter_replies import lighter_part
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.reply_checks import (
     StepLength,
@@ -260,7 +261,11 @@ class RemoteFederation:
     def _read(self, site: str, answer: object, question: Question) -> GoodReply:
         limit = largest_reply(question.method, self._start, self.census)
         content = checked_bytes(answer, limit, site)
-        reply, seconds = sums_from_bytes(content, self._start, self.census.groups, limit, site)
+        compress = self._agreement.plan.compress
+        lighter = lighter_part(question.method, self.census.linear, compress=compress)
+        reply, seconds = sums_from_bytes(
+            content, self._start, self.census.groups, limit, site, lighter
+        )
         place = question.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
         sender = Sender(place, counts, self.census.holders, question.limits, lengths)
@@ -268,7 +273,7 @@ class RemoteFederation:
             check_losses(reply, sender, site)
             before, now = self._told.get(site), question.order
             self._told[site] = ToldLosses(now.parameters, reply.group_loss)
-            step = check_reply(question.method, now, sender, reply, site, before)
+            step = check_reply(question.method, now, sender, reply, site, before, lighter)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:

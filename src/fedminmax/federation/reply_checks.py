@@ -19,13 +19,15 @@ from torch import Tensor
 
 from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths
+from fedminmax.federation.lighter_replies import Lighter
 from fedminmax.federation.wire_vectors import RefusedError, check_finite
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
 from fedminmax.methods.method import AnyMethod, OneStepMethod, sums_over_rows, takes_one_step
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
-# Room for rounding in single precision: of exact values, and of limits.
+# Room for rounding in single precision: of exact values, and of limits. A step in bfloat16 is
+# within that of limits: it and what was left out of earlier ones are off by 1/256 each.
 ROUNDING = 1e-4
 LIMIT_ROUNDING = 1e-2
 # Curvature is summed in double precision: shares of its trace, and of the largest possible one.
@@ -65,10 +67,12 @@ def check_reply(
     reply: Sums,
     site: str,
     before: ToldLosses | None = None,
+    lighter: Lighter = Lighter.NOTHING,
 ) -> StepLength:
     """Refuse what this sender, whose losses were checked, cannot have sent.
 
-    Return how long its step is. ``before`` is what it told in an earlier round.
+    Return how long its step is. ``before`` is what it told in an earlier round, ``lighter`` what
+    was rounded on the way.
     """
     expected = expected_reply(method, order, sender, reply)
     _check_numbers(reply, expected, site)
@@ -76,8 +80,9 @@ def check_reply(
     _check_curvature(expected.told_curvature, site)
     length = _check_step(reply, expected, sender.lengths, site)
     if before is not None and sender.limits.at_every_model:
+        rounding = LIMIT_ROUNDING if lighter is Lighter.STEP else ROUNDING
         for told in _told_gradients(method, order, sender, reply, expected.reach):
-            _check_slope(told, order, sender, reply, before, site)
+            _check_slope(told, order, sender, reply, before, rounding, site)
     return length
 
 
@@ -120,6 +125,7 @@ def _check_slope(
     sender: Sender,
     reply: Sums,
     before: ToldLosses,
+    step_rounding: float,
     site: str,
 ) -> None:
     """Refuse a gradient that does not fit how the sender's own losses changed.
@@ -137,7 +143,8 @@ def _check_slope(
     curved = 0.5 * sender.limits.curvature * float(weights.max()) * spread
     rows = torch.dot(weights, sender.counts.to(torch.float64))
     steepest = told.reach * sender.lengths.rows
-    rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * (steepest * distance + abs(change))
+    rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * abs(change)
+    rounding += step_rounding * steepest * distance
     if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
         raise RefusedError(
             f"{site} sent a step that does not fit how its own losses changed since its last "

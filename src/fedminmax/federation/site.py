@@ -21,6 +21,12 @@ from fedminmax.data.tables.held_out import write_held_out
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
+from fedminmax.federation.lighter_replies import (
+    Lighter,
+    lighter_part,
+    round_curvature,
+    round_step,
+)
 from fedminmax.federation.measure_message import (
     models_from_bytes,
     score_sums_to_bytes,
@@ -163,7 +169,7 @@ class Site:
         self._check_order(asked, came, desk)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
-        reply = self._reply(run, came, desk)
+        reply = self._lighter(run, came, self._reply(run, came, desk), desk)
         return sums_to_bytes(reply, time.monotonic() - started)
 
     def measure(self, models: object) -> bytes:
@@ -208,6 +214,19 @@ class Site:
         if needs_each_reply(method):
             return method.local(order, desk.holder, desk.workspace)
         return answer(method, order, desk.holder, desk.workspace)
+
+    def _lighter(self, run: int, order: Order, reply: Sums, desk: Desk) -> Sums:
+        """Round what the plan lets travel in fewer bytes; keep what that left out of a step."""
+        linear = desk.workspace.linear
+        part = lighter_part(self._methods[run], linear, compress=desk.plan.compress)
+        if part is Lighter.STEP:
+            kept = KeptModels(self._folder / f"{desk.plan.run}-{run}-rounding")
+            before = kept.before(order.moment.round, torch.zeros_like(desk.start).double())
+            reply, left_out = round_step(reply, before)
+            kept.keep(order.moment.round, left_out)
+        elif part is Lighter.CURVATURE and linear is not None:
+            reply = round_curvature(reply, linear)
+        return reply
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:

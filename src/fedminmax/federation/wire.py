@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Moment, Order, Sums
+from fedminmax.federation.lighter_replies import Lighter
 from fedminmax.federation.wire_vectors import (
     RefusedError,
     check_finite,
@@ -28,7 +29,7 @@ ROOM_FOR_THE_REST = 2**20
 VECTORS_LIKE_THE_MODEL = 4
 
 ORDER_NUMBERS = ("seed", "round", "phase")
-SUMS_VECTORS = {
+SUMS_VECTORS: dict[str, tuple[torch.dtype, ...]] = {
     "scales": (torch.float64,),
     "group_loss": (torch.float64,),
     "group_count": (torch.int64,),
@@ -93,8 +94,12 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
 
 def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
     """Write a reply and how long it took; its step keeps its precision, as in the simulation."""
+    step = sums.step
+    if step.dtype is torch.bfloat16:
+        # Its bits: NumPy, which writes the vectors, has no such type.
+        step = step.view(torch.int16)
     vectors = {
-        "step": sums.step,
+        "step": step,
         "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
         "group_loss": sums.group_loss,
         "group_count": sums.group_count,
@@ -108,11 +113,26 @@ def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
 
 
 def sums_from_bytes(
-    message: object, like: Tensor, groups: int, limit: int, sender: str
+    message: object,
+    like: Tensor,
+    groups: int,
+    limit: int,
+    sender: str,
+    lighter: Lighter = Lighter.NOTHING,
 ) -> tuple[Sums, float]:
-    """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters."""
+    """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.
+
+    What travelled in fewer bytes comes back in the precision that it is used in.
+    """
     kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
+    if lighter is Lighter.STEP:
+        kinds["step"] = (torch.int16,)
+    elif lighter is Lighter.CURVATURE:
+        kinds["statistics"] = (torch.float32,)
     vectors = read_vectors(message, kinds, limit, sender)
+    if lighter is Lighter.STEP:
+        vectors["step"] = vectors["step"].view(torch.bfloat16).to(like.dtype)
+    vectors["statistics"] = vectors["statistics"].double()
     check_length(vectors, "scales", 2, sender)
     for name in ("gradient_evaluations", "seconds"):
         check_length(vectors, name, 1, sender)

@@ -41,6 +41,7 @@ class FederationRecord:
     site_rules: SiteRules
     validation: float | None = None
     patience: int | None = None
+    compress: bool = False
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with what was asked for in place of its own words."""
@@ -49,13 +50,17 @@ class FederationRecord:
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run."""
-    return plan_of_config(config, record.run, record.sites, record.site_rules)
+    return plan_of_config(
+        config, record.run, record.sites, record.site_rules, compress=record.compress
+    )
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
-    identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json")
+    # Folders of an earlier version do not say that nothing is compressed.
+    silent = None if plan.compress else {"compress"}
+    identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     with claim_run(folder) as ours:

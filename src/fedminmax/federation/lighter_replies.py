@@ -1,0 +1,85 @@
+"""Replies in fewer bytes (``--compress``): what may be rounded, and who keeps what rounding took.
+
+A server that adds steps up forgives rounding if nothing is lost: a site sends its step in bfloat16,
+keeps what that left out and adds it to its next step (error feedback: Seide, Fu, Droppo, Li, Yu:
+1-bit stochastic gradient descent, Interspeech 2014; Karimireddy, Rebjock, Stich, Jaggi: Error
+feedback fixes SignSGD, ICML 2019). No more of it is added than the step's own rounding, so that
+honest steps stay within the limits that all are checked by; the rest waits.
+
+Sums by group for a server that looks ahead are not added up over rounds: what was left out of
+gradients at one model is no use at the next, and would spoil the proof. They travel as they are.
+Curvature, by far the longer part, only says how far gradients can be trusted. It travels in single
+precision with its diagonal raised by what rounding took (Gershgorin), so that it is never below the
+true one. That of squared error is the problem itself and stays exact, as do counts, losses and
+scales. Methods that ask twice in a round or need each site's own update stay as they are.
+"""
+
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Sums
+from fedminmax.methods.method import AnyMethod, asks_again, needs_each_reply, sums_over_rows
+
+# Half a unit in the last place of bfloat16, relative.
+ROUNDING_OF_STEPS = 2.0**-8
+
+
+class Lighter(Enum):
+    """The part of a reply that travels in fewer bytes."""
+
+    NOTHING = "nothing"
+    STEP = "step"
+    CURVATURE = "curvature"
+
+
+def lighter_part(
+    method: AnyMethod[Any], linear: LinearStructure | None, *, compress: bool
+) -> Lighter:
+    """Return what of this method's replies travels in fewer bytes."""
+    if not compress or needs_each_reply(method) or asks_again(method):
+        return Lighter.NOTHING
+    if not sums_over_rows(method):
+        return Lighter.STEP
+    return Lighter.NOTHING if linear is None or linear.is_quadratic else Lighter.CURVATURE
+
+
+def round_step(reply: Sums, kept: Tensor) -> tuple[Sums, Tensor]:
+    """Return the reply with its step in bfloat16, and what is kept for the next one.
+
+    ``kept`` is per unit of scale, as a model's displacement is: scales change between rounds.
+    """
+    if reply.scale == 0.0:
+        return replace(reply, step=reply.step.to(torch.bfloat16)), kept
+    step, waiting = reply.step.double(), reply.scale * kept
+    longest = ROUNDING_OF_STEPS * float(step.norm())
+    length = float(waiting.norm())
+    added = waiting * min(1.0, longest / length) if length > 0.0 else waiting
+    sent = (step + added).to(torch.bfloat16)
+    return replace(reply, step=sent), (step + waiting - sent.double()) / reply.scale
+
+
+def round_curvature(reply: Sums, linear: LinearStructure) -> Sums:
+    """Return the reply with its curvature in single precision, no direction's below the true one.
+
+    With E what rounding changed, E + diag(row sums of |E|) is diagonally dominant.
+    """
+    size = linear.columns
+    rows, columns = torch.tril_indices(size, size)
+    on_diagonal = rows == columns
+    exact = reply.statistics.reshape(-1, len(rows))
+    rounded = exact.float()
+    left_out = (exact - rounded.double()).abs()
+    left_out[:, on_diagonal] = 0.0
+    raised = exact[:, on_diagonal].clone()
+    for side in (rows, columns):
+        raised.index_add_(1, side, left_out)
+    up = raised.float()
+    rounded[:, on_diagonal] = torch.where(
+        up.double() < raised, torch.nextafter(up, torch.full_like(up, torch.inf)), up
+    )
+    return replace(reply, statistics=rounded.flatten())
