@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedminmax.core.certificate import Certificate
     from fedminmax.core.errors import DivergedError, InputError
     from fedminmax.core.iterates import Iterate
     from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fedminmax.data.partition import Setting, partition, partition_by_dirichlet
     from fedminmax.estimators.classifier import FedMinMaxClassifier
     from fedminmax.estimators.regressor import FedMinMaxRegressor
+    from fedminmax.federation.certify import certify
     from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
     from fedminmax.federation.inprocess import InProcessFederation
     from fedminmax.federation.train import Progress, Round, start_of, train
@@ -55,6 +57,7 @@ _HOMES = {
     "APStar": "methods.ap_star",
     "Advice": "report.advice",
     "Census": "core.messages",
+    "Certificate": "core.certificate",
     "DRFA": "methods.drfa",
     "Ditto": "methods.ditto",
     "DivergedError": "core.errors",
@@ -90,6 +93,7 @@ _HOMES = {
     "TERM": "methods.term",
     "advise": "report.advice",
     "brier_loss": "core.losses",
+    "certify": "federation.certify",
     "cnn": "core.models",
     "cross_entropy_loss": "core.losses",
     "group_metrics": "report.group_metrics",
@@ -115,6 +119,7 @@ __all__ = [
     "APStar",
     "Advice",
     "Census",
+    "Certificate",
     "Ditto",
     "DivergedError",
     "FairFed",
@@ -147,6 +152,7 @@ __all__ = [
     "StochasticAFL",
     "advise",
     "brier_loss",
+    "certify",
     "cnn",
     "cross_entropy_loss",
     "group_metrics",

@@ -49,6 +49,40 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     assert results_of(RUN)["convergence"]["converged"] is True
 
 
+def test_algorithm_1_is_certified_after_its_run(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its worst risk is above the bound, which is the one that fedminmax-fast proves."""
+    plain = 'rounds = 30\nbaseline = "none"'
+    run_here("train", write_config(hospitals, model=LOGISTIC, method=plain))
+    assert "proof" not in results_of(RUN)
+    lines = rounds_of(RUN)
+    run_here("train", "fedminmax.toml", "--certify")
+    assert "Proved: no logistic model" in capsys.readouterr().out.replace("\n", " ")
+    proof = results_of(RUN)["proof"]
+    assert rounds_of(RUN) == lines
+    fast = write_config(hospitals, model=LOGISTIC, method=FAST, name="fast")
+    run_here("train", fast)
+    best = results_of(Path("runs", "fast"))["proof"]
+    assert best["lower"] * (1 - 1e-4) <= proof["lower"] <= best["upper"] <= proof["upper"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ('kind = "mlp"\nhidden = [3]', "a network's risk is not convex"),
+        ('kind = "logistic"\nridge = 1e-4', "the Brier loss of a softmax is not convex"),
+        ('kind = "logistic"\nloss = "cross-entropy"', "without a ridge a bound could be anything"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused_before_the_first_round(
+    hospitals: Path, capsys: pytest.CaptureFixture[str], model: str, words: str
+) -> None:
+    config = write_config(hospitals, model=model)
+    assert words in complaint_here(capsys, "train", config, "--certify")
+    assert not RUN.exists()
+
+
 def test_regression_is_proved_after_one_round_in_the_unit_of_its_target(hospitals: Path) -> None:
     config = write_config(
         hospitals, "cost", model='kind = "linear"\nridge = 1e-4', method=FAST, data="held_out = 0"

@@ -12,6 +12,7 @@ from torch import nn
 
 from fedminmax.core.certificate import Certificate, Cuts, Errors, bound_of, cuts_at, lower_bound
 from fedminmax.core.losses import Loss, cross_entropy_loss, squared_error_loss
+from fedminmax.federation.certify import certify
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
@@ -56,6 +57,20 @@ def test_the_one_round_bound_is_that_of_a_strongly_convex_function() -> None:
     slope = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
     cuts = cuts_at(point, risk, slope, 0.8, NO_ERRORS, 3.0)
     assert lower_bound(cuts, 0.8) == pytest.approx(3.0 - (0.25 + 1.0) / 1.6, rel=1e-12)
+
+
+def test_any_model_can_be_held_against_the_best() -> None:
+    """r_0 = theta^2, r_1 = (theta - 1)^2 and m/2 theta^2 with m = 0.1: 0.2625 at 1/2, by hand."""
+    rows = (
+        torch.ones(2, 1, dtype=torch.float64),
+        torch.tensor([0.0, 1.0], dtype=torch.float64),
+        torch.tensor([0, 1]),
+    )
+    model = nn.Linear(1, 1, bias=False).double()
+    federation = InProcessFederation(model, squared_error_loss, [rows], ridge=0.1)
+    proved = certify(federation, torch.ones(1, dtype=torch.float64))
+    assert (proved.upper, proved.penalty) == pytest.approx((1.05, 0.05), rel=1e-12)
+    assert proved.lower == pytest.approx(0.2625, rel=1e-9)
 
 
 def test_what_is_proved_without_the_penalty_is_as_far_apart() -> None:

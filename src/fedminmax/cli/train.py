@@ -51,6 +51,7 @@ class Request:
     gap: float | None = None
     validation: float | None = None
     patience: int | None = None
+    certified: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRu
     text = request.config.read_text(encoding="utf-8")
     if request.seed is not None:
         text = with_seed(text, request.seed)
-    job = TableJob(config, text, tables, federation, request.device)
+    job = TableJob(config, text, tables, federation, request.device, request.certified)
     return job, plan_table_runs(config, tables, request.folder)
 
 

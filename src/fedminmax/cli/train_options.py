@@ -35,6 +35,12 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
         "lowest possible, such as 1e-4; for fedminmax-fast",
     )
     add(
+        "--certify",
+        action="store_true",
+        help="after the run, prove with up to 20 more rounds how much lower the worst group's "
+        "training risk could be (logistic with cross-entropy, or linear; with a ridge)",
+    )
+    add(
         "--budget",
         type=duration,
         metavar="TIME",
@@ -71,6 +77,7 @@ def _run(options: argparse.Namespace) -> None:
         gap=options.gap,
         validation=options.validation,
         patience=options.patience,
+        certified=options.certify,
     )
     if options.seeds is None:
         train(request)

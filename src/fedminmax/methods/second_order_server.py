@@ -99,6 +99,12 @@ class SecondOrderState:
         penalty = 0.5 * ridge * float(answer @ answer)
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
+    def worst_of(self, risks: Tensor) -> float:
+        """Return the highest of these risks of the next try, with its penalty, rounded upwards."""
+        point = self.structure.to_free(self.parameters)
+        worst = float(risks.max()) + 0.5 * self.structure.ridge * float(point @ point)
+        return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
+
     @property
     def remaining(self) -> float | None:
         """The certificate's gap; else what the next step promises, many times over.

@@ -16,7 +16,7 @@ LOSS_WORDS = {
 
 
 def with_proof(results: Results, last: RoundRecord) -> Results:
-    """Return the results with what the last round knew and proved."""
+    """Return the results with what the last round knew, and what is proved after it."""
     known: dict[str, object] = {}
     if last.remaining is not None:
         known["gap_left"] = last.remaining
@@ -33,7 +33,7 @@ def certificate_words(results: Results) -> str | None:
     kind = "logistic" if results.task == "classification" else "linear"
     risk = f"training risk ({LOSS_WORDS[results.loss]})"
     least, ours = _told_apart(proved.least_risk, proved.risk)
-    floor = results.method.options.get("epsilon", 0.0)
+    floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
     whose = f"worst group's (every group weighs at least {floor:g})" if floor else "worst group's"
     return (
         f"Proved: no {kind} model on these features with parameters as short as this one's can "
@@ -57,8 +57,9 @@ def _why_not(results: Results) -> str:
             "takes part."
         )
     return (
-        "Nothing is proved of how low the risk can be: that takes a ridge in [model], such as 1e-4,"
-        " and rounds in which every holder takes part."
+        "Nothing is proved of how low the risk can be: that takes a ridge in [model], such as "
+        "1e-4, rounds in which every holder takes part, and few enough features for second "
+        "derivatives."
     )
 
 

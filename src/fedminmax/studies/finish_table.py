@@ -1,14 +1,18 @@
 """What a finished run on tables leaves: model, results, card."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.mixture import Mixture
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables
+from fedminmax.federation.certify import certify
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, answer_of, members_of
 from fedminmax.report.certificate_words import with_proof
@@ -41,12 +45,20 @@ def finish_table(
     progress: Progress[Any],
     rounds: Sequence[RoundRecord],
     seconds: float,
+    *,
+    certified: bool = False,
 ) -> None:
-    """Write the model, its card and, last of all, the results: they say that the run is done."""
+    """Write the model, its card and, last of all, the results: they say that the run is done.
+
+    ``certified`` proves of the answer what the method has not proved itself.
+    """
     answer = answer_of(progress, run.iterate)
     members = members_of(progress, run.iterate)
     name = CHOSEN if answer is None else answer.value
     saved = _saved_model(members, name, config, tables, federation)
+    last = rounds[-1]
+    if certified and last.certificate is None:
+        last = replace(last, certificate=_certificate(run, members, tables, federation))
     census = census_of(tables)
     validation: ValidationOfRun | None = None
     if tables.validation:
@@ -72,7 +84,7 @@ def finish_table(
     if progress.kept.numel():
         personal, notes = measure_personal(saved, tables, federation, progress.kept)
     remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
-    results = with_proof(results_of(saved, facts, test, remarks), rounds[-1])
+    results = with_proof(results_of(saved, facts, test, remarks), last)
     task = task_of_tables(config.model, tables.encoding)
     results = add_advice(results, run, task, tables.encoding, census, rounds)
     if personal is not None:
@@ -89,6 +101,18 @@ def finish_table(
     save_model(run.folder / FILE_NAME, saved)
     write_card(run.folder, saved, results, census, run.card, config.report)
     write_results(run.folder, results)
+
+
+def _certificate(
+    run: TableRun, members: Tensor, tables: FederatedTables, federation: InProcessFederation
+) -> Certificate:
+    if len(members) > 1:
+        raise InputError(
+            f"certify: {run.method.name} answers with a mixture of {len(members)} models, and what "
+            "is proved is of single ones; choose another method"
+        )
+    scale = tables.encoding.target_scale
+    return certify(federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
 
 
 def _saved_model(

@@ -16,6 +16,7 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.held_out import HELD_OUT_FILE, write_held_out
 from fedminmax.data.tables.load import FederatedTables
+from fedminmax.federation.certify import check_certifiable
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.train import Round, is_out_of_patience, start_of
@@ -33,18 +34,22 @@ from fedminmax.report.table_results import read_results
 from fedminmax.studies.finish_table import finish_table
 from fedminmax.studies.run_folder import claim_folder, claim_run
 from fedminmax.studies.table_federation import census_of, identity
-from fedminmax.studies.table_runs import TableRun
+from fedminmax.studies.table_runs import BASELINE_FOLDER, TableRun
 
 
 @dataclass(frozen=True, eq=False)
 class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file as it was read."""
+    """What the runs of one configuration share; ``config_text`` is the file as it was read.
+
+    With ``certified``, what can be proved of the method's answer is proved after its run.
+    """
 
     config: TableConfig
     config_text: str
     tables: FederatedTables = field(repr=False)
     federation: InProcessFederation
     device: str
+    certified: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class TableTick:
 
 def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
     """Bring all runs to their start, so that a mistake shows before anything is written."""
+    if job.certified:
+        check_certifiable(job.federation.census)
     for run in runs:
         start_of(job.federation, run.method)
     for run in runs:
@@ -76,9 +83,11 @@ def _open_run(job: TableJob, run: TableRun) -> None:
     claim_folder(run.folder, {"version": __version__, "configuration": configuration})
 
 
-def is_finished(run: TableRun) -> bool:
-    """Tell whether the run got as far as asked, or further."""
+def is_finished(run: TableRun, *, certified: bool = False) -> bool:
+    """Tell whether the run got as far as asked, or further, and is proved if that is wanted."""
     results = read_results(run.folder)
+    if results is not None and certified and results.proof is None:
+        return False
     if results is None or results.method.rounds >= run.rounds:
         return results is not None
     reached = run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
@@ -91,7 +100,9 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
     with ExitStack() as open_things:
         if not open_things.enter_context(claim_run(run.folder)):
             raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
-        finished = is_finished(run)
+        # The baseline is there to compare with.
+        certified = job.certified and run.folder.name != BASELINE_FOLDER
+        finished = is_finished(run, certified=certified)
         write_json(run.folder / "census.json", record_as_json(census_of(job.tables)))
         _write_held_out(job, run)
         # A run that got as far keeps the configuration that its results are of.
@@ -128,7 +139,16 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         ):
             seconds = log.seconds
             rounds = read_rounds(run.folder / ROUNDS_FILE)
-            finish_table(run, job.config, job.tables, job.federation, progress, rounds, seconds)
+            finish_table(
+                run,
+                job.config,
+                job.tables,
+                job.federation,
+                progress,
+                rounds,
+                seconds,
+                certified=certified,
+            )
 
 
 def _write_held_out(job: TableJob, run: TableRun) -> None:
