@@ -40,6 +40,7 @@ class LocalRequest:
     validation: float | None
     patience: int | None
     compress: bool = False
+    gap: float | None = None
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -54,6 +55,7 @@ def run_local_federation(request: LocalRequest) -> None:
         request.validation,
         request.patience,
         request.compress,
+        request.gap,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

@@ -37,6 +37,7 @@ class RunRequest:
     validation: float | None
     patience: int | None
     compress: bool = False
+    gap: float | None = None
 
 
 def run_federation(request: RunRequest) -> None:
@@ -58,6 +59,7 @@ def run_federation(request: RunRequest) -> None:
         request.validation,
         request.patience,
         request.compress,
+        request.gap,
     )
     _open_and_finish(request.folder, record, request.wait)
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedminmax.cli.gap_option import add_gap
 from fedminmax.cli.option_types import duration, positive_int
 from fedminmax.cli.site_rules_options import add_site_rules, site_rules_of
 from fedminmax.cli.validation_options import add_validation
@@ -50,6 +51,7 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add_compress(parser)
     _add_wait(parser)
     add_validation(parser)
+    add_gap(parser)
     add_site_rules(parser)
     parser.set_defaults(run=_run_run)
 
@@ -134,6 +136,7 @@ def _run_run(options: argparse.Namespace) -> None:
             options.validation,
             options.patience,
             options.compress,
+            options.gap,
         )
     )
 

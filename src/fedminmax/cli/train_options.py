@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.option_types import duration, positive, positive_int
+from fedminmax.cli.gap_option import add_gap
+from fedminmax.cli.option_types import duration, positive_int
 from fedminmax.cli.validation_options import add_validation
 
 
@@ -27,13 +28,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_validation(parser)
-    add(
-        "--gap",
-        type=positive,
-        metavar="SHARE",
-        help="stop when the worst group's training risk is proved to be within this share of the "
-        "lowest possible, such as 1e-4; for fedminmax-fast",
-    )
+    add_gap(parser)
     add(
         "--certify",
         action="store_true",

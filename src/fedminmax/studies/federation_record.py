@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import TableConfig, read_config, with_words
+from fedminmax.data.tables.config import TableConfig, read_config, with_gap, with_words
 from fedminmax.federation.network_plan import NetworkPlan, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.report.table_results import read_results
@@ -42,10 +42,12 @@ class FederationRecord:
     validation: float | None = None
     patience: int | None = None
     compress: bool = False
+    gap: float | None = None
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with what was asked for in place of its own words."""
-        return with_words(read_config(self.config), self.rounds, self.validation, self.patience)
+        words = self.rounds, self.validation, self.patience
+        return with_gap(with_words(read_config(self.config), *words), self.gap)
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
