@@ -110,6 +110,9 @@ def simulated_federation(folder: Path, plan: NetworkPlan, *, fused: bool) -> InP
         group_names=tables.group_names,
         ridge=task.ridge,
         fused=fused,
+        validation=[
+            (part.examples.x, part.examples.y, part.examples.group) for part in tables.validation
+        ],
         minimum_group=plan.schema.minimum_to_play,
     )
 
@@ -123,6 +126,7 @@ def simulate(folder: Path, plan: NetworkPlan, run: int, *, fused: bool) -> Itera
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
+        patience=planned.patience,
     )
 
 

@@ -23,6 +23,7 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.core.row_limits import UNKNOWN_LENGTHS, RowLengths
 from fedminmax.core.task import Task
+from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
 from fedminmax.data.tables.groups import group_name
@@ -45,12 +46,20 @@ class Agreed:
     """What is kept: encoding, rows by site and group, and the learning rate if it was open.
 
     ``lengths`` limit what sites can reply; those of a run from before they were kept are unknown.
+    ``validation`` are rows by site and group that are set aside to choose the round by.
     """
 
     encoding: Encoding
     counts: Mapping[str, Sequence[int]]
     learning_rate: str | None
     lengths: Mapping[str, RowLengths] = field(default_factory=dict)
+    validation: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def validation_rows(self, sites: Sequence[str]) -> Tensor:
+        """Return validation rows by site and group; no lines if none are set aside."""
+        nothing = [0] * len(self.encoding.groups)
+        lines = [list(self.validation.get(site, nothing)) for site in sites]
+        return torch.tensor(lines if self.validation else [], dtype=torch.int64)
 
     def rows(self, sites: Sequence[str]) -> Tensor:
         """Return rows by site and group, with none for a site that is not part of it."""
@@ -68,7 +77,8 @@ class Agreed:
 class Agreement:
     """The plan, its encoding, the census, and why some sites are not part of it.
 
-    ``row_lengths`` are those of the sites, in the plan's order.
+    ``row_lengths`` are those of the sites, in the plan's order. ``validation_rows`` are by site and
+    group, without lines if none are set aside.
     """
 
     plan: NetworkPlan
@@ -76,6 +86,7 @@ class Agreement:
     census: Census
     refused: Mapping[str, str]
     row_lengths: tuple[RowLengths, ...]
+    validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     @property
     def task(self) -> Task:
@@ -88,9 +99,13 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     summaries, refused = _summaries(plan, transport)
     agreed = read_agreement(folder / AGREEMENT_FILE)
     encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
-    told, more = _counts(encoding, transport, tuple(summaries))
+    told, more = _counts(encoding, transport, tuple(summaries), validates=plan.validation > 0)
     refused |= more
+    groups = len(encoding.groups)
     if agreed is None:
+        set_aside = {site: own[groups:] for site, own in told.items() if own[groups:]}
+        told = {site: own[:groups] for site, own in told.items()}
+        told = _without_too_many(told, set_aside, plan.validation, refused)
         counts = {site: encoding.count(summaries[site].group_counts) for site in told}
         told = _without_misfits(told, counts, "counts other groups than its summary had", refused)
         counts = {site: counts[site] for site in told}
@@ -102,14 +117,18 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
             counts = {site: own for site, own in counts.items() if site not in more}
             told = {site: own for site, own in told.items() if site not in more}
         _check_groups_left(encoding, counts, refused)
-        agreed = Agreed(encoding, counts, rate, lengths)
+        set_aside = {site: own for site, own in set_aside.items() if site in counts}
+        agreed = Agreed(encoding, counts, rate, lengths, set_aside)
         _write(folder / AGREEMENT_FILE, agreed)
     else:
         late = [site for site in told if site not in agreed.counts]
         refused |= {site: f"{site} was not there when this run began; left out" for site in late}
         told = {site: own for site, own in told.items() if site not in late}
         fault = "has another table than when this run began"
-        told = _without_misfits(told, agreed.counts, fault, refused)
+        before = {
+            site: [*own, *agreed.validation.get(site, ())] for site, own in agreed.counts.items()
+        }
+        told = _without_misfits(told, before, fault, refused)
     if agreed.learning_rate is not None:
         plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
         words = {"rate": agreed.learning_rate.encode()}
@@ -121,7 +140,25 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     squares = torch.tensor([own.rows**2 for own in in_order], dtype=torch.float64)
     by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
     census = replace(agreed.census(plan.sites), linear=linear, row_lengths=by_group)
-    return Agreement(plan, encoding, census, refused, in_order)
+    set_aside_rows = agreed.validation_rows(plan.sites)
+    return Agreement(plan, encoding, census, refused, in_order, set_aside_rows)
+
+
+def _without_too_many(
+    told: dict[str, list[int]],
+    set_aside: Mapping[str, list[int]],
+    share: float,
+    refused: dict[str, str],
+) -> dict[str, list[int]]:
+    """Return the sites that set no more rows aside than the plan's share allows."""
+    for site, own in set_aside.items():
+        most = max_held_out(sum(told[site]), share, 1)
+        if min(own) < 0 or sum(own) > most:
+            refused[site] = (
+                f"{site} counts {sum(own):,} validation rows beside {sum(told[site]):,} training "
+                f"rows, at most {most:,} are possible; refused"
+            )
+    return {site: own for site, own in told.items() if site not in refused}
 
 
 def _without_misfits(
@@ -213,13 +250,16 @@ def _check_groups_left(
 
 
 def _counts(
-    encoding: Encoding, transport: Transport, sites: tuple[str, ...]
+    encoding: Encoding, transport: Transport, sites: tuple[str, ...], *, validates: bool
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Send the encoding; return each site's counts by group, and the reasons of the others."""
+    """Send the encoding; return each site's counts by group, and the reasons of the others.
+
+    Where rows are set aside for validation, their counts follow those of the training rows.
+    """
     words = {"encoding": encoding_as_json(encoding).encode()}
     answers = gathered(transport(sites, "encode", words))
     told, refused = {}, dict(answers.failures)
-    like = torch.zeros(len(encoding.groups), dtype=torch.int64)
+    like = torch.zeros(len(encoding.groups) * (2 if validates else 1), dtype=torch.int64)
     for site, message in answers.messages.items():
         try:
             told[site] = vector_from_bytes(message, like, site).tolist()
@@ -239,9 +279,12 @@ def read_agreement(path: Path) -> Agreed | None:
         rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
         # Runs that began with an earlier version have none.
         lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content.get("row_lengths", {}))
-        whole = all(len(own) == len(encoding.groups) for own in counts.values()) and counts
+        rows = TypeAdapter(dict[str, list[RowCount]])
+        validation = rows.validate_python(content.get("validation", {}))
+        lines = [*counts.values(), *validation.values()]
+        whole = all(len(own) == len(encoding.groups) for own in lines) and counts
         if whole and (rate is None or 0 < float(rate) < math.inf):
-            return Agreed(encoding, counts, rate, lengths)
+            return Agreed(encoding, counts, rate, lengths, validation)
     except (ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is damaged; start a new run") from error
     raise InputError(f"{path} is damaged; start a new run")
@@ -253,5 +296,6 @@ def _write(path: Path, agreed: Agreed) -> None:
         "counts": agreed.counts,
         "learning_rate": agreed.learning_rate,
         "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
+        "validation": agreed.validation,
     }
     write_json(path, content)

@@ -73,6 +73,11 @@ class FlareSite:
         return self._guarded(lambda: self._present().answer(run, order))
 
     @collab.publish
+    def validate(self, run: int, order: bytes) -> bytes | str:
+        """Tell how a run's last model does on validation rows."""
+        return self._guarded(lambda: self._present().validate(run, order))
+
+    @collab.publish
     def measure(self, models: bytes) -> bytes | str:
         """Tell how the trained models do on held-out rows."""
         return self._guarded(lambda: self._present().measure(models))

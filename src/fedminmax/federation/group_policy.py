@@ -21,12 +21,14 @@ from fedminmax.federation.wire_vectors import RefusedError
 class SiteRows:
     """A site's rows: those to train on, and those held out for measuring the trained model.
 
+    ``validation`` are those to choose the round by, once they are set aside from the training rows.
     ``warnings`` about the table are for the site's own eyes.
     """
 
     train: ParsedRows
     held_out: ParsedRows
     warnings: tuple[str, ...] = ()
+    validation: ParsedRows | None = None
 
 
 def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> SiteRows:

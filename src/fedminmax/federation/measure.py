@@ -77,7 +77,11 @@ def _told(
 def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
     """Refuse more held-out rows than the agreed share allows beside the site's training rows."""
     plan, encoding = agreement.plan, agreement.encoding
-    train = agreement.census.counts[plan.sites.index(site)].tolist()
+    place = plan.sites.index(site)
+    left = agreement.census.counts[place]
+    # Validation rows were set aside after the held-out rows.
+    set_aside = agreement.validation_rows
+    train = (left + set_aside[place] if len(set_aside) else left).tolist()
     all_rows = max_held_out(sum(train), plan.held_out, 1)
     classes = max(len(plan.schema.target.classes), 1)
     for key, came, rows in zip(encoding.groups, counts, train, strict=True):

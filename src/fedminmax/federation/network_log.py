@@ -35,6 +35,8 @@ class NetworkRound:
     gradient_evaluations: int
     remaining: float | None = None
     certificate: Certificate | None = None
+    validation_risks: tuple[float | None, ...] = ()
+    chosen_round: int | None = None
 
     @property
     def unseen(self) -> tuple[int, ...]:
@@ -67,6 +69,10 @@ class NetworkLog:
             gradient_evaluations=done.progress.gradient_evaluations,
             remaining=done.remaining,
             certificate=done.certificate,
+            validation_risks=tuple(
+                None if risk != risk else risk for risk in done.validation_risks.tolist()
+            ),
+            chosen_round=done.chosen.round if done.chosen else None,
         )
         self._last = now
         append_entry(self._path, asdict(entry))
@@ -83,7 +89,8 @@ def read_last_rounds(path: Path, after: int = 0) -> list[NetworkRound]:
 
 
 def _parsed(entry: Any) -> NetworkRound:
-    tuples = ("risks", "weights", "took_part")
-    found = {name: tuple(entry[name]) for name in tuples}
+    # Earlier versions had no validation rows.
+    tuples = ("risks", "weights", "took_part", "validation_risks")
+    found = {name: tuple(entry.get(name, ())) for name in tuples}
     proved = certificate_from_json(entry.get("certificate"))
     return NetworkRound(**entry | found | {"certificate": proved})

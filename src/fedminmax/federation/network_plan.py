@@ -16,6 +16,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
+from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
@@ -90,7 +91,8 @@ class NetworkPlan:
     """All that a job needs to know; ``run`` names its folder, so that it can go on later.
 
     ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
-    travel in fewer bytes (``lighter_replies``).
+    travel in fewer bytes (``lighter_replies``). ``validation`` is the share of its training rows
+    that each site sets aside to choose the round by.
     """
 
     run: str
@@ -104,6 +106,7 @@ class NetworkPlan:
     precision: Precision = Precision.FLOAT32
     site_rules: SiteRules = SiteRules()
     compress: bool = False
+    validation: float = 0.0
 
     @property
     def minimum_sites(self) -> int:
@@ -128,6 +131,8 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         raise RefusedError(
             f"{sender} sent a run's name that is not letters, digits, - and _; refused"
         )
+    if not 0.0 <= plan.validation <= MAX_SHARE:
+        raise RefusedError(f"{sender} asks for {plan.validation:g} of the rows as validation rows")
     for run in plan.runs:
         if run.method not in CARDS:
             raise RefusedError(f"{sender} asks for method '{run.method}', which is not installed")
@@ -151,7 +156,7 @@ def digest_of(plan: NetworkPlan) -> str:
         plan,
         run="",
         sites=(),
-        runs=tuple(replace(run, rounds=0) for run in plan.runs),
+        runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
         site_rules=SiteRules(),
     )
     content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress"})

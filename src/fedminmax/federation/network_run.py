@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.agreement import Agreement, agree
 from fedminmax.federation.claim import claimed
 from fedminmax.federation.lighter_replies import Lighter, lighter_part
@@ -24,12 +26,13 @@ from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.resumable import restore, train_resumably
 from fedminmax.federation.tensor_file import read_tensors, write_tensors
-from fedminmax.federation.train import Progress, members_of, start_of
+from fedminmax.federation.train import Progress, answer_of, members_of, start_of
 from fedminmax.federation.transport import Transport
 from fedminmax.methods.method import lets_holders_keep
 
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
+VALIDATION_FILE = "validation.json"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
 MAX_REASON = 200
@@ -48,6 +51,19 @@ class Outcome:
     group_names: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToldByValidation:
+    """Which iterate is the answer (None: the method's own choice), validation rows by group, risks.
+
+    There are no risks where nothing was measured.
+    """
+
+    answer: str | None
+    rows: tuple[int, ...]
+    chosen: ValidationRisk | None
+    latest: ValidationRisk | None
 
 
 def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
@@ -111,6 +127,23 @@ def read_members(folder: Path) -> Tensor:
     return members
 
 
+def read_model_beside(folder: Path) -> Tensor:
+    """Read the last model where validation rows chose the answer, and else their choice."""
+    (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
+    return beside
+
+
+def read_validation(folder: Path) -> ToldByValidation | None:
+    """Read what validation rows told of a finished run; None if there were none."""
+    path = folder / VALIDATION_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ToldByValidation).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
 def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
     plan, planned = agreement.plan, agreement.plan.runs[number]
     method = planned.build()
@@ -129,6 +162,7 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
+        patience=planned.patience,
         resume=resume,
         # What sites keep to themselves they keep for a few rounds only.
         saving_share=math.inf if sites_keep else SAVING_SHARE,
@@ -138,8 +172,24 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
             # The line first: a round without its line would be missing in the results.
             log.add(done, plan.sites, federation.take_notes())
             progress = done.progress
-    members = members_of(progress, planned.iterate or method.output).cpu().contiguous()
-    write_tensors(folder / MEMBERS_FILE, {"members": members})
+    output = planned.iterate or method.output
+    answer, best = answer_of(progress, output), progress.iterates.best
+    tensors = {"members": members_of(progress, output)}
+    if best.chosen.is_measured:
+        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+        tensors["beside"] = progress.iterates.parameters(other)
+    rows = tuple(federation.validation_rows.tolist())
+    if rows:
+        name = None if answer is None else answer.value
+        measured = best.chosen.is_measured
+        chosen, latest = (best.chosen, best.latest) if measured else (None, None)
+        told = ToldByValidation(name, rows, chosen, latest)
+        content = TypeAdapter(ToldByValidation).dump_json(told).decode()
+        write_text(folder / VALIDATION_FILE, content + "\n")
+    write_tensors(
+        folder / MEMBERS_FILE,
+        {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
+    )
 
 
 def _write_outcome(path: Path, outcome: Outcome) -> None:

@@ -39,6 +39,7 @@ def plan_of_config(
         format=config.format,
         site_rules=site_rules,
         compress=compress,
+        validation=config.validation,
     )
 
 

@@ -27,11 +27,17 @@ from fedminmax.federation.reply_checks import (
     ToldLosses,
     check_losses,
     check_reply,
+    check_validation,
     too_large,
 )
 from fedminmax.federation.round_notes import RoundNotes
 from fedminmax.federation.transport import SECONDS_TO_SAY_SO, Transport, gathered
-from fedminmax.federation.wire import largest_reply, order_to_bytes, sums_from_bytes
+from fedminmax.federation.wire import (
+    largest_reply,
+    losses_from_bytes,
+    order_to_bytes,
+    sums_from_bytes,
+)
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
 from fedminmax.methods.expected_reply import Sender
 from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
@@ -120,8 +126,9 @@ class RemoteFederation:
 
     @property
     def validation_rows(self) -> Tensor:
-        """Sites set no rows aside."""
-        return NO_LOSSES.count
+        """Validation rows of each group over all sites; empty if the plan sets none aside."""
+        rows = self._agreement.validation_rows
+        return rows.sum(dim=0) if len(rows) else NO_LOSSES.count
 
     @property
     def reveals(self) -> Reveals:
@@ -143,9 +150,28 @@ class RemoteFederation:
         """Send the order to these sites and return their replies, in the sites' order."""
         return tuple(self._replies(method, order, participants))
 
-    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:  # noqa: ARG002
-        """Sites set no rows aside."""
-        return NO_LOSSES
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Ask these sites for the losses of the order's model on validation rows alone.
+
+        Who does not answer, or not as it can be true, is left out: nothing waits for it.
+        """
+        agreement, sites = self._agreement, self._agreement.plan.sites
+        away = {**agreement.refused, **self._attendance.away(order.moment.round), **self._liars()}
+        asked = [sites[number] for number in participants if sites[number] not in away]
+        words = {"run": self._run, "order": order_to_bytes(order)}
+        answers = gathered(self._transport(asked, "validate", words))
+        limits = row_limits(self._layers, order.parameters, self._task.loss, self._task.ridge)
+        total = NO_LOSSES
+        for site in asked:
+            if site in answers.messages:
+                try:
+                    own = losses_from_bytes(answers.messages[site], self.census.groups, site)
+                    counts = agreement.validation_rows[sites.index(site)]
+                    check_validation(own, counts, limits, site)
+                    total += own
+                except RefusedError as error:
+                    self._notes.refused[site] = str(error)
+        return total
 
     def ask_keeping(
         self,
@@ -263,14 +289,18 @@ class RemoteFederation:
         content = checked_bytes(answer, limit, site)
         compress = self._agreement.plan.compress
         lighter = lighter_part(question.method, self.census.linear, compress=compress)
+        set_aside = self._agreement.validation_rows
+        validates = len(set_aside) > 0 and question.order.phase == 0
         reply, seconds = sums_from_bytes(
-            content, self._start, self.census.groups, limit, site, lighter
+            content, self._start, self.census.groups, limit, site, lighter, validates=validates
         )
         place = question.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
         sender = Sender(place, counts, self.census.holders, question.limits, lengths)
         try:
             check_losses(reply, sender, site)
+            if validates:
+                check_validation(reply.validation, set_aside[place], question.limits, site)
             before, now = self._told.get(site), question.order
             self._told[site] = ToldLosses(now.parameters, reply.group_loss)
             step = check_reply(question.method, now, sender, reply, site, before, lighter)

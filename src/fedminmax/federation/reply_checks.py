@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.messages import Order, Reveals, Sums
-from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths
+from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths, RowLimits
+from fedminmax.core.validation import LossSums
 from fedminmax.federation.lighter_replies import Lighter
 from fedminmax.federation.wire_vectors import RefusedError, check_finite
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
@@ -58,6 +59,30 @@ def check_losses(reply: Sums, sender: Sender, site: str) -> None:
     if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
         raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
     _check_losses(reply, sender, site)
+
+
+def check_validation(losses: LossSums, counts: Tensor, limits: RowLimits, site: str) -> None:
+    """Refuse losses on validation rows that no such rows have at the order's model.
+
+    Losses are not negative, so that n squares are at least the square of their sum, and their sum
+    is at most that square. Lengths of validation rows are not known: only a loss with a limit for
+    every row has one here.
+    """
+    for name in ("loss", "squares"):
+        check_finite(getattr(losses, name), f"validation {name}", site)
+    if losses.count.tolist() != counts.tolist():
+        raise RefusedError(
+            f"{site} counts other validation rows than it told before the first round; refused"
+        )
+    told = zip(losses.loss.tolist(), losses.squares.tolist(), counts.tolist(), strict=True)
+    for loss, squares, count in told:
+        room = ROUNDING * (loss * loss + squares) + LOSS_ROUNDING * count
+        possible = loss * loss <= count * squares + room and squares <= loss * loss + room
+        if not possible or not -LOSS_ROUNDING * count <= loss <= limits.max_loss * count + room:
+            raise RefusedError(
+                f"{site} sent a loss of {loss:g} over {count:,} validation rows, which they cannot "
+                "have; refused"
+            )
 
 
 def check_reply(

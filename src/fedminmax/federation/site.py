@@ -45,6 +45,7 @@ from fedminmax.federation.site_rows import read_rows
 from fedminmax.federation.site_settings import SiteSettings
 from fedminmax.federation.summary_message import summary_to_bytes
 from fedminmax.federation.wire import (
+    losses_to_bytes,
     order_from_bytes,
     sums_to_bytes,
     vector_from_bytes,
@@ -129,10 +130,13 @@ class Site:
             path = self._folder / f"held_out-{digest_of(self._plan)[:16]}.json"
             owner = self._settings.owner or self._name
             write_held_out(path, self._plan.held_out, self._plan.seed, {owner: told.numbers})
-        rows = SiteRows(self._rows.train, told)
+        rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
         self._desk = furnish(self._plan, rows, agreed, self._name)
         group, groups = self._desk.holder.examples.group, len(agreed.groups)
-        return vector_to_bytes(torch.bincount(group, minlength=groups))
+        counts = torch.bincount(group, minlength=groups)
+        if self._plan.validation:
+            counts = torch.cat([counts, self._desk.validation_counts])
+        return vector_to_bytes(counts)
 
     def curvature(self, directions: object) -> bytes:
         """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
@@ -170,7 +174,23 @@ class Site:
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
         reply = self._lighter(run, came, self._reply(run, came, desk), desk)
+        if desk.plan.validation and came.phase == 0:
+            reply = replace(reply, validation=desk.validation_losses(came.parameters))
         return sums_to_bytes(reply, time.monotonic() - started)
+
+    def validate(self, run: object, order: object) -> bytes:
+        """Tell the losses of a run's last model on validation rows."""
+        desk, ledger = self._present("a model to validate")
+        if not desk.plan.validation:
+            raise RefusedError(f"{SERVER} asks for validation, which its plan does not have")
+        if not isinstance(run, int) or not 0 <= run < len(self._methods):
+            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        came = order_from_bytes(order, desk.start, SERVER)
+        if not 1 <= came.moment.round <= desk.plan.runs[run].rounds + 1 or came.phase:
+            raise RefusedError(f"{SERVER} asks to validate round {came.moment.round}")
+        asked = Asked(Question.VALIDATE, run, came.moment.round)
+        ledger.note(asked, *_content(came.parameters))
+        return losses_to_bytes(desk.validation_losses(came.parameters))
 
     def measure(self, models: object) -> bytes:
         """Tell sums of scores of each run's models over the rows that were held out."""

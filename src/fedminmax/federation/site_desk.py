@@ -8,9 +8,11 @@ from torch import Tensor
 
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.mixture import mixture_with
+from fedminmax.core.one_step import losses_without_training
 from fedminmax.core.safe_rate import sum_along
 from fedminmax.core.score_sums import ScoreSums, sum_scores
 from fedminmax.core.task import Task, check_fit
+from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.work_size import choose_rows_per_chunk
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.row_scores import stacked
@@ -25,13 +27,14 @@ from fedminmax.methods.method import Holder
 
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """Encoded training rows as a holder, held-out rows, buffers, theta^0."""
+    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0."""
 
     plan: NetworkPlan
     encoding: Encoding
     task: Task
     holder: Holder
     held_out: Examples
+    validation: Examples
     workspace: Workspace
     start: Tensor
 
@@ -40,6 +43,18 @@ class Desk:
         own = self.holder.examples
         by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
         return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
+
+    @property
+    def validation_counts(self) -> Tensor:
+        """Validation rows by group."""
+        return torch.bincount(self.validation.group, minlength=self.holder.groups)
+
+    def validation_losses(self, parameters: Tensor) -> LossSums:
+        """Return the losses of a model on validation rows."""
+        losses = losses_without_training(
+            [self.workspace], parameters, self.validation, self.holder.rows_per_chunk
+        )
+        return sum_losses(losses, self.validation.group, self.holder.groups)
 
     def measure(self, runs: list[Tensor]) -> ScoreSums:
         """Return sums over held-out rows of all runs' scores, side by side."""
@@ -61,6 +76,8 @@ def furnish(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) ->
     task, precision = task_of(plan, encoding), plan.precision.dtype
     train = _checked(encode(rows.train, encoding, site), precision, site)
     held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
+    set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
+    validation = _checked(encode(set_aside, encoding, site), precision, site)
     if len(train):
         check_fit(task, train, site)
     holder = Holder(
@@ -72,7 +89,7 @@ def furnish(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) ->
         kept=NOTHING,
     )
     start = task.initial_parameters
-    return Desk(plan, encoding, task, holder, held_out, Workspace(task), start)
+    return Desk(plan, encoding, task, holder, held_out, validation, Workspace(task), start)
 
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:

@@ -29,6 +29,7 @@ class Question(Enum):
     ENCODE = "encode"
     CURVATURE = "curvature"
     ANSWER = "answer"
+    VALIDATE = "validate"
     MEASURE = "measure"
 
 

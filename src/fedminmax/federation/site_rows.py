@@ -1,8 +1,12 @@
 """A site's own table, read once per job by the agreed schema, within the site's policy."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.randomness import Purpose
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
 from fedminmax.data.tables.file_format import check_format
 from fedminmax.data.tables.groups import check_listed
@@ -19,7 +23,24 @@ def read_rows(
 ) -> SiteRows:
     """Read the site's table, with small groups refused or merged as its policy says."""
     _check_company(plan, settings, roster)
-    return within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
+    rows = within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
+    return with_validation(rows, plan, settings, settings.owner or site)
+
+
+def with_validation(
+    rows: SiteRows, plan: NetworkPlan, settings: SiteSettings, owner: str
+) -> SiteRows:
+    """Set validation rows aside; those of a group with too few of them here stay training rows.
+
+    The losses of fewer rows than the site's minimum are not told of.
+    """
+    train = rows.train
+    _, drawn = hold_out(train, plan.validation, plan.seed, owner, Purpose.VALIDATION)
+    counts = np.bincount(train.group[drawn], minlength=len(train.group_keys))
+    drawn = drawn[counts[train.group[drawn]] >= settings.minimum_group]
+    left = np.setdiff1d(np.arange(len(train)), drawn)
+    own = train.take(left) if len(drawn) else train
+    return replace(rows, train=own, validation=train.take(drawn))
 
 
 def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:

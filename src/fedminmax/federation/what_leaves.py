@@ -36,6 +36,12 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
             yield from _sums_by_group(run, config, train)
         else:
             yield _in_a_round(run, most_parameters(config))
+    if config.validation:
+        yield (
+            "with each of these rounds: the sums of losses and of squared losses of the rows that "
+            "are set aside to choose the round by, and their number, by group; of groups with "
+            "fewer of them than the minimum here nothing is set aside"
+        )
     if measured:
         names = " and ".join(run.method for run in runs)
         yield (

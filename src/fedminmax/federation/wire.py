@@ -5,6 +5,7 @@ their size before they are read, and by names, types and shapes before anything 
 What the numbers mean is checked in ``reply_checks``.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Moment, Order, Sums
+from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.federation.lighter_replies import Lighter
 from fedminmax.federation.wire_vectors import (
     RefusedError,
@@ -38,6 +40,12 @@ SUMS_VECTORS: dict[str, tuple[torch.dtype, ...]] = {
     "statistics": (torch.float64,),
     "gradient_evaluations": (torch.int64,),
     "seconds": (torch.float64,),
+}
+
+VALIDATION_VECTORS = {
+    "validation_loss": (torch.float64,),
+    "validation_squares": (torch.float64,),
+    "validation_count": (torch.int64,),
 }
 
 
@@ -109,7 +117,31 @@ def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
         "gradient_evaluations": torch.tensor([sums.gradient_evaluations]),
         "seconds": torch.tensor([seconds], dtype=torch.float64),
     }
+    if len(sums.validation.count):
+        vectors |= _named(sums.validation)
     return write_vectors(vectors)
+
+
+def losses_to_bytes(losses: LossSums) -> bytes:
+    """Write losses on validation rows alone."""
+    return write_vectors(_named(losses))
+
+
+def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
+    """Read losses on validation rows alone."""
+    vectors = read_vectors(message, VALIDATION_VECTORS, ROOM_FOR_THE_REST, sender)
+    return _losses(vectors, groups, sender)
+
+
+def _named(losses: LossSums) -> dict[str, Tensor]:
+    values = (losses.loss, losses.squares, losses.count)
+    return dict(zip(VALIDATION_VECTORS, values, strict=True))
+
+
+def _losses(vectors: Mapping[str, Tensor], groups: int, sender: str) -> LossSums:
+    for name in VALIDATION_VECTORS:
+        check_length(vectors, name, groups, sender)
+    return LossSums(*(vectors[name] for name in VALIDATION_VECTORS))
 
 
 def sums_from_bytes(
@@ -119,12 +151,17 @@ def sums_from_bytes(
     limit: int,
     sender: str,
     lighter: Lighter = Lighter.NOTHING,
+    *,
+    validates: bool = False,
 ) -> tuple[Sums, float]:
     """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.
 
-    What travelled in fewer bytes comes back in the precision that it is used in.
+    What travelled in fewer bytes comes back in the precision that it is used in. A reply that
+    ``validates`` has the losses on validation rows.
     """
     kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
+    if validates:
+        kinds |= VALIDATION_VECTORS
     if lighter is Lighter.STEP:
         kinds["step"] = (torch.int16,)
     elif lighter is Lighter.CURVATURE:
@@ -151,6 +188,7 @@ def sums_from_bytes(
         holder_count=vectors["holder_count"],
         statistics=vectors["statistics"],
         gradient_evaluations=int(vectors["gradient_evaluations"][0]),
+        validation=_losses(vectors, groups, sender) if validates else NO_LOSSES,
     )
     return sums, float(vectors["seconds"][0])
 

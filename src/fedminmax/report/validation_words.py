@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.validation import BestModel, ValidationRisk
+from fedminmax.core.validation import ValidationRisk
 from fedminmax.report.run_folder_records import Results, RiskAfterRound, ValidationOfRun
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
 def validation_of(
-    best: BestModel,
+    chosen: ValidationRisk,
+    latest: ValidationRisk,
     rows: Sequence[int],
     groups: Sequence[str],
     unit: float,
@@ -29,7 +30,7 @@ def validation_of(
         )
 
     return ValidationOfRun(
-        rows=tuple(rows), chosen=told(best.chosen), last=told(best.latest), patience=patience
+        rows=tuple(rows), chosen=told(chosen), last=told(latest), patience=patience
     )
 
 

@@ -4,31 +4,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.mixture import Mixture
 from fedminmax.core.task import Task
+from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.federation.agreement import Agreed
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan, task_of
-from fedminmax.federation.network_run import read_members, run_folder
+from fedminmax.federation.network_run import (
+    read_members,
+    read_model_beside,
+    read_validation,
+    run_folder,
+)
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import SelectingState
 from fedminmax.report.round_records import RoundRecord
+from fedminmax.report.run_folder_records import ValidationOfRun
 from fedminmax.report.saved_model import SavedModel
+from fedminmax.report.validation_words import validation_of
 from fedminmax.studies.table_runs import BASELINE_FOLDER, CHOSEN, TableRun
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """One of a plan's runs, as it was fetched: its rounds and its model."""
+    """One of a plan's runs, as it was fetched: its rounds and its model.
+
+    ``beside`` is the last model where validation rows chose the answer, and else their choice.
+    """
 
     table_run: TableRun
     fetched: Path
     rounds: tuple[NetworkRound, ...]
     saved: SavedModel
+    beside: SavedModel | None = None
+    validation: ValidationOfRun | None = None
 
     def records(self, sites: Sequence[str]) -> list[RoundRecord]:
         """Return the rounds as a run in one process writes them; risks in the target's unit."""
@@ -50,6 +66,10 @@ class FinishedRun:
                     entry.gradient_evaluations,
                     remaining=entry.remaining,
                     certificate=entry.certificate and entry.certificate.in_units(unit),
+                    validation_risks=tuple(
+                        None if risk is None else risk * unit for risk in entry.validation_risks
+                    ),
+                    chosen_round=entry.chosen_round,
                 )
             )
         return records
@@ -74,17 +94,39 @@ def finished_runs(
             run.rounds,
             run.participation,
             run.iterate or method.output,
+            run.patience,
         )
         rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
-        saved = _saved_model(own, table_run, task, agreed, config)
-        finished.append(FinishedRun(table_run, own, rounds, saved))
+        told = read_validation(own)
+        if told is None:
+            chosen = _chooses_itself(table_run, task, agreed)
+            name = CHOSEN if chosen else table_run.iterate.value
+        else:
+            name = told.answer or CHOSEN
+        saved = _saved_model(read_members(own), name, task, agreed, config)
+        beside = validation = None
+        if told is not None:
+            scale = agreed.encoding.target_scale
+            validation = validation_of(
+                told.chosen or NOT_MEASURED,
+                told.latest or NOT_MEASURED,
+                told.rows,
+                agreed.encoding.group_names,
+                scale.deviation**2 if scale else 1.0,
+                run.patience,
+            )
+            if told.chosen is not None:
+                other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
+                line = read_model_beside(own).unsqueeze(0)
+                beside = _saved_model(line, other.value, task, agreed, config)
+        finished.append(FinishedRun(table_run, own, rounds, saved, beside, validation))
     return finished
 
 
 def _saved_model(
-    fetched: Path, run: TableRun, task: Task, agreed: Agreed, config: TableConfig
+    members: Tensor, name: str, task: Task, agreed: Agreed, config: TableConfig
 ) -> SavedModel:
-    models = [model_with(task, parameters).float() for parameters in read_members(fetched)]
+    models = [model_with(task, parameters).float() for parameters in members]
     encoding = agreed.encoding
     return SavedModel(
         models[0] if len(models) == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
@@ -93,7 +135,7 @@ def _saved_model(
         config.model.hidden,
         len(models),
         config.model.loss,
-        CHOSEN if _chooses_itself(run, task, agreed) else run.iterate.value,
+        name,
         config.format,
     )
 

@@ -64,7 +64,8 @@ def finish_table(
     if tables.validation:
         scale = tables.encoding.target_scale
         validation = validation_of(
-            progress.iterates.best,
+            progress.iterates.best.chosen,
+            progress.iterates.best.latest,
             federation.validation_rows.tolist(),
             federation.group_names,
             scale.deviation**2 if scale else 1.0,

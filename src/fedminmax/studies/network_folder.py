@@ -51,6 +51,8 @@ def _write(run: FinishedRun, results: Results, census: CensusFile, words: Report
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)
     write_json(folder / "census.json", record_as_json(census))
+    if run.beside is not None:
+        save_model(folder / f"{run.beside.iterate}.safetensors", run.beside)
     save_model(folder / FILE_NAME, run.saved)
     write_card(folder, run.saved, results, census, run.table_run.card, words)
     write_results(folder, results)

@@ -28,6 +28,7 @@ def census_of_sites(plan: NetworkPlan, agreed: Agreed, tests: MeasuredTests) -> 
         small_groups=agreed.encoding.small_group_names,
         train=tuple(map(tuple, agreed.rows(plan.sites).tolist())),
         test=tuple(map(tuple, tests.by_site.tolist())),
+        validation=tuple(map(tuple, agreed.validation_rows(plan.sites).tolist())),
         other_tests=tests.of_files,
     )
 
@@ -59,7 +60,8 @@ def results_of_runs(
         own = with_proof(
             results_of(run.saved, _facts(run, plan, census), test, remarks), records[-1]
         )
-        own = own.model_copy(update={"sites": sites_of(run.rounds, plan)})
+        validation = {} if run.validation is None else {"validation": run.validation}
+        own = own.model_copy(update={"sites": sites_of(run.rounds, plan), **validation})
         task = task_of(plan, encoding)
         own = add_advice(own, run.table_run, task, encoding, census, records, run.rounds)
         results.append(own)
@@ -86,7 +88,7 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
     records = run.records(census.holders)
-    convergence = run.table_run.judge(records, census, run.saved.iterate, None)
+    convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
     return TrainingFacts(
         method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
     )
