@@ -6,7 +6,7 @@ carry. How many rounds a method needs is a matter of experience (benchmarks/roun
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace
+from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.one_round import run_round
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
 from fedminmax.methods.method import (
@@ -46,12 +47,30 @@ class Rounds:
     high: int
 
 
-def message_bytes(method: AnyMethod[Any], task: Task, census: Census, row: Tensor) -> MessageBytes:
-    """Return the exact sizes of a round's messages; ``row`` has the shape of one row's features.
+def message_bytes(
+    method: AnyMethod[Any],
+    task: Task,
+    census: Census,
+    row: Tensor,
+    *,
+    compress: bool = False,
+    validates: bool = False,
+) -> MessageBytes:
+    """Return the exact sizes of a round's messages.
 
     Questions of one round, if there are several, are added up.
+
+    Args:
+        method: the method that asks.
+        task: the model and its loss.
+        census: rows by holder and group.
+        row: anything of the shape of one row's features.
+        compress: whether replies travel in fewer bytes where they may.
+        validates: whether holders have set validation rows aside.
     """
-    posted = _Posted(task, census, _made_up_rows(task, census, row))
+    lighter = lighter_part(method, census.linear, compress=compress)
+    rows = _made_up_rows(task, census, row)
+    posted = _Posted(task, census, rows, lighter, validates)
     start = task.initial_parameters
     kept = NOTHING
     if lets_holders_keep(method):
@@ -92,6 +111,8 @@ class _Posted:
     task: Task
     census: Census
     rows: Examples
+    lighter: Lighter
+    validates: bool
     down: list[int] = field(default_factory=list)
     up: list[int] = field(default_factory=list)
 
@@ -148,5 +169,16 @@ class _Posted:
         from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
 
         self.down.append(len(order_to_bytes(order)))
-        self.up.append(len(sums_to_bytes(reply, 0.0)))
+        self.up.append(len(sums_to_bytes(self._as_sent(order, reply), 0.0)))
+        return reply
+
+    def _as_sent(self, order: Order, reply: Sums) -> Sums:
+        """Return what has as many bytes as the reply on its way."""
+        if self.validates and order.phase == 0:
+            nothing = torch.zeros(self.census.groups, dtype=torch.float64)
+            reply = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))
+        if self.lighter is Lighter.STEP:
+            return replace(reply, step=reply.step.to(torch.bfloat16))
+        if self.lighter is Lighter.CURVATURE:
+            return replace(reply, statistics=reply.statistics.float())
         return reply

@@ -111,7 +111,8 @@ def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list
         messages: MessageBytes | None = None
         refusal = None
         try:
-            messages = message_bytes(method, task, census, row)
+            validates = config.validation > 0
+            messages = message_bytes(method, task, census, row, validates=validates)
         except InputError as error:
             refusal = str(error)
         rounds = usual_rounds(key, linear=census.linear is not None, loss=config.model.loss)

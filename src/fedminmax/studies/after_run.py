@@ -25,12 +25,15 @@ def add_advice(
     census: CensusFile,
     rounds: Sequence[RoundRecord],
     counted: Sequence[NetworkRound] = (),
+    *,
+    compress: bool = False,
 ) -> Results:
     """Say where the final weights lie and what the run cost; ``counted`` are a network's rounds."""
     linear = linear_structure_of(task)
     rows = Census(torch.tensor(census.train), len(results.classes), linear)
     row = torch.zeros(len(encoding.names))
-    messages = message_bytes(run.method, task, rows, row)
+    validates = any(map(any, census.validation))
+    messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
     usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
     if usual is not None:

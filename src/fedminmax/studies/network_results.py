@@ -63,7 +63,16 @@ def results_of_runs(
         validation = {} if run.validation is None else {"validation": run.validation}
         own = own.model_copy(update={"sites": sites_of(run.rounds, plan), **validation})
         task = task_of(plan, encoding)
-        own = add_advice(own, run.table_run, task, encoding, census, records, run.rounds)
+        own = add_advice(
+            own,
+            run.table_run,
+            task,
+            encoding,
+            census,
+            records,
+            run.rounds,
+            compress=plan.compress,
+        )
         results.append(own)
     if len(runs) > 1 and has_rows:
         pairs = paired_sums_of(tests.metrics, tests.sums)
