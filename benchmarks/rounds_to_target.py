@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import rounds_linear
+from benchmarks import rounds_linear, rounds_networks
 from benchmarks.target_rows import HEADER, Reached
 
 TASKS: dict[str, Callable[[range], Iterator[Reached]]] = {
@@ -20,6 +20,10 @@ TASKS: dict[str, Callable[[range], Iterator[Reached]]] = {
     "adult-brier": rounds_linear.adult_brier,
     "wide-cross-entropy": partial(rounds_linear.wide, "cross-entropy"),
     "wide-brier": partial(rounds_linear.wide, "brier"),
+    "adult-first-order": rounds_networks.adult_first_order,
+    "synthetic": rounds_networks.synthetic,
+    "fashion-6000": rounds_networks.fashion_6000,
+    "fashion-60000": rounds_networks.fashion_60000,
 }
 
 

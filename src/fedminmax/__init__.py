@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedminmax.federation.inprocess import InProcessFederation
     from fedminmax.federation.train import Progress, Round, start_of, train
     from fedminmax.methods.afl import AFL
+    from fedminmax.methods.afl_fast import AFLFast
     from fedminmax.methods.ap_star import APStar
     from fedminmax.methods.ditto import Ditto
     from fedminmax.methods.drfa import DRFA
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AFL": "methods.afl",
+    "AFLFast": "methods.afl_fast",
     "APStar": "methods.ap_star",
     "Advice": "report.advice",
     "Census": "core.messages",
@@ -116,6 +118,7 @@ __all__ = [
     "DRFA",
     "FCFL",
     "TERM",
+    "AFLFast",
     "APStar",
     "Advice",
     "Census",

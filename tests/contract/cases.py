@@ -13,6 +13,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.train import start_of
 from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
@@ -45,6 +46,7 @@ class Over(Enum):
 
     GROUPS = "groups"
     HOLDERS = "holders"
+    HOLDERS_AHEAD = "holders, for the next model: an absent one does not keep its weight"
     NOTHING = "nothing"
     ELSE = "something else, or not on the simplex"
 
@@ -140,6 +142,13 @@ FAST = [
         "FedMinMaxFast-epsilon",
         lambda _: FedMinMaxFast(epsilon=0.1, gap=0.0),
         Over.ELSE,
+        has_batches=False,
+        tolerance=1e-7,
+    ),
+    Case(
+        "AFLFast",
+        lambda _: AFLFast(),
+        Over.HOLDERS_AHEAD,
         has_batches=False,
         tolerance=1e-7,
     ),

@@ -1,12 +1,21 @@
 """Cards of the methods that look after holders, and of plain averaging."""
 
 from fedminmax.methods.afl import AFL
+from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedmgda import FedMGDA
-from fedminmax.methods.option_sources import ADVERSARY, AUTHORS, LOCAL, RATE, SNAPSHOTS, START
+from fedminmax.methods.option_sources import (
+    ADVERSARY,
+    AUTHORS,
+    LOCAL,
+    LOOK_AHEAD,
+    RATE,
+    SNAPSHOTS,
+    START,
+)
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.methods.stochastic_afl import StochasticAFL
 from fedminmax.methods.term import TERM
@@ -32,6 +41,17 @@ OVER_HOLDERS = (
         pace=Pace.ONE_STEP,
         works_with_absent=False,
         sources=RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
+        required={},
+    ),
+    MethodCard(
+        key="afl-fast",
+        make=AFLFast,
+        paper="Mohri et al. 2019's objective, with a prox-linear server (ours)",
+        optimises="worst holder's risk",
+        over="holders",
+        pace=Pace.LOOK_AHEAD,
+        works_with_absent=False,
+        sources=LOOK_AHEAD,
         required={},
     ),
     MethodCard(

@@ -1,0 +1,142 @@
+"""Rounds to the paper's numbers with networks, and what each ingredient of the server is worth.
+
+The targets are what Algorithm 1 reached in many more rounds: on the synthetic rows its worst
+training risk in round 1,000 (experiments/synthetic/full), on 6,000 images of FashionMNIST that of
+round 1,150 (experiments/fashion_mnist/rows_6000), on Adult that of round 3,000.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.ablated_server import AblatedServer
+from benchmarks.target_rows import SETTINGS, Reached, Target, reach
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.models import linear
+from fedminmax.data.adult import load_adult
+from fedminmax.data.fashion_mnist import find_fashion_mnist, folders_to_search, load_fashion_mnist
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import Round
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.method import LocalMethod
+from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy
+from fedminmax.studies.study import RunPlan, rows_of_holders
+from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
+
+HOLDERS = 40
+ALGORITHM_1_RUNS = Path(__file__).parents[1] / "experiments" / "synthetic" / "full" / "runs"
+ALGORITHM_1_ROUND = 1000
+# Adult, Brier, logistic: Algorithm 1's lowest worst training risk of 3,000 rounds.
+ADULT_ROUND_3000 = 0.25726
+FASHION_ROUND_1150 = 0.26
+VARIANTS: dict[str, LocalMethod[Any]] = {
+    "": FedMinMaxFast(curvature=False),
+    ", starts at rate 0.1": FedMinMaxFast(curvature=False, learning_rate=0.1),
+    ", without momentum": FedMinMaxFast(curvature=False, momentum=0.0),
+    ", without the metric": AblatedServer(metric=False),
+    ", weights from the last risks": AblatedServer(look_ahead=False),
+    ", rate 0.001 throughout": AblatedServer(chooses_rate=False),
+    ", rate 0.03 throughout": AblatedServer(chooses_rate=False, learning_rate=0.03),
+}
+
+
+def synthetic(seeds: range) -> Iterator[Reached]:
+    """The paper's MLP on 6,000 synthetic rows."""
+    study = SyntheticStudy(
+        SyntheticConfig(
+            rows=6000,
+            holders=HOLDERS,
+            model="mlp",
+            hidden=(512, 512, 512, 512),
+            learning_rate=0.1,
+            adversary_rate=0.1,
+            epsilon=0.0,
+            epochs=15,
+            batch_size=100,
+            folds_by="seeds",
+            folds_in_all=0,
+            seed=0,
+            device="cpu",
+        )
+    )
+    for seed in seeds:
+        target = Target(f"Algorithm 1's round {ALGORITHM_1_ROUND:,}", _algorithm_1(seed), 60)
+        for setting in SETTINGS:
+            federation = study.federation(_plan(setting, seed))
+            task = ("synthetic, MLP 4x512", setting, seed)
+            yield from reach(task, federation, FedMinMaxFast(), (target,), _lowest)
+
+
+def fashion_6000(seeds: range) -> Iterator[Reached]:
+    """The paper's CNN on 6,000 images."""
+    study = _fashion(6000)
+    target = Target("worst training risk 0.26", FASHION_ROUND_1150, 50)
+    for seed in seeds:
+        federation = study.federation(_plan("ESG", seed))
+        task = ("FashionMNIST 6,000, CNN", "ESG", seed)
+        yield from reach(task, federation, FedMinMaxFast(), (target,), _lowest)
+
+
+def fashion_60000(seeds: range) -> Iterator[Reached]:
+    """The paper's CNN on all images: the worst test group of the model with the lowest risk."""
+    study = _fashion(60_000)
+    target = Target("worst test group 0.315", 0.315, 100)
+    for seed in seeds:
+        federation = study.federation(_plan("ESG", seed))
+
+        task = ("FashionMNIST 60,000, CNN", "ESG", seed)
+        reading = partial(_worst_test_group, study, federation)
+        yield from reach(task, federation, FedMinMaxFast(), (target,), reading)
+
+
+def adult_first_order(seeds: range) -> Iterator[Reached]:
+    """Adult with the networks' server: curvature switched off, and one ingredient at a time."""
+    rows = load_adult().train
+    target = Target("Algorithm 1's round 3,000", ADULT_ROUND_3000, 100)
+    for seed in seeds:
+        torch.manual_seed(seed)
+        model = linear(rows.x.shape[1], 2)
+        for setting in SETTINGS:
+            parts = rows_of_holders(setting, rows.group, HOLDERS, seed)
+            holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
+            federation = InProcessFederation(model, brier_loss, holders)
+            for name, method in VARIANTS.items():
+                if name and setting != "ESG":
+                    continue
+                task = (f"Adult, Brier, first order{name}", setting, seed)
+                yield from reach(task, federation, method, (target,), _lowest)
+
+
+def _lowest(done: Round[Any]) -> float:
+    """The worst training risk of the model that the round answers with."""
+    return float(done.progress.state.level)
+
+
+def _worst_test_group(
+    study: FashionStudy, federation: InProcessFederation, done: Round[Any]
+) -> float:
+    return max(study.scores(federation.model(done.members[0])).risks)
+
+
+def _algorithm_1(fold: int) -> float:
+    """Return Algorithm 1's worst training risk in its last round, from its stored run."""
+    lines = (ALGORITHM_1_RUNS / f"esg-fedminmax-fold-{fold}" / "history.jsonl").read_text()
+    last = json.loads(lines.splitlines()[-1])
+    assert last["round"] == ALGORITHM_1_ROUND
+    return float(max(last["risks"]))
+
+
+def _fashion(rows: int) -> FashionStudy:
+    folder = find_fashion_mnist(folders_to_search(None), Path())
+    if folder is None:
+        raise SystemExit("FashionMNIST is not on this machine; run: fedminmax fetch fashion-mnist")
+    config = FashionConfig(rows, HOLDERS, (16, 32), 0.1, 0.1, 0.0, 15, 100, 0, "cpu")
+    return FashionStudy(config, load_fashion_mnist(folder))
+
+
+def _plan(setting: str, fold: int) -> RunPlan:
+    return RunPlan(setting, FedMinMaxFast(), fold, rounds=1, cost=0)

@@ -1,0 +1,164 @@
+"""AFLFast: AFL's objective, the minimax over holders, in a handful of rounds.
+
+The objective is that of Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019 (see ``afl``);
+the server is FedMinMaxFast's, with holders for groups. It sees each holder's own sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    Sender,
+    layout_of,
+    limits_of_curvature,
+)
+from fedminmax.methods.fast_server import (
+    FastSettings,
+    FastState,
+    after_round,
+    check_fast_settings,
+    start_server,
+    with_curvature,
+)
+from fedminmax.methods.local_sums import sum_by_group
+from fedminmax.methods.method import Holder
+from fedminmax.methods.risk_sums import RiskSums
+
+
+@dataclass(frozen=True, eq=False)
+class AFLFastState:
+    """The server's state over the holders that have rows; ``players`` are their numbers."""
+
+    server: FastState
+    players: Tensor
+    holders: int
+
+    @property
+    def parameters(self) -> Tensor:
+        """The next model to try."""
+        return self.server.parameters
+
+    @property
+    def weights(self) -> Tensor:
+        """lambda, by holder; one without rows has none."""
+        weights = torch.zeros(self.holders, dtype=torch.float64)
+        weights[self.players] = self.server.weights
+        return weights
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest worst risk."""
+        return self.server.selected
+
+
+@dataclass(frozen=True)
+class AFLFast:
+    """Minimax over holders; there is no learning rate to choose. See ``FedMinMaxFast``."""
+
+    curvature: bool = True
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    name: str = "AFLFast"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
+
+    def __post_init__(self) -> None:
+        check_fast_settings(self.name, self._settings)
+
+    @property
+    def _settings(self) -> FastSettings:
+        return FastSettings(0.0, self.curvature, self.learning_rate, self.momentum)
+
+    def init(self, parameters: Tensor, census: Census) -> AFLFastState:
+        """Nothing is known yet: the first round asks for the sums of the model as it is."""
+        players = torch.tensor(census.occupied)
+        counts = torch.diag(census.holder_counts[players])
+        over_holders = Census(counts, census.classes, census.linear)
+        weights = census.holder_shares[players]
+        # Holders cannot know which others have no rows: both sides count all of them.
+        curvature = with_curvature(self._settings, census.linear, census.holders) is not None
+        settings = replace(self._settings, curvature=curvature)
+        server = start_server(settings, parameters, over_holders, weights)
+        return AFLFastState(server, players, census.holders)
+
+    def order(self, state: AFLFastState, moment: Moment) -> Order:
+        """Broadcast the next try; holders need no weights."""
+        return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return the holder's loss and gradient sums at the broadcast model, and maybe curvature.
+
+        Losses are by group, too: that is what a run shows.
+        """
+        rows = holder.examples
+        linear = with_curvature(self._settings, workspace.linear, holder.holders)
+        if linear is not None:
+            sums = linear_group_sums(linear, order.parameters, rows, holder.groups)
+            step, curvature = sums.gradients.sum(dim=0), sums.curvature.sum(dim=0)
+            group_loss = sums.losses
+        else:
+            workspace.load(order.parameters)
+            everyone = torch.zeros_like(rows.group)
+            losses, gradients = gradients_by_part(
+                [workspace], rows, everyone, 1, holder.rows_per_chunk
+            )
+            step, curvature = gradients[0].cpu(), torch.zeros(0, dtype=torch.float64)
+            group_loss = sum_by_group(losses, holder)
+        reply = replace(
+            zero_sums(0, holder.groups, holder.holders),
+            step=step,
+            scale=float(len(rows)),
+            group_loss=group_loss,
+            group_count=torch.bincount(rows.group, minlength=holder.groups).cpu(),
+            statistics=curvature,
+            gradient_evaluations=len(rows),
+        )
+        reply.holder_loss[holder.number] = group_loss.sum()
+        reply.holder_count[holder.number] = len(rows)
+        return reply
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect sums over all rows."""
+        total = float(reply.group_loss.sum())
+        expected = ExpectedReply(
+            numbers=len(order.parameters),
+            scale=float(sender.rows),
+            rows=sender.rows,
+            evaluations=sender.rows,
+            reach=float(
+                sender.limits.squared_slopes(torch.tensor(sender.rows), torch.tensor(total)).sqrt()
+            ),
+            own_loss=OwnLoss(sender.rows, total, total),
+        )
+        layout = layout_of(len(order.parameters), sender)
+        linear = with_curvature(self._settings, layout, sender.holders)
+        if linear is None:
+            return expected
+        everyone = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
+        most, told = limits_of_curvature(linear, everyone, reply)
+        return replace(expected, least=-most, most=most, told_curvature=told)
+
+    def update_from_each(self, state: AFLFastState, replies: Sequence[Sums]) -> AFLFastState:
+        """Hand the holders' sums to the server; one that did not answer keeps its last word."""
+        total = reduce(add, (replace(reply, step=replies[0].step[:0]) for reply in replies))
+        senders = torch.stack([reply.holder_count.argmax() for reply in replies])
+        places = torch.searchsorted(state.players, senders)
+        counts = total.holder_count[state.players]
+        gradients = torch.zeros(len(counts), len(replies[0].step), dtype=replies[0].step.dtype)
+        curvature = torch.zeros(len(counts), len(replies[0].statistics), dtype=torch.float64)
+        for place, reply in zip(places.tolist(), replies, strict=True):
+            gradients[place] = reply.step
+            curvature[place] = reply.statistics
+        told = RiskSums(counts, total.holder_loss[state.players], gradients, curvature)
+        return replace(state, server=after_round(self._settings, state.server, told))

@@ -1,0 +1,56 @@
+"""AFLFast: Lemma 1's games by hand, and FedMinMaxFast where every holder is a group."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.losses import brier_loss, squared_error_loss
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import train
+from fedminmax.methods.afl_fast import AFLFast
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from tests.methods.test_fast_networks import by_group, network
+from tests.methods.test_fedminmax_fast import classes
+
+Rows = tuple[Tensor, Tensor, Tensor]
+
+
+def holder(zeros: int, ones: int) -> Rows:
+    group = torch.tensor([0] * zeros + [1] * ones)
+    return torch.ones(len(group), 1).double(), group.double(), group
+
+
+@pytest.mark.filterwarnings("ignore:holder 1 has no rows")
+@pytest.mark.parametrize("method", [AFLFast(), AFLFast(curvature=False)])
+@pytest.mark.parametrize(
+    ("ones", "theta", "weights"),
+    [((1, 4), 0.4, [0.0, 1.0]), ((1, 7), 0.5, [1 / 3, 2 / 3])],
+)
+def test_lemma_1_by_hand(
+    ones: tuple[int, int], theta: float, weights: list[float], method: AFLFast
+) -> None:
+    """r_k = (1 - q_k) theta^2 + q_k (theta - 1)^2 with q_k the share of ones.
+
+    With q = 0.1, 0.4 holder 1 is worst at its own minimum, 0.4; with 0.1, 0.7 both are equal at
+    theta = 0.5, where sum lambda_k q_k = 0.5. A third holder has no rows, and no weight.
+    """
+    first, second = ones
+    nobody = tuple(part[:0] for part in holder(1, 1))
+    holders = [holder(10 - first, first), nobody, holder(10 - second, second)]
+    federation = InProcessFederation(
+        nn.Linear(1, 1, bias=False).double(), squared_error_loss, holders
+    )
+    *_, last = train(federation, method, rounds=2 if method.curvature else 150)
+    assert float(last.members) == pytest.approx(theta, abs=1e-8 if method.curvature else 1e-7)
+    expected = [weights[0], 0.0, weights[1]]
+    assert last.weights.tolist() == pytest.approx(expected, abs=1e-6 if method.curvature else 1e-2)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 2).double(), network(0)])
+def test_holders_that_are_groups_are_played_for_as_groups(model: nn.Module) -> None:
+    rows = classes(3, 3, 3, 2)
+    federation = InProcessFederation(model, brier_loss, by_group(rows))
+    *_, over_holders = train(federation, AFLFast(), rounds=8)
+    *_, over_groups = train(federation, FedMinMaxFast(gap=0.0), rounds=8)
+    torch.testing.assert_close(over_holders.members, over_groups.members, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(over_holders.weights, over_groups.weights, atol=1e-7, rtol=0.0)
