@@ -60,11 +60,8 @@ def test_in_a_long_run(key: str, sites: str, tmp_path: Path) -> None:
     train_over_bytes(tmp_path, PlannedRun(key, LONG[key], 60), sites)
 
 
-@pytest.mark.parametrize(
-    ("key", "model"),
-    # A network has no curvature sums.
-    [(k, m) for k in CARDS for m in MODELS if (k, m) != ("fedminmax-fast", "network")],
-)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("key", CARDS)
 def test_with_every_method(key: str, model: str, tmp_path: Path) -> None:
     options = {"epochs": "2"} if "epochs" in CARDS[key].option_types else {}
     train_over_bytes(tmp_path, PlannedRun(key, options, 4), "single", MODELS[model])

@@ -82,7 +82,8 @@ def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> I
     outputs = len(schema.target.classes) or 1
     columns = parameters // outputs
     told, numbers = f"a gradient as long as the model (at most {parameters:,} numbers)", parameters
-    if not config.model.hidden:
+    curvature = not config.model.hidden and getattr(run.build(), "curvature", False)
+    if curvature:
         linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
         told += (
             " and curvature, which is weighted sums of products of every two columns (at most "
@@ -95,7 +96,7 @@ def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> I
         f"{CARDS[run.method].reveals}; whoever runs the server can look at yours by itself"
     )
     few = [key for key, rows in group_counts(train).items() if rows <= columns]
-    if few and not config.model.hidden:
+    if few and curvature:
         names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
         yield (
             f"{names}: here no more rows than the {columns:,} columns that a row may have. "

@@ -55,7 +55,7 @@ def largest_message(parameters: Tensor) -> int:
 
 
 def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
-    """Return how many bytes a reply may have: gradients and curvature by group where it has them.
+    """Return how many bytes a reply may have: gradients by group and curvature where it has them.
 
     >>> from fedminmax.core.linear_structure import LinearStructure
     >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
@@ -63,9 +63,10 @@ def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) ->
     >>> largest_reply(FedMinMaxFast(), torch.zeros(8), census) - ROOM_FOR_THE_REST == 8 * 2 * 18
     True
     """
+    linear = census.linear if getattr(method, "curvature", False) else None
+    curvature = 0 if linear is None else linear.curvature_numbers
     if not sums_over_rows(method):
-        return largest_message(parameters)
-    curvature = 0 if census.linear is None else census.linear.curvature_numbers
+        return largest_message(parameters) + curvature * 8
     return census.groups * (parameters.numel() + curvature) * 8 + ROOM_FOR_THE_REST
 
 
