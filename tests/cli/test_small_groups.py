@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.hospitals import rounds_of
+from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import complaint_here, run_here
 from tests.federation.small_group_tables import write_small_groups
 
@@ -48,3 +48,22 @@ def test_a_word_that_is_no_rule_is_refused(
     words = complaint_here(capsys, "train", path)
     assert "small" in words
     assert "'share', 'merge' or 'play'" in words
+
+
+def test_a_proof_says_that_small_groups_weigh_their_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "fedminmax.toml", tmp_path / "run"
+    write_small_groups(tmp_path, groups="minimum_size = 10")
+    fast = 'name = "fedminmax-fast"\nrounds = 15\nbaseline = "none"\n'
+    model = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2\n'
+    start = path.read_text().split("[model]")[0]
+    path.write_text(f"{start}[model]\n{model}[method]\n{fast}")
+    run_here("train", path, "--out", out)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "worst group's (groups too small to be trained for weigh their share)" in said
+    results = results_of(out)
+    assert len(results["small_groups"]) == 3
+    assert results["gap_left"] <= 1e-4
+    weights = rounds_of(out)[-1]["weights"]
+    assert weights[3:] == pytest.approx([4 / 163, 3 / 163, 2 / 163], abs=1e-3)

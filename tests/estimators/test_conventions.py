@@ -54,7 +54,9 @@ def test_several_protected_columns_are_crossed() -> None:
         [list(pair) for pair in zip(SEX, age, strict=True)],
     ]
     for form in forms:
-        trained = fitted(PROBLEM.x, WORDS, form, None)
+        with pytest.warns(UserWarning, match="fewer than minimum_group=30 rows are not trained"):
+            trained = fitted(PROBLEM.x, WORDS, form, None)
+        assert trained.small_groups_ == ("male / old", "male / young")
         assert trained.groups_ == ("female / old", "female / young", "male / old", "male / young")
         assert sum(trained.group_weights_.values()) == pytest.approx(1.0)
 
@@ -79,7 +81,7 @@ def test_a_pipeline_hands_groups_and_holders_on() -> None:
 
 def test_folds_get_their_share_of_groups_and_holders() -> None:
     metadata = {"sensitive_features": SEX, "holders": HOLDERS}
-    model = FedMinMaxClassifier(rounds=20)
+    model = FedMinMaxClassifier(rounds=20, minimum_group=1)
     plain = cross_val_score(model, PROBLEM.x, WORDS, cv=3, params=metadata, error_score="raise")
     blind = cross_val_score(model, PROBLEM.x, WORDS, cv=3, error_score="raise")
     with sklearn.config_context(enable_metadata_routing=True):
@@ -93,7 +95,7 @@ def test_folds_get_their_share_of_groups_and_holders() -> None:
 
 def test_a_search_over_methods() -> None:
     methods = [FedMinMax(), FedAvg(epochs=1)]
-    search = GridSearchCV(FedMinMaxClassifier(rounds=5), {"method": methods}, cv=2)
+    search = GridSearchCV(FedMinMaxClassifier(rounds=5, small="play"), {"method": methods}, cv=2)
     search.fit(PROBLEM.x, WORDS, sensitive_features=SEX, holders=HOLDERS)
     assert search.best_params_["method"] in methods
 

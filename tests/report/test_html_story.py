@@ -146,7 +146,7 @@ def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
     assert table.lines[-1][0] == "women"
     assert table.lines[-1][-1] == "too few rows to say"
     assert (
-        "The table has 1 group with fewer than 50 test rows apart"
+        "The table has 1 group with fewer than 50 test rows, or too few training rows, apart"
         in risk_by_group_figure(found, "bars").caption
     )
 

@@ -54,7 +54,8 @@ SAFETY = 2.0
 class Certificate:
     """What is proved of a linear model: no other one has a lower worst risk than ``lower``.
 
-    Both bounds are of the worst group's training risk plus the model's penalty m/2 |theta|^2;
+    Both bounds are of the worst group's training risk plus the model's penalty m/2 |theta|^2, where
+    groups that are too small to be chosen have their share (see ``core.fixed_shares``);
     ``penalty`` is the answer's own. A model whose parameters are no longer has no larger penalty,
     so that none of these has a worst risk below ``least_risk``.
     """

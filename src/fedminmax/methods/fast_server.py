@@ -60,9 +60,9 @@ def start_server(
     linear = with_curvature(settings, structure, census.groups)
     if linear is not None:
         size = row_size(census, linear, linear_rows_per_chunk(linear))
-        return start_second_order(parameters, linear, weights, counts, size)
-    ridge = 0.0 if structure is None else structure.ridge
-    return start_first_order(parameters, ridge, weights, counts, settings.learning_rate)
+        return start_second_order(parameters, linear, weights, counts, census.playable, size)
+    ridge, rate = 0.0 if structure is None else structure.ridge, settings.learning_rate
+    return start_first_order(parameters, ridge, weights, counts, census.playable, rate)
 
 
 def after_round(settings: FastSettings, state: FastState, told: RiskSums) -> FastState:

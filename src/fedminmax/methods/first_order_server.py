@@ -6,8 +6,9 @@ slopes g_a of the players (groups, or holders),
 
     minimise over p:  max_a (r_a + g_a . p) + 1/(2 eta) p' D p.
 
-Its dual has one unknown per player. So the weights are those that will be right after the step;
-weights that follow the risks of the round before make both swing. g_a are running means of the
+Its dual has one unknown per player; those that may not be chosen have fixed weights (see
+``core.fixed_shares``). So the weights are those that will be right after the step; weights that
+follow the risks of the round before make both swing. g_a are running means of the
 slopes, D = diag(sqrt(v)) with v the running mean of the squared weighted slope, both as in Adam
 (Kingma, Ba: Adam, ICLR 2015).
 
@@ -38,6 +39,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
+from fedminmax.core.fixed_shares import FixedShares
 from fedminmax.core.max_of_quadratics import highest_mix
 from fedminmax.core.simplex_qp import maximise_on_simplex
 from fedminmax.methods.risk_sums import RiskSums
@@ -71,6 +73,7 @@ class FirstOrderState:
     best: Tensor
     ridge: float
     counts: Tensor
+    fixed: FixedShares
     risks: Tensor
     slopes: Tensor
     slope_sums: Tensor
@@ -100,7 +103,12 @@ class FirstOrderState:
 
 
 def start_first_order(
-    parameters: Tensor, ridge: float, weights: Tensor, counts: Tensor, rate: float
+    parameters: Tensor,
+    ridge: float,
+    weights: Tensor,
+    counts: Tensor,
+    playable: Tensor,
+    rate: float,
 ) -> FirstOrderState:
     """Nothing is known yet: the first round asks for the sums of the model as it is."""
     slopes = parameters.new_zeros(len(counts), len(parameters), device="cpu")
@@ -110,6 +118,7 @@ def start_first_order(
         best=parameters,
         ridge=ridge,
         counts=counts,
+        fixed=FixedShares(counts.double() / counts.sum(), playable),
         risks=torch.zeros(len(counts), dtype=torch.float64),
         slopes=slopes,
         slope_sums=slopes,
@@ -129,7 +138,7 @@ def after_first_order_round(
 ) -> FirstOrderState:
     """Keep the try or go back, and look ahead from there."""
     tried = _with_sums(state, told)
-    now = highest_mix(tried.risks, epsilon)
+    now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
     complete = torch.equal(told.counts, state.counts)
     if state.rounds == 0:
         kept = replace(tried, level=now, lowest=now)
@@ -195,15 +204,18 @@ def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> Firs
     metric = (state.squares / (1.0 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
     steepest = float(metric.max())
     metric = metric + LEAST_METRIC * steepest if steepest > 0.0 else torch.ones_like(metric)
-    scaled = (slopes / metric.sqrt()).double()
+    scaled = (state.fixed.mix(slopes) / metric.sqrt()).double()
     products = scaled @ scaled.T
+    risks, floor = state.fixed.mix(state.risks), state.fixed.floor(epsilon)
+    before = state.fixed.chosen(state.weights)
     best = state.best.cpu()
     largest = float(best.abs().max())
     longest = max(MAX_MOVE, MAX_RELATIVE_MOVE * largest)
     shortest = MIN_DIGITS * torch.finfo(best.dtype).eps * largest
     rate = state.rate
     while True:
-        weights = maximise_on_simplex(state.risks, rate * products, state.weights, epsilon)
+        chosen = maximise_on_simplex(risks, rate * products, before, floor)
+        weights = state.fixed.weights(chosen)
         direction = (weights.to(slopes) @ slopes) / metric
         unit = float(direction.abs().max())
         if rate * unit <= longest:

@@ -2,7 +2,8 @@
 
 With loss, gradient and curvature sums the server knows a quadratic model of every player's risk (a
 player is a group, or a holder) and goes to the lowest point of the highest model: the weights are
-those that will be right after the step, not those that would have been right before it. A trust
+those that will be right after the step, not those that would have been right before it. Players
+that may not be chosen keep their share (see ``core.fixed_shares``). A trust
 region in the manner of Levenberg and Marquardt (More: The Levenberg-Marquardt algorithm, 1978)
 makes the steps safe for every data set with the same settings: a step that fails costs one round,
 never the run. Squared error is its own model: one round of sums is the whole problem.
@@ -36,6 +37,7 @@ from fedminmax.core.certificate import (
     errors_of_quadratics,
     lower_bound,
 )
+from fedminmax.core.fixed_shares import FixedShares
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
 from fedminmax.methods.risk_sums import RiskSums
@@ -70,6 +72,7 @@ class SecondOrderState:
     best: Tensor
     structure: LinearStructure
     counts: Tensor
+    fixed: FixedShares
     size: RowSize
     risks: Tensor
     slopes: Tensor
@@ -136,7 +139,12 @@ def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
 
 
 def start_second_order(
-    parameters: Tensor, structure: LinearStructure, weights: Tensor, counts: Tensor, size: RowSize
+    parameters: Tensor,
+    structure: LinearStructure,
+    weights: Tensor,
+    counts: Tensor,
+    playable: Tensor,
+    size: RowSize,
 ) -> SecondOrderState:
     """Nothing is known yet: the first round asks for the sums of the model as it is."""
     players, numbers = len(counts), structure.free_numbers
@@ -149,6 +157,7 @@ def start_second_order(
         best=start,
         structure=structure,
         counts=counts,
+        fixed=FixedShares(counts.double() / counts.sum(), playable),
         size=size,
         risks=new(players),
         slopes=new(players, numbers),
@@ -169,7 +178,7 @@ def after_second_order_round(
 ) -> SecondOrderState:
     """Keep the try if the worst risk fell as promised; then look ahead from the best model."""
     tried = _with_bounds(_with_sums(state, told), told, epsilon)
-    before, now = highest_mix(state.risks, epsilon), highest_mix(tried.risks, epsilon)
+    before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
     first = state.rounds == 0
     gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
     if first or now < before:
@@ -184,6 +193,11 @@ def after_second_order_round(
         start = torch.zeros_like(state.parameters)
         return replace(state, parameters=start, promised=now - nothing)
     return _look_ahead(state, gain, epsilon)
+
+
+def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
+    """Return the most that the adversary can make of these risks."""
+    return highest_mix(state.fixed.mix(risks), state.fixed.floor(epsilon))
 
 
 def _with_sums(state: SecondOrderState, told: RiskSums) -> SecondOrderState:
@@ -203,14 +217,15 @@ def _with_bounds(tried: SecondOrderState, told: RiskSums, epsilon: float) -> Sec
     """Add what a round of all rows proves."""
     if not torch.equal(told.counts, tried.counts):
         return tried
-    upper = min(tried.upper, highest_mix(tried.risks, epsilon))
+    upper = min(tried.upper, _worst(tried, tried.risks, epsilon))
     tried = replace(tried, upper=upper)
     if not _proves(tried):
         return tried
     point = tried.structure.to_free(tried.parameters)
     worst = float(tried.risks.max())
     errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
-    return _with_cuts(tried, point, tried.risks, tried.slopes, errors, epsilon)
+    risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
+    return _with_cuts(tried, point, risks, slopes, errors, epsilon)
 
 
 def _proves(state: SecondOrderState) -> bool:
@@ -233,7 +248,7 @@ def _with_cuts(
     # With a floor on the weights, only a cut per player of one point proves something.
     kept = 0 if epsilon else (ROUNDS_OF_CUTS - 1) * len(lines)
     cuts = torch.cat([lines, state.cuts[:kept]])
-    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, epsilon)
+    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(epsilon))
     # Losses are not below 0.
     return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
@@ -247,15 +262,17 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     curvatures.diagonal(dim1=1, dim2=2).add_(structure.ridge)
     diagonal = (state.weights[:, None] * curvatures.diagonal(dim1=1, dim2=2)).sum(dim=0)
     scale = torch.maximum(state.scale, diagonal)
-    functions = Quadratics(state.risks, state.slopes, curvatures)
+    mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
+    functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
+    chosen = state.fixed.chosen(state.weights)
     # A column that is 0 throughout has no curvature of its own.
     least = 1e-12 * float(scale.max())
     region = (0.0 if structure.is_quadratic else damping) * scale + least
-    lowest = minimise_max(functions, region, state.weights, epsilon)
+    lowest = minimise_max(functions, region, chosen, floor)
     while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
         # No model is that good: the promise is beyond where the quadratics hold.
         damping *= DAMPING_FACTOR
-        lowest = minimise_max(functions, damping * scale + least, state.weights, epsilon)
+        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     point = structure.to_free(state.best) + lowest.step
     parameters = structure.from_free(point).to(state.best)
     if structure.is_quadratic:
@@ -263,10 +280,10 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     return replace(
         state,
         parameters=parameters,
-        weights=lowest.weights,
+        weights=state.fixed.weights(lowest.weights),
         scale=scale,
         damping=damping,
-        promised=highest_mix(state.risks, epsilon) - lowest.value,
+        promised=_worst(state, state.risks, epsilon) - lowest.value,
     )
 
 
@@ -280,7 +297,7 @@ def _with_known(
     step = point - best
     bent = functions.curvatures @ step
     risks = functions.values + functions.slopes @ step + 0.5 * bent @ step
-    answer = highest_mix(risks, epsilon)
+    answer = highest_mix(risks, state.fixed.floor(epsilon))
     state = replace(state, answer=answer, upper=min(state.upper, answer))
     if not _proves(state):
         return state

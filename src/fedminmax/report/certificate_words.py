@@ -34,7 +34,10 @@ def certificate_words(results: Results) -> str | None:
     risk = f"training risk ({LOSS_WORDS[results.loss]})"
     least, ours = _told_apart(proved.least_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
-    whose = f"worst group's (every group weighs at least {floor:g})" if floor else "worst group's"
+    terms = [f"every group weighs at least {floor:g}"] if floor else []
+    if results.small_groups:
+        terms.append("groups too small to be trained for weigh their share")
+    whose = f"worst group's ({', '.join(terms)})" if terms else "worst group's"
     return (
         f"Proved: no {kind} model on these features with parameters as short as this one's can "
         f"bring the {whose} {risk} below {least}; this one has {ours}. With the penalty of ridge "

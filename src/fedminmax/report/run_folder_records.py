@@ -219,8 +219,8 @@ class CostOfRun(BaseModel):
 class Results(BaseModel):
     """results.json; ``finished`` is a day, which earlier versions did not write down.
 
-    ``gap_left`` is the share of the worst training risk that was left to gain, if the method knows
-    it; ``proof`` proves it.
+    ``small_groups`` had too few training rows to be trained for. ``gap_left`` is the share of the
+    worst training risk that was left to gain, if the method knows it; ``proof`` proves it.
     """
 
     model_config = FROZEN
@@ -233,6 +233,7 @@ class Results(BaseModel):
     iterate: str
     classes: tuple[str, ...]
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    small_groups: tuple[str, ...] = ()
     seed: int
     seconds: Seconds
     finished: str | None = None

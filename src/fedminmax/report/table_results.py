@@ -64,6 +64,7 @@ def results_of(
         iterate=saved.iterate,
         classes=saved.classes,
         groups=saved.groups,
+        small_groups=saved.encoding.small_group_names,
         seed=facts.seed,
         seconds=facts.seconds,
         finished=facts.finished,

@@ -1,0 +1,49 @@
+"""mu . r over the allowed weights is nu . R over a plain simplex."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedminmax.core.fixed_shares import FixedShares
+from fedminmax.core.max_of_quadratics import highest_mix
+
+games = st.integers(2, 6).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.integers(1, 99), min_size=size, max_size=size),
+        st.lists(st.booleans(), min_size=size, max_size=size).filter(any),
+        st.lists(st.floats(0, 5), min_size=size, max_size=size),
+        st.lists(st.floats(0.01, 1), min_size=size, max_size=size),
+    )
+)
+
+
+@given(games)
+def test_a_plain_game_over_mixed_risks_is_the_game_with_fixed_weights(
+    drawn: tuple[list[int], list[bool], list[float], list[float]],
+) -> None:
+    rows, playable, risks, wishes = (torch.tensor(own) for own in drawn)
+    shares, r = rows.double() / rows.sum(), risks.double()
+    fixed = FixedShares(shares, playable)
+    chosen = wishes.double()[playable] / wishes.double()[playable].sum()
+    weights = fixed.weights(chosen)
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert torch.equal(weights[~playable], shares[~playable])
+    assert fixed.chosen(weights).tolist() == pytest.approx(chosen.tolist())
+    assert float(weights @ r) == pytest.approx(float(chosen @ fixed.mix(r)))
+    # The worst that is allowed: all that is free, but for the floor, on the highest playable risk.
+    epsilon = 0.5 * fixed.free / int(playable.sum())
+    allowed = torch.where(playable, epsilon, shares)
+    allowed[playable.nonzero()[int(r[playable].argmax())]] += 1.0 - allowed.sum()
+    worst = highest_mix(fixed.mix(r), fixed.floor(epsilon))
+    assert worst == pytest.approx(float(allowed @ r))
+
+
+def test_where_all_play_nothing_changes() -> None:
+    shares = torch.tensor([0.1, 0.9], dtype=torch.float64)
+    fixed = FixedShares(shares, torch.tensor([True, True]))
+    values = torch.tensor([[0.3, 7.0], [1.1, 0.1]], dtype=torch.float64)
+    assert torch.equal(fixed.mix(values), values)
+    assert torch.equal(fixed.chosen(shares), shares)
+    assert torch.equal(fixed.weights(values[0]), values[0])
+    assert fixed.floor(0.07) == 0.07
