@@ -64,6 +64,7 @@ def test_tensorboard_has_each_rounds_risks(tmp_path: Path, monkeypatch: pytest.M
         assert ("weight/Female" in events.Tags()["scalars"]) == (run.name != "baseline")
 
 
+@pytest.mark.slow
 def test_mlflow_has_each_rounds_risks_and_the_options(tmp_path: Path) -> None:
     write_hospitals(tmp_path)
     write_config(tmp_path, method='rounds = 4\nbaseline = "none"')

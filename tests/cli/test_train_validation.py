@@ -71,6 +71,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     assert (run / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_it_chooses_as_if_never_stopped(hospitals: Path) -> None:
     config = write_config(hospitals, "cost", model=NETWORK, method=QUICK)
     run_here("train", config, "--out", "whole")
