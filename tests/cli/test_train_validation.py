@@ -66,6 +66,11 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     assert worst[chosen["round"]] == pytest.approx(chosen["risk"])
     assert worst[best] >= chosen["risk"] - TIE * chosen["standard_error"]
 
+    run_here("report", run)
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "round chosen by validation" in page
+    assert f"validation rows chose the model after round {chosen['round']}" in page
+
     before = (run / "results.json").read_bytes()
     run_here("train", config, "--patience", "8")
     assert (run / "results.json").read_bytes() == before

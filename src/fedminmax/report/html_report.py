@@ -24,6 +24,7 @@ from fedminmax.report.html_tradeoff import trade_off_figure
 from fedminmax.report.html_words import interval_name, risk_meaning, risk_name
 from fedminmax.report.run_folder_records import Results
 from fedminmax.report.table_metrics import small_groups_words
+from fedminmax.report.validation_words import validation_words
 
 # Tells our own pages from a user's other files.
 GENERATOR = "fedminmax report"
@@ -114,12 +115,12 @@ def _part(run: Run, name: str) -> RunPart:
         for model in models
         if not model.results.converged
     ]
-    proved = certificate_words(results)
+    further = (certificate_words(results), validation_words(results))
     return RunPart(
         name,
         run,
         people(run),
-        f"{story(run)} {proved}" if proved else story(run),
+        " ".join([story(run), *(words for words in further if words)]),
         small_groups_words(results.groups, results.test),
         tuple(facts(run)),
         (

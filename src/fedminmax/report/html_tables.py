@@ -8,6 +8,7 @@ from fedminmax.report.html_figure import Table
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_words import NOTHING, decimals_of, estimate, interval_name, risk_name
 from fedminmax.report.run_folder_records import RISK, Interval, Results
+from fedminmax.report.validation_words import risk_with_error
 
 
 def measures_tables(results: Results) -> list[Table]:
@@ -77,6 +78,21 @@ def _training(results: Results) -> dict[str, str]:
         "converged": short_verdict(results.convergence),
         "seed": str(results.seed),
         "model shown": results.iterate.replace("_", " "),
+        **_validation(results),
+    }
+
+
+def _validation(results: Results) -> dict[str, str]:
+    found = results.validation
+    if found is None:
+        return {}
+    chosen, last = found.chosen, found.last
+    return {
+        "validation rows": f"{sum(found.rows):,}",
+        "patience": _plain(found.patience),
+        "round chosen by validation": NOTHING if chosen is None else f"{chosen.round:,}",
+        "its worst validation risk": NOTHING if chosen is None else risk_with_error(chosen),
+        "worst validation risk at the end": NOTHING if last is None else risk_with_error(last),
     }
 
 

@@ -45,14 +45,17 @@ def validation_words(results: Results) -> str:
             f"{rows} chose no round, because none was measured for every group that counts: the "
             "last model stands in."
         )
+    lower = (found.last.risk or 0.0) < (found.chosen.risk or 0.0)
+    tie = ", too little lower to tell them apart" if lower else ""
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
         f"{rows} {verb} the model after round {found.chosen.round:,} of {results.method.rounds:,}: "
-        f"its worst risk there is {_risk_words(found.chosen)}; after round {found.last.round:,} it "
-        f"is {_risk_words(found.last)}."
+        f"its worst risk there is {risk_with_error(found.chosen)}; after round "
+        f"{found.last.round:,} it is {risk_with_error(found.last)}{tie}."
     )
 
 
-def _risk_words(found: RiskAfterRound) -> str:
+def risk_with_error(found: RiskAfterRound) -> str:
+    """Say a worst risk, its standard error, and whose it is."""
     whose = "small groups together" if found.group is None else found.group
     return f"{found.risk:.4g} {PLUS_MINUS} {found.standard_error:.2g} ({whose})"
