@@ -5,6 +5,9 @@ step does not change. The library divides F_k by a reference, which must cancel,
 to F_k, a relative change of q 1e-10 / F_k; hence the tolerances.
 """
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.federation.train import train
 from fedminmax.methods.qfedavg import HolderWeighting, QFedAvg
+from tests.complaints import complaint_of
 from tests.oracles import brier_losses, fedavg_by_hand, qfedavg_by_hand
 from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
@@ -86,6 +90,49 @@ def test_a_large_q_neither_overflows_nor_vanishes(target: float) -> None:
     method = QFedAvg(q, learning_rate=eta, epochs=1, batch_size=None)
     theta = next(train(federation, method, rounds=1)).parameters()
     assert float(theta) == pytest.approx(target / (2 * q + 1 / eta), rel=1e-4)
+
+
+def in_fractions(targets: list[float], q: int, eta: float) -> float:
+    """From 0 one step to v_k = -t_k, F_k = t_k^2 / 2: mean of t_k by F_k^q, over 2 q + 1 / eta."""
+    exact = [Fraction(target) for target in targets]
+    powers = [(target * target / 2) ** q for target in exact]
+    pulls = sum((p * target for p, target in zip(powers, exact, strict=True)), Fraction(0))
+    return float(pulls / sum(powers, Fraction(0)) / (2 * q + 1 / Fraction(eta)))
+
+
+@pytest.mark.parametrize("unit", [1e4, 1.0, 1e-3])
+@pytest.mark.parametrize("q", [5, 60, 150])
+def test_powers_beyond_all_floats_still_weigh_exactly(q: int, unit: float) -> None:
+    """At q = 150 and losses of 1e8, F^q is 1e1200: neither cut off nor tied."""
+    targets, eta = [1.0 * unit, 2.0 * unit, 2.01 * unit, 0.5 * unit], 0.5
+    federation = quadratic_federation([0.0], [points([[[target]]]) for target in targets])
+    method = QFedAvg(q, learning_rate=eta, epochs=1, batch_size=None)
+    theta = next(train(federation, method, rounds=1)).parameters()
+    # 1e-10 is added to every loss.
+    room = q * 1e-10 / (0.5 * (0.5 * unit) ** 2)
+    assert float(theta) == pytest.approx(in_fractions(targets, q, eta), rel=1e-9 + 10 * room)
+
+
+def test_one_holder_in_a_thousand_may_have_all_the_loss() -> None:
+    """Its power is 1000^q of the mean's: half on either side of 1, and refused where too large."""
+    holders = [points([[[0.0]] * 999]), points([[[2.0]]])]
+    federation = quadratic_federation([0.0], holders)
+    method = QFedAvg(80.0, learning_rate=0.5, epochs=1, batch_size=None)
+    before = 0.0
+    for done in train(federation, method, rounds=2):
+        theta = float(done.parameters())
+        # One holder alone counts: (2 - theta) / (2 q + L).
+        assert theta - before == pytest.approx((2.0 - before) / (160 + 2), rel=1e-9)
+        before = theta
+    told = complaint_of(lambda: list(train(federation, replace(method, q=200.0), rounds=2)))
+    assert "to the power of 200" in told
+    assert "use a smaller q" in told
+
+
+def test_a_usual_round_has_one_question() -> None:
+    done = list(train(PROBLEM.federation(), QFedAvg(5.0, epochs=1), rounds=3))[-1]
+    rows = sum(len(y) for _, y, _ in PROBLEM.numpy_rows())
+    assert done.progress.gradient_evaluations == 3 * rows
 
 
 def test_step_factor_is_the_step_relative_to_plain_averaging() -> None:

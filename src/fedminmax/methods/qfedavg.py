@@ -11,9 +11,13 @@ It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the loca
 | Delta_k = F_k^q v_k                      | Sums.step             |
 | h_k = q F_k^{q-1} |v_k|^2 + L F_k^q      | Sums.scale            |
 
-Numerator and denominator may be divided by any common number. We divide F_k by the last round's
-mean loss, phi_k = (F_k / F)^q, so that q = 5 neither under- nor overflows, and only sums leave a
-holder; the first round has no such loss and divides by 1. With all holders taking part,
+Numerator and denominator may be divided by any common number. We divide F_k by a reference F near
+the last round's mean loss, phi_k = (F_k / F)^q, so that powers stay floating-point numbers while
+only sums leave a holder; the first round has no such loss and divides by 1. If the sum of the
+scales shows that all powers were too small, or one too large, the same round is asked again with
+its own mean loss as the reference: then the largest power is at least 1, and (F_k / F)^q is at
+most (n / n_k)^q. Where that is too large the reference is larger by a factor, and a power that is
+too large even then is refused. So no power is ever cut off. With all holders taking part,
 p_k = n_k / n makes q = 0 exactly FedAvg.
 """
 
@@ -29,7 +33,6 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.bounded_exponential import bounded_exponential
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
@@ -40,6 +43,11 @@ from fedminmax.methods.method import Holder
 SMALLEST_LOSS = 1e-10
 # Compared with a row that has the mean loss, and counts 1.
 VANISHING = 1e-20
+# If all powers are this far below the reference's (in logarithms), the reference is no good.
+FAR_BELOW = 20.0
+# A step however short is a step.
+SMALLEST_FACTOR = 1e-300
+FIRST, SECOND = 0, 1
 
 
 class HolderWeighting(Enum):
@@ -51,10 +59,11 @@ class HolderWeighting(Enum):
 
 @dataclass(frozen=True, eq=False)
 class QFedAvgState:
-    """theta^t, the reference loss F of the next round, and what the last step was divided by.
+    """theta^t, the reference loss F of the next question, and what the last step was divided by.
 
     ``step_factor`` is the length of the step relative to plain averaging with the same pulls:
-    far below 1 the curvature term dominates, and the method stalls.
+    far below 1 the curvature term dominates, and the method stalls. It is 0 while a round waits
+    for its second question.
     """
 
     parameters: Tensor
@@ -96,7 +105,13 @@ class QFedAvg:
     def order(self, state: QFedAvgState, moment: Moment) -> Order:
         """Broadcast the model and the loss that the holders divide theirs by."""
         reference = torch.tensor([state.reference_loss], dtype=torch.float64)
-        return Order(moment, state.parameters, reference)
+        return Order(moment, state.parameters, reference, FIRST)
+
+    def ask_again(self, state: QFedAvgState, moment: Moment) -> Order | None:
+        """Ask the same with a better reference, if the powers were out of range."""
+        if state.step_factor > 0:
+            return None
+        return replace(self.order(state, moment), phase=SECOND)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train and return p_k Delta_k on the scale p_k h_k, both divided by F^q."""
@@ -109,7 +124,9 @@ class QFedAvg:
                 f"{loss:g}; use a loss that is never negative"
             )
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        trained = train_locally(workspace, holder.examples, plan, local_stream(order, holder))
+        # The same question again has the same draws, and the same model as its answer.
+        stream = local_stream(replace(order, phase=FIRST), holder)
+        trained = train_locally(workspace, holder.examples, plan, stream)
         lipschitz = 1.0 / self.learning_rate
         pull = displacement(order, trained).mul_(lipschitz)
         squared_length = float(torch.linalg.vector_norm(pull, dtype=torch.float64)) ** 2
@@ -124,9 +141,16 @@ class QFedAvg:
         )
 
     def _relative_weight(self, order: Order, loss: float, rows: int) -> float:
-        """Return p_k phi_k."""
+        """Return p_k phi_k; too large a power is cut off in a first question, which is repeated."""
         weight = rows if self.weighting is HolderWeighting.ROWS else 1
-        return weight * bounded_exponential(self.q * math.log(loss / float(order.weights[0])))
+        reference = float(order.weights[0])
+        exponent, limit = self.q * math.log(loss / reference), _limit(order.parameters)
+        if exponent > limit and order.phase == SECOND:
+            raise InputError(
+                f"q-FedAvg cannot take losses that differ so much to the power of {self.q:g}: one "
+                f"is {loss / reference:g} times as large as its reference; use a smaller q"
+            )
+        return weight * math.exp(min(exponent, limit))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """The weights follow from the losses told, and the curvature from the step."""
@@ -135,18 +159,36 @@ class QFedAvg:
         weight = relative / self.learning_rate
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
         plain = expect_local_epochs(order, sender, reply, plan, weight=weight)
-        pull = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64)) / relative
-        curvature = relative * self.q * pull**2 / loss
-        if relative < VANISHING:
+        length = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64))
+        curvature = self.q * length * (length / relative) / loss if relative > 0 else 0.0
+        if relative < VANISHING and order.parameters.dtype != torch.float64:
             # In single precision such a step is lost on the way; what it counts is next to nothing.
             curvature = min(max(reply.curvature, curvature), VANISHING)
         return replace(plain, scale=weight + curvature, curvature=curvature)
 
     def update(self, state: QFedAvgState, total: Sums) -> QFedAvgState:
-        """Step by the quotient; remember the mean loss as the next reference."""
-        mean_loss = float(total.group_loss.sum()) / int(total.group_count.sum())
+        """Step by the quotient, unless powers were out of range; remember the next reference."""
+        rows, limit = int(total.group_count.sum()), _limit(state.parameters)
+        # The largest power is at most (n / n_k)^q; half of what is too much goes to either side.
+        below = min(max(self.q * math.log(rows) - limit, 0.0), limit)
+        mean_loss = max(float(total.group_loss.sum()), 0.0) / rows + SMALLEST_LOSS
+        reference = mean_loss * (math.exp(below / self.q) if self.q > 0 else 1.0)
+        powers = (total.scale - total.curvature) * self.learning_rate
+        # A power that was cut off is a good deal above this.
+        too_large = powers >= math.exp(limit - 1.0)
+        too_small = total.scale * self.learning_rate < math.exp(-below - FAR_BELOW)
+        if state.step_factor > 0 and (too_large or too_small):
+            return QFedAvgState(state.parameters, reference, 0.0)
+        share = total.curvature / total.scale if total.scale > 0 else 0.0
         return QFedAvgState(
-            descend(state.parameters, total),
-            max(mean_loss, 0.0) + SMALLEST_LOSS,
-            1.0 - total.curvature / total.scale,
+            descend(state.parameters, total), reference, max(1.0 - share, SMALLEST_FACTOR)
         )
+
+    def update_again(self, state: QFedAvgState, total: Sums) -> QFedAvgState:
+        """Step by the quotient."""
+        return self.update(state, total)
+
+
+def _limit(parameters: Tensor) -> float:
+    """Return the largest exponent: powers times steps and rows must stay numbers of this type."""
+    return 0.5 * math.log(torch.finfo(parameters.dtype).max)
