@@ -50,6 +50,41 @@ def test_group_normalisation_is_welcome() -> None:
     check_fit(Task(model, brier_loss), ROWS, "holder 0")
 
 
+def two_views(first: Tensor, second: Tensor) -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(2, 3, bias=False))
+    model[0].weight, model[1].weight = nn.Parameter(first), nn.Parameter(second)
+    return model
+
+
+def test_views_of_the_same_numbers_are_refused() -> None:
+    numbers = torch.arange(12.0)
+    model = two_views(numbers[:6].view(3, 2), numbers[5:11].view(3, 2))
+    message = complaint_of(lambda: check_task(Task(model, brier_loss)))
+    assert "'0.weight' and '1.weight' are views of the same memory" in message
+    # What moves the one moves the other.
+    numbers[5] = 100.0
+    one, other = model.parameters()
+    assert one.tolist()[2][1] == other.tolist()[0][0] == 100.0
+
+
+def test_an_expanded_parameter_is_refused() -> None:
+    model = nn.Linear(2, 3)
+    model.weight = nn.Parameter(torch.zeros(1, 2).expand(3, 2))
+    message = complaint_of(lambda: InProcessFederation(model, brier_loss, [(ROWS.x,) * 3]))
+    assert "'weight' has several entries in one place of memory" in message
+
+
+def test_parameters_of_one_tensor_that_do_not_meet_are_welcome() -> None:
+    """As after a flattening of weights, side by side or interleaved; and one under two names."""
+    numbers = torch.arange(12.0)
+    check_task(Task(two_views(numbers[:6].view(3, 2), numbers[6:].view(3, 2)), brier_loss))
+    both = numbers.view(3, 4)
+    check_task(Task(two_views(both[:, ::2], both[:, 1::2]), brier_loss))
+    model = two_views(numbers[:6].view(3, 2), numbers[6:].view(3, 2))
+    model[1].weight = model[0].weight
+    check_task(Task(model, brier_loss))
+
+
 def test_a_model_that_cannot_learn_is_refused() -> None:
     frozen = nn.Linear(2, 3).requires_grad_(requires_grad=False)
     assert "no trainable parameter" in complaint_of(lambda: check_task(Task(frozen, brier_loss)))

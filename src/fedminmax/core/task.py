@@ -109,6 +109,51 @@ def check_task(task: Task) -> None:
                 f"the model's parameter '{name}' has a gradient hook, which copies of the model do "
                 "not have; write what it does into the model's forward or the loss"
             )
+    _check_memory(task.model)
+
+
+def _check_memory(model: nn.Module) -> None:
+    """Refuse numbers that several entries of parameters are views of: a copy parts them.
+
+    One parameter under two names is fine: its copy is one, too.
+    """
+    parameters = [
+        (*_span(parameter), name, parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.numel() > 0 and parameter.layout is torch.strided
+    ]
+    open_ones: list[tuple[int, str, Tensor]] = []
+    for first, end, name, parameter in sorted(parameters, key=lambda entry: entry[0]):
+        places = None if parameter.is_contiguous() else _places(parameter)
+        if places is not None and len(torch.unique(places)) < len(places):
+            raise InputError(
+                f"the model's parameter '{name}' has several entries in one place of memory (as "
+                "after expand), which a copy parts; expand it in the model's forward"
+            )
+        # Nearly always nobody: only views of one tensor get further.
+        open_ones = [entry for entry in open_ones if entry[0] > first]
+        for _, other_name, other in open_ones:
+            if bool(torch.isin(_places(parameter), _places(other)).any()):
+                raise InputError(
+                    f"the model's parameters '{other_name}' and '{name}' are views of the same "
+                    "memory, which a copy parts; use one nn.Parameter for both, or give each its "
+                    "own"
+                )
+        open_ones.append((end, name, parameter))
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Return where a tensor's memory begins and ends."""
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def _places(tensor: Tensor) -> Tensor:
+    """Return each entry's place in memory."""
+    places = torch.zeros(1, dtype=torch.int64)
+    for n, step in zip(tensor.shape, tensor.stride(), strict=True):
+        places = (places.unsqueeze(1) + step * torch.arange(n)).flatten()
+    return tensor.data_ptr() + places * tensor.element_size()
 
 
 def check_fit(task: Task, examples: Examples, owner: str) -> None:
