@@ -51,7 +51,7 @@ def test_rows_of_an_unknown_group_are_skipped_and_said(
     mixed = json.loads(said.out)
     assert mixed["test"] == alone["test"]
     assert (alone["skipped"], mixed["skipped"]) == ({}, {"Other": 7})
-    assert "mixed.csv: 7 rows are skipped, because training had no row of their groups" in said.err
+    assert "mixed.csv: 7 rows are skipped, because training had no row of such groups" in said.err
     run_here("evaluate", "runs/fedminmax", "mixed.csv")
     assert "Not in the table: 7 rows of 1 group without a training row." in capsys.readouterr().out
 

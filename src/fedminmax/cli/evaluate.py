@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedminmax.cli.tables import print_table, wide_console
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.report.convergence_words import verdict
@@ -53,9 +54,9 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     if small:
         console.print(small, markup=False, highlight=False)
     if skipped:
-        groups = "1 group" if len(skipped) == 1 else f"{len(skipped)} groups"
+        rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
         console.print(
-            f"Not in the table: {sum(skipped.values()):,} rows of {groups} without a training row.",
+            f"Not in the table: {rows} of {groups} without a training row.",
             markup=False,
             highlight=False,
         )

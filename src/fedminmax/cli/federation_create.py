@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from fedminmax.cli.output_files import check_parents
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.federation_file import read_federation_file, write_sites_of
@@ -47,6 +48,6 @@ def create_federation(file: Path, folder: Path, config: Path | None) -> None:
                 shutil.copyfile(config, beside / "sites" / site / AGREED_FILE)
         beside.rename(folder)
     print(
-        f"{folder}: kits for the server, {len(described.sites)} sites and "
-        f"{len(described.people)} people; hand each folder over in private"
+        f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
+        f"{counted(len(described.people), 'person', 'people')}; hand each folder over in private"
     )

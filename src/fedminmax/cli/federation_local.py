@@ -8,6 +8,7 @@ from pathlib import Path
 from fedminmax.cli.federation_follow import follow
 from fedminmax.cli.federation_run import print_finished
 from fedminmax.cli.say import say
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.file_format import changes_between
@@ -61,7 +62,8 @@ def run_local_federation(request: LocalRequest) -> None:
     settings = _settings_of_sites(config)
     if request.sites not in (None, len(settings)):
         raise InputError(
-            f"--sites {request.sites}, but {request.config} has {len(settings)} holders, "
+            f"--sites {request.sites}, but {request.config} has "
+            f"{counted(len(settings), 'holder')}, "
             "and each is a site; leave --sites out, or change the holders"
         )
     record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
@@ -76,7 +78,10 @@ def _run(
     plan = plan_of(record, config)
     memory = folder / PLACE / MEMORY
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
-        say(f"starting a server and {len(settings)} sites ({', '.join(settings)}): half a minute")
+        say(
+            f"starting a server and {counted(len(settings), 'site')} ({', '.join(settings)}): "
+            "half a minute"
+        )
         with local_federation(Path(temporary), settings, memory=memory) as federation:
             follow(federation.run(plan), plan)
             collect_network_run(federation.fetched(plan), plan, config, folder)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.cli.output_files import check_new_file
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import read_config
@@ -73,8 +74,8 @@ def _summary(proposal: Proposal) -> str:
         if guess.feature and column not in protected
     ]
     task = f"{classes} classes" if classes else "regression"
-    holders = "1 holder" if proposal.holders == 1 else f"{proposal.holders} holders"
     return (
-        f"{holders}, {proposal.rows:,} rows, target '{proposal.target.column}' "
-        f"({task}), {len(features)} features, groups by {' x '.join(protected)}"
+        f"{counted(proposal.holders, 'holder')}, {counted(proposal.rows, 'row')}, target "
+        f"'{proposal.target.column}' ({task}), {counted(len(features), 'feature')}, groups by "
+        f"{' x '.join(protected)}"
     )

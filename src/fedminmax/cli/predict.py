@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fedminmax.cli.output_files import check_new_file
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import written_beside
 from fedminmax.data.tables.encode import encode_features
@@ -34,4 +35,7 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     }
     with written_beside(out) as beside:
         pl.DataFrame(columns).write_csv(beside)
-    print(f"{out}: predictions of '{saved.encoding.schema.target.column}' for {rows.count:,} rows")
+    print(
+        f"{out}: predictions of '{saved.encoding.schema.target.column}' for "
+        f"{counted(rows.count, 'row')}"
+    )

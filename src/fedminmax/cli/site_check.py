@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedminmax.cli.say import say
 from fedminmax.cli.tables import print_table, wide_console
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.file_format import FormatChanges
@@ -53,7 +54,9 @@ def check(
     lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
     print_table(console, f"Training rows at {site}", ["group", "rows"], lines)
     if found.hidden:
-        hidden = ", ".join(f"{name} ({rows:,} rows)" for name, rows in found.hidden.items())
+        hidden = ", ".join(
+            f"{name} ({counted(rows, 'row')})" for name, rows in found.hidden.items()
+        )
         console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)
     for warning in found.warnings:
         say(f"warning: {warning}")
@@ -84,8 +87,8 @@ def _policy(settings: SiteSettings, site: str) -> str:
     else:
         words = f"no part if a group has fewer than {settings.minimum_group:,} training rows"
     words += (
-        f"; at least {settings.minimum_sites:,} sites in every run, at most "
-        f"{settings.max_runs:,} runs of this configuration"
+        f"; at least {counted(settings.minimum_sites, 'site')} in every run, at most "
+        f"{counted(settings.max_runs, 'run')} of this configuration"
     )
     own = {name: value for name, value in vars(settings.format).items() if value is not None}
     if own:

@@ -14,6 +14,7 @@ from pathlib import Path
 from fedminmax import __version__
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.cli.train import Request, finish
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.data.tables.config import read_config
@@ -100,4 +101,4 @@ def _print(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
 
 def _title(spread: SeedSpread) -> str:
     first, *_, last = (*spread.seeds, spread.seeds[-1])
-    return f"Test risk by group over {len(spread.seeds)} seeds ({first} to {last})"
+    return f"Test risk by group over {counted(len(spread.seeds), 'seed')} ({first} to {last})"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedminmax import __version__
 from fedminmax.cli.output_files import check_new_file, check_parents
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.report.html_export import check_figures, export_figures
@@ -28,7 +29,7 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, fo
     print(f"Report: {out}")
     if figures is not None:
         exported = export_figures(report.figures, figures)
-        print(f"Figures: {len(exported.paths)} files in {figures}")
+        print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
         if exported.lacks_signs:
             print("Some signs are not in matplotlib's font and show as boxes in these figures.")
 

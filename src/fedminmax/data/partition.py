@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.methods.checks import check_positive, check_whole
@@ -167,7 +168,10 @@ def _separate(team: list[int], holder: int, taken: list[int]) -> None:
 def _draw_sizes(rows: int, holders: int, generator: np.random.Generator) -> list[int]:
     """Draw sizes of at least one row that add up to ``rows``."""
     if rows < holders:
-        raise InputError(f"{rows} rows are too few for {holders} holders; give fewer holders")
+        raise InputError(
+            f"{counted(rows, 'row is', 'rows are')} too few for {counted(holders, 'holder')}; "
+            "give fewer holders"
+        )
     shares = generator.dirichlet(np.full(holders, SIZE_CONCENTRATION))
     cuts = np.round(np.cumsum(shares) * (rows - holders)).astype(int)
     return [int(size) + 1 for size in np.diff(cuts, prepend=0)]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedminmax.core.counted import counted
 from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.row_limits import LOSS_ROUNDING, RowLengths, RowLimits
 from fedminmax.core.validation import LossSums
@@ -212,7 +213,8 @@ def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
             raise RefusedError(f"{site} sent a negative count of rows of a group; refused")
         if count > known:
             raise RefusedError(
-                f"{site} counts {count:,} rows of a group where its census has {known:,}; refused"
+                f"{site} counts {counted(count, 'row')} of a group where its census has "
+                f"{known:,}; refused"
             )
         if count == 0 and loss != 0:
             raise RefusedError(f"{site} sent a loss for a group that it counts no rows of; refused")
@@ -223,7 +225,7 @@ def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
     for count, loss, limit in zip(counts, losses, limits, strict=True):
         if loss > limit * (1.0 + ROUNDING) + LOSS_ROUNDING * count:
             raise RefusedError(
-                f"{site} sent a loss of {loss:g} over {count:,} rows, which is at most "
+                f"{site} sent a loss of {loss:g} over {counted(count, 'row')}, which is at most "
                 f"{limit:g} at this model; refused"
             )
 
@@ -238,7 +240,7 @@ def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
     rows = int(reply.group_count.sum())
     if rows != expected.rows:
         raise RefusedError(
-            f"{site} counts {rows:,} rows in this round where its census says "
+            f"{site} counts {counted(rows, 'row')} in this round where its census says "
             f"{expected.rows:,}; refused"
         )
     for name in ("scale", "curvature"):

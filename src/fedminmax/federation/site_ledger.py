@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+from fedminmax.core.counted import counted
 from fedminmax.core.json_lines import append_entry
 from fedminmax.core.lock_file import held
 from fedminmax.federation.wire_vectors import RefusedError
@@ -88,12 +89,13 @@ class Ledger:
             known = self._digests[asked]
             if self._run not in self._runs and len(self._runs) >= self._max_runs:
                 raise RefusedError(
-                    f"this site allows {self._max_runs} runs of this configuration, and had them"
+                    f"this site allows {counted(self._max_runs, 'run')} of this configuration, "
+                    "and had them"
                 )
             if digest not in known and len(known) >= self._max_answers:
                 raise RefusedError(
-                    f"this site answered {len(known)} different questions about {asked} and "
-                    "allows no more"
+                    f"this site answered {counted(len(known), 'different question')} about "
+                    f"{asked} and allows no more"
                 )
             append_entry(self._path, self._line(asked, digest))
 

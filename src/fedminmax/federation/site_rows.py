@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose
 from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
@@ -79,7 +80,8 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
     longest = max(run.rounds for run in plan.runs)
     if settings.most_rounds is not None and longest > settings.most_rounds:
         raise RefusedError(
-            f"the plan has {longest:,} rounds, this site agreed to at most {settings.most_rounds:,}"
+            f"the plan has {counted(longest, 'round')}, this site agreed to at most "
+            f"{settings.most_rounds:,}"
         )
 
 
@@ -87,8 +89,9 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
     """Refuse a plan whose results could be those of too few sites, or of sites that are not."""
     if plan.minimum_sites < settings.minimum_sites:
         raise RefusedError(
-            f"the plan has {len(plan.sites)} sites and may go on with {plan.minimum_sites}, this "
-            f"site's policy asks for at least {settings.minimum_sites}; give --minimum-sites "
+            f"the plan has {counted(len(plan.sites), 'site')} and may go on with "
+            f"{plan.minimum_sites}, this site's policy asks for at least "
+            f"{settings.minimum_sites}; give --minimum-sites "
             f"{settings.minimum_sites}"
         )
     if roster is not None and not {*plan.sites} <= {*roster}:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from fedminmax.core.counted import counted
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.config import TableConfig
@@ -112,7 +113,8 @@ def _in_a_round(run: PlannedRun, numbers: int) -> str:
     rates = ", figures of how unequal the groups' rates are" if parity else ""
     vectors = "one or more vectors" if parity or asks_again(card.build({})) else "one vector"
     return (
-        f"in each of {run.rounds:,} rounds of {run.method}: loss sums and row counts by group"
+        f"in each of {counted(run.rounds, 'round')} of {run.method}: loss sums and row counts by "
+        "group"
         f"{rates}, and {vectors} as long as the model (at most {numbers:,} numbers, "
         f"{numbers * BYTES_PER_NUMBER:,} bytes). The method uses {card.reveals}; whoever "
         "runs the server can look at yours by itself"

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedminmax.core.counted import counted
 from fedminmax.report.advice import MOSTLY, Advice
 from fedminmax.report.advice_words import GROUP_HEADERS, answer, explanation, group_cells, percent
 from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
 from fedminmax.report.html_style import BLUE, FAINT, HATCH, INK, VERMILLION, plain_axes
-from fedminmax.report.html_words import counted, distinct
+from fedminmax.report.html_words import distinct
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

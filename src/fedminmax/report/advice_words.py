@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from fedminmax.core.counted import counted
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.advice import (
     NEARLY_ALIKE,
@@ -12,7 +13,7 @@ from fedminmax.report.advice import (
     RunCost,
     rows_for,
 )
-from fedminmax.report.html_words import counted, listed
+from fedminmax.report.html_words import listed
 from fedminmax.report.mean_interval import MIN_ROWS
 
 MAX_NAMED = 6

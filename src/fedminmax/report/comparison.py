@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from fedminmax.core.counted import counted
 from fedminmax.report.convergence_words import marked
 from fedminmax.report.run_result import GroupScores, RunResult, all_converged
 from fedminmax.report.spread import Spread, spread
@@ -132,9 +133,14 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
         )
     ]
     if seeds > 1:
-        notes.append(f"Mean and deviation over {seeds} seeds (rows, partition, start, training).")
+        notes.append(
+            f"Mean and deviation over {counted(seeds, 'seed')} (rows, partition, start, training)."
+        )
     if missing:
-        notes.append(f"{missing} runs are not finished; call the same command again to go on.")
+        notes.append(
+            f"{counted(missing, 'run is', 'runs are')} not finished; call the same command again "
+            "to go on."
+        )
     return [*notes, *failures]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fedminmax.core.convergence import BY_VALIDATION, TOLERANCE, WITHIN_GAP, Convergence
+from fedminmax.core.counted import counted
 
 # Above this share of the risk itself, an estimate of what is left says no more than "far".
 FAR = 0.5
@@ -26,10 +27,11 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
     if found.converged:
         return (
             f"{name} has converged: its {found.measure} in training is within "
-            f"{_percent(TOLERANCE)} of its end, as far as {found.rounds:,} rounds show."
+            f"{_percent(TOLERANCE)} of its end, as far as {counted(found.rounds, 'round')} can "
+            "show."
         )
     needed = found.rounds_needed
-    rounds = "many more rounds" if needed is None else f"about {needed:,} rounds"
+    rounds = "many more rounds" if needed is None else f"about {counted(needed, 'round')}"
     return f"{name} has not converged {_why(found)}. It may need {rounds} ({option})."
 
 
@@ -75,10 +77,10 @@ def no_gain_yet(*models: tuple[str, bool | None]) -> str:
 
 def _why(found: Convergence) -> str:
     if found.risk is None or found.slope is None or found.remaining is None:
-        return f"as far as can be told: {found.rounds:,} rounds are too few"
+        return f"as far as can be told: {counted(found.rounds, 'round is', 'rounds are')} too few"
     # A perfect fit has a risk of 0, of which there are no shares.
     unit = found.risk or 1.0
-    start = f"after {found.rounds:,} rounds: its"
+    start = f"after {counted(found.rounds, 'round')}: its"
     if found.reason == "weights":
         gap = _percent((found.weights_gap or 0.0) / unit)
         return f"{start} weights see a risk {gap} below the worst group's"

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedminmax.core.counted import counted
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.report.html_read_run import Run
-from fedminmax.report.html_words import counted, listed, short
+from fedminmax.report.html_words import listed, short
 
 NOT_STATED = "Not stated. The section [report] of the configuration is the place for it."
 MAX_NAMED = 6

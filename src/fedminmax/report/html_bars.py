@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedminmax.core.counted import counted
 from fedminmax.report.html_changes import ALL_ROWS, how_sure
 from fedminmax.report.html_figure import ReportFigure, is_narrow
 from fedminmax.report.html_read_run import Run
@@ -19,7 +20,6 @@ from fedminmax.report.html_style import (
     readable_numbers,
 )
 from fedminmax.report.html_words import (
-    counted,
     decimals_of,
     distinct,
     interval_name,

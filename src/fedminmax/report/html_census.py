@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedminmax.core.counted import counted
 from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_style import INK, PAPER
-from fedminmax.report.html_words import counted, distinct
+from fedminmax.report.html_words import distinct
 from fedminmax.report.run_folder_records import CensusFile
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fedminmax.core.counted import counted
 from fedminmax.report.html_figure import ReportFigure, is_narrow
 from fedminmax.report.html_panels import Panel, panel_table, panels_of, thinned, value_at
 from fedminmax.report.html_read_run import Run, Trained
@@ -14,7 +15,7 @@ from fedminmax.report.html_style import (
     readable_numbers,
     series_style,
 )
-from fedminmax.report.html_words import counted, distinct, risk_name
+from fedminmax.report.html_words import distinct, risk_name
 from fedminmax.report.round_records import RoundRecord
 
 if TYPE_CHECKING:

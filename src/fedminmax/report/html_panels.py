@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from fedminmax.core.counted import counted
 from fedminmax.report.html_figure import Table
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_style import MOST_SERIES
-from fedminmax.report.html_words import NOTHING, counted, decimals_of, number
+from fedminmax.report.html_words import NOTHING, decimals_of, number
 from fedminmax.report.round_records import RoundRecord
 
 MOST_LINES_OF_TABLE = 20

@@ -7,11 +7,12 @@ not told as one.
 
 from collections.abc import Sequence
 
+from fedminmax.core.counted import counted
 from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.html_changes import Change, all_changes
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_story import worst_of
-from fedminmax.report.html_words import counted, decimals_of, interval_name, number, span
+from fedminmax.report.html_words import decimals_of, interval_name, number, span
 from fedminmax.report.run_folder_records import Interval, Results
 
 ACCURACY = "accuracy"

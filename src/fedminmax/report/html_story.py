@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedminmax.core.counted import counted
 from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.html_changes import (
     Change,
@@ -12,7 +13,6 @@ from fedminmax.report.html_changes import (
 )
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_words import (
-    counted,
     decimals_of,
     estimate,
     interval_name,

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedminmax.core.counted import counted
 from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
 from fedminmax.report.html_read_run import Run
 from fedminmax.report.html_story import worst_of
 from fedminmax.report.html_style import INK, plain_axes, readable_numbers, series_style
 from fedminmax.report.html_words import (
-    counted,
     decimals_of,
     distinct,
     estimate,

@@ -72,15 +72,6 @@ def estimate(interval: Interval, decimals: int) -> str:
     return f"{number(interval.value, decimals)} ({span(interval.low, interval.high, decimals)})"
 
 
-def counted(amount: int, noun: str) -> str:
-    """Say a number of things.
-
-    >>> counted(1, "row"), counted(2000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
 def interval_name(results: Results) -> str:
     """Name the intervals in these results."""
     return f"{results.test.confidence:.0%} interval"

@@ -6,6 +6,7 @@ After Mitchell et al.: Model cards for model reporting, FAT* 2019.
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedminmax.core.counted import counted
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
@@ -66,7 +67,8 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
         goal = f"Its goal is to be minimax in {loss} over these groups. "
     return (
         f"# {_one_line(words.title) if words.title else title}\n\n"
-        f"A {model} that predicts '{target}' from {len(saved.encoding.features)} columns, trained "
+        f"A {model} that predicts '{target}' from "
+        f"{counted(len(saved.encoding.features), 'column')}, trained "
         f"by {results.method.name}, which minimises: {card.optimises}, in {loss}. {goal}"
         f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
         "groups or other measures."
@@ -116,7 +118,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
     return (
         "## Training\n\n"
         f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
-        f"- {method.rounds:,} rounds, share of holders in each {method.participation:g}, "
+        f"- {counted(method.rounds, 'round')}, share of holders in each {method.participation:g}, "
         f"{results.gradient_evaluations:,} gradient evaluations, "
         f"{in_words(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
@@ -132,8 +134,9 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
 def _seen_by_the_server(results: Results, card: MethodCard) -> str:
     if results.sites is not None:
         return (
-            f"the rows stayed at {len(results.sites)} sites; the server saw each site's replies "
-            "by themselves, and sums and counts for the encoding and the test results"
+            f"the rows stayed at {counted(len(results.sites), 'site')}; the server saw each "
+            "site's replies by themselves, and sums and counts for the encoding and the test "
+            "results"
         )
     return (
         f"what a server would see of the holders: {card.reveals}, and sums and counts for the "

@@ -1,5 +1,6 @@
 """The sections of model_card.md with figures by group: test rows, baseline, personal models."""
 
+from fedminmax.core.counted import counted
 from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.mean_interval import MIN_ROWS
@@ -15,9 +16,9 @@ def scores_section(results: Results) -> str:
     worst = results.risk.worst_group
     named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
     return (
-        f"## Test results\n\nOn {test.rows:,} rows that training did not see. In parentheses: "
-        f"{_intervals(test)}. A star marks the worst group of a column{named}. The gap is between "
-        "the highest and the lowest group. Groups with fewer than "
+        f"## Test results\n\nOn {counted(test.rows, 'row')} that training did not see. In "
+        f"parentheses: {_intervals(test)}. A star marks the worst group of a column{named}. The "
+        "gap is between the highest and the lowest group. Groups with fewer than "
         f"{MIN_ROWS} test rows, or too few training rows, are neither: they come "
         f"last.\n\n{_table(results, test)}"
         f"{_small_groups(results)}"
@@ -44,7 +45,7 @@ def change_section(results: Results) -> str:
     )
     return (
         f"## Change against the baseline\n\nRisk of this model minus the risk of the baseline "
-        f"({baseline.name}, {baseline.rounds:,} rounds, in the folder `baseline`) on the "
+        f"({baseline.name}, {counted(baseline.rounds, 'round')}, in the folder `baseline`) on the "
         f"same rows: {doubt or 'below 0 is a gain'}. In parentheses: "
         f"{_intervals(section)} of the differences row by row; one that leaves out 0 is more "
         "than the noise of these test rows.\n\n"

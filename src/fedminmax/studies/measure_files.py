@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import encode, in_known_groups
@@ -56,6 +57,6 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
 def _skipped_words(source: str, unknown: Mapping[str, int]) -> str:
     names = listed([f"{name} ({rows:,})" for name, rows in unknown.items()])
     return (
-        f"{source}: {sum(unknown.values()):,} rows are skipped, because training had no row of "
-        f"their groups: {names}"
+        f"{source}: {counted(sum(unknown.values()), 'row is', 'rows are')} skipped, because "
+        f"training had no row of such groups: {names}"
     )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.core.counted import counted
 from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
@@ -24,7 +25,7 @@ def remarks_on(
     if outcome is not None and plan.held_out:
         silent = outcome.refused | outcome.unmeasured
     absent = [
-        f"{site} took part in {count:,} of {len(rounds):,} rounds"
+        f"{site} took part in {count:,} of {counted(len(rounds), 'round')}"
         for site, count in _rounds_of(rounds, plan).items()
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
@@ -71,7 +72,8 @@ def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[s
             continue
         gone = numbers[-1] == rounds[-1].round
         yield (
-            f"group '{name}' was not seen in {len(numbers):,} of {len(rounds):,} rounds, from "
+            f"group '{name}' was not seen in {len(numbers):,} of "
+            f"{counted(len(rounds), 'round')}, from "
             f"round {numbers[0]:,} on: its weight was kept, and the model did not learn from it "
             f"there{'; at its end the run no longer saw it' if gone else ''}"
         )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.federation.train import train
@@ -44,7 +45,8 @@ class OneTrajectory:
     def __str__(self) -> str:
         figures = ", ".join(f"{value:.1e} in {name}" for name, value in self.differences.items())
         return (
-            f"Lemma 2, checked over {self.rounds} rounds on {self.rows:,} rows: FedMinMax in "
+            f"Lemma 2, checked over {counted(self.rounds, 'round')} on "
+            f"{counted(self.rows, 'row')}: FedMinMax in "
             f"{', '.join(self.followers)} is the {self.source} trajectory up to a relative "
             f"difference of {figures}"
         )

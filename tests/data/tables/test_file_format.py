@@ -261,13 +261,13 @@ def test_a_cell_that_would_wipe_out_a_column(cell: str, tmp_path: Path) -> None:
         assert "(1 such rows); correct it, or add it to missing_values in [data]" in said
     else:
         (warning,) = read_source(config.training[0], config).warnings
-        assert "1 rows of 'age' are more than 100 times as far" in warning
+        assert "1 value of 'age' more than 100 times as far" in warning
         assert cell not in warning
     missing = ("held_out = 0", f'held_out = 0\nmissing_values = ["{cell}"]')
     assert not any("times as far" in words for words in load(tmp_path, missing).warnings)
     # init says so too, in its file as well, and without the value.
     guess = propose([tmp_path / "north.csv"], "ill", ["sex"], None, ANY_SIZE).features["age"]
-    assert "1 rows are very far from all others" in guess.remark
+    assert "1 row is very far from all others" in guess.remark
 
 
 def test_a_prediction_out_of_all_bounds_is_refused(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_test_files_by_holder_and_for_all(tmp_path: Path) -> None:
     assert torch.equal(tables.test[0].examples.x, tables.train[0].examples.x)
     assert tables.warnings[0].replace(f"{tmp_path}/", "") == (
         "shared.csv (4 rows): 2 rows have a value of 'ward' that is not among its categories "
-        "(first: row 2); they count as none of them"
+        "(first: row 2); such a value counts as none of them"
     )
 
 

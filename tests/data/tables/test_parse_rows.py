@@ -49,8 +49,8 @@ def test_all_columns_of_a_table() -> None:
 def test_a_category_that_is_not_listed_is_counted_in_a_warning() -> None:
     assert parsed().features.warnings == (
         (
-            "north.csv (3 rows): 1 rows have a value of 'ward' that is not among its categories "
-            "(first: row 3); they count as none of them"
+            "north.csv (3 rows): 1 row has a value of 'ward' that is not among its categories "
+            "(first: row 3); such a value counts as none of them"
         ),
     )
 

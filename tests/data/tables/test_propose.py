@@ -74,7 +74,7 @@ def test_a_column_of_lists_is_skipped(tmp_path: Path) -> None:
 def test_a_target_with_one_class(tmp_path: Path) -> None:
     write_files(tmp_path, north=NORTH.replace("yes\n", "no\n"))
     assert refused(tmp_path, files=("north.csv",)) == (
-        "target 'ill' has the one class 'no' in all 4 rows of 1 file(s); choose another target, or "
+        "target 'ill' has the one class 'no' in all 4 rows of 1 file; choose another target, or "
         "give files with another class"
     )
 

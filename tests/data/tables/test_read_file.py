@@ -109,7 +109,7 @@ def test_a_header_without_rows(tmp_path: Path) -> None:
 
 def test_a_wrong_delimiter(tmp_path: Path) -> None:
     assert message(written(tmp_path, "age;ill\n1;no\n"), ",") == (
-        "north.csv: delimiter ',' gives 1 column(s), 'age;ill'; set delimiter = ';' in [data], "
+        "north.csv: delimiter ',' gives 1 column, 'age;ill'; set delimiter = ';' in [data], "
         "which gives 2"
     )
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.data.tables.file_format import FileFormat, changes_between
@@ -246,7 +247,6 @@ def rare_words(rare: Rare, minimum: int, singular: str) -> str:
     '2 categories with fewer than 10 rows (7 rows in all) are skipped'
     """
     plural = {"category": "categories", "value": "values"}[singular]
-    few = f"1 {singular}" if rare.values == 1 else f"{rare.values:,} {plural}"
-    verb = "is" if rare.values == 1 else "are"
-    rows = "1 row" if rare.rows == 1 else f"{rare.rows:,} rows"
+    few, verb = counted(rare.values, singular, plural), "is" if rare.values == 1 else "are"
+    rows = counted(rare.rows, "row")
     return f"{few} with fewer than {minimum:,} rows ({rows} in all) {verb} skipped"

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.core.counted import counted
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.parse_rows import ParsedRows
@@ -57,7 +58,7 @@ def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schem
     constant = {name: own.rows for name, own in holders.items() if _is_constant(own, schema)}
     if not constant:
         return []
-    names = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in constant.items())
+    names = ", ".join(f"'{name}' ({counted(rows, 'row')})" for name, rows in constant.items())
     words = (
         f"target '{schema.target.column}' is the same in all training rows of {names}: there a "
         "row's holder gives its target away; check whether these rows are complete"

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
@@ -57,8 +58,8 @@ def _write_quantity(
         outside = np.abs(scaled) > np.finfo(np.float32).max
         if outside.any():
             raise InputError(
-                f"column '{feature.column}' has {int(outside.sum()):,} rows that are too far from "
-                "those of training to be computed with; correct them"
+                f"column '{feature.column}' has {counted(int(outside.sum()), 'value')} too far "
+                "from those of training to be computed with; correct such values"
             )
         part[:, 0] = np.where(missing, 0.0, scaled)
     if feature.flags_missing:
@@ -100,9 +101,9 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
             name = group_name(rows.group_keys[place], encoding.schema)
             count = int((rows.group == place).sum())
             raise InputError(
-                f"{owner}: group '{name}' ({count:,} rows) has no training row at any holder; "
-                f"training has {listed(encoding.group_names)}: remove these rows, or add such "
-                "rows to training"
+                f"{owner}: group '{name}' ({counted(count, 'row')}) has no training row at any "
+                f"holder; training has {listed(encoding.group_names)}: remove these rows, or add "
+                "such rows to training"
             )
     number_of = np.array([numbers.get(key_by_value(key), 0) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.data.tables.parse_columns import Column, parse_numbers
@@ -67,8 +68,9 @@ def check_listed(
                 unlisted[key[place]] += count
         for value, count in unlisted.most_common(1):
             raise InputError(
-                f"{source}: protected column '{entry.column}' is '{value}' in {count:,} rows, "
-                "which [groups.values] does not list; correct it, list it, or set unlisted in "
+                f"{source}: protected column '{entry.column}' is '{value}' in "
+                f"{counted(count, 'row')}, which [groups.values] does not list; correct it, list "
+                "it, or set unlisted in "
                 '[groups] to "own-group" or "leave-out"'
             )
 

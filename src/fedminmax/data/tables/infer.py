@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fedminmax.core.counted import counted
 from fedminmax.data.tables.file_format import PLAIN, fitting_date_formats, guess_number_format
 from fedminmax.data.tables.outliers import far_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
@@ -84,7 +85,7 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
             return Guess(
                 Feature(column, Kind.NUMERIC),
                 f"Training will refuse values that are no numbers: {len(odd):,} of them in "
-                f"{rows:,} rows. Correct them, or add them to missing_values in [data].",
+                f"{counted(rows, 'row')}. Correct them, or add them to missing_values in [data].",
                 limits=_limits(numbers.filter(numbers.is_finite())),
             )
         return Guess(None, f"has {different:,} different texts, too many for categories")
@@ -161,8 +162,8 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
     far, _ = far_rows(numbers_in(text, Kind.NUMERIC).to_numpy())
     if far.any():
         remarks.append(
-            f"{int(far.sum()):,} rows are very far from all others: correct them, or add their "
-            "value to missing_values in [data]."
+            f"{counted(int(far.sum()), 'row is', 'rows are')} very far from all others: correct "
+            "such values, or add them to missing_values in [data]."
         )
     return " ".join(remarks)
 

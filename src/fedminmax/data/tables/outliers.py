@@ -9,6 +9,7 @@ one that is merely far away is warned of.
 import numpy as np
 from numpy.typing import NDArray
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.read_file import Table
 
@@ -53,9 +54,9 @@ def check_far_rows(table: Table, column: str, values: Numbers) -> list[str]:
     # Warnings are kept in the run folder and its report: no value.
     first_row = int(table.row_numbers[int(far.argmax())])
     words = (
-        f"{table.title}: {int(far.sum()):,} rows of '{column}' are more than {FAR:g} times as far "
-        f"from the median as 99 % of the rows (first: row {first_row}); they stretch the scale for "
-        "all others: correct them, or add their value to missing_values in [data]"
+        f"{table.title}: {counted(int(far.sum()), 'value')} of '{column}' more than {FAR:g} "
+        f"times as far from the median as 99 % of the rows (first: row {first_row}), which "
+        "stretch the scale for all others: correct them, or add them to missing_values in [data]"
     )
     return [words]
 

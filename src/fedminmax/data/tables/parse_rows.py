@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
@@ -103,8 +104,9 @@ def _parse_category(
     # Warnings are kept in the run folder and its report, so this one quotes no value.
     _, row = table.first_row(unseen)
     warning = (
-        f"{table.title}: {unseen.sum():,} rows have a value of '{feature.column}' that is not "
-        f"among its categories (first: row {row}); they count as none of them"
+        f"{table.title}: {counted(int(unseen.sum()), 'row has', 'rows have')} a value of "
+        f"'{feature.column}' that is not among its categories (first: row {row}); such a value "
+        "counts as none of them"
     )
     return codes, [warning]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.file_format import (
     AS_AGREED,
@@ -254,6 +255,6 @@ def _check_classes(target: Target, tables: Sequence[Table]) -> None:
     rows = sum(len(table.frame) for table in tables)
     came = f"the one class '{target.classes[0]}'" if target.classes else "no value"
     raise InputError(
-        f"target '{target.column}' has {came} in all {rows:,} rows of {len(tables)} file(s); "
-        "choose another target, or give files with another class"
+        f"target '{target.column}' has {came} in all {counted(rows, 'row')} of "
+        f"{counted(len(tables), 'file')}; choose another target, or give files with another class"
     )

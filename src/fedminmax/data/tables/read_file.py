@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.file_format import (
     AUTO,
@@ -49,7 +50,7 @@ class Table:
     @property
     def title(self) -> str:
         """How messages name the table."""
-        return f"{self.source} ({len(self.frame):,} rows)"
+        return f"{self.source} ({counted(len(self.frame), 'row')})"
 
     def require(self, columns: Sequence[str], why: str) -> None:
         """Refuse the table if it lacks one of these columns."""
@@ -181,8 +182,9 @@ def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str,
         return ()
     first = int(rows[having.arg_max() or 0])
     words = (
-        f"{path}: {having.sum():,} rows have NUL bytes (first: row {first}), which a table of text "
-        "does not have: it may be damaged, or stored as something else; write it anew"
+        f"{path}: {counted(int(having.sum()), 'row has', 'rows have')} NUL bytes (first: row "
+        f"{first}), which a table of text does not have: it may be damaged, or stored as "
+        "something else; write it anew"
     )
     return (words,)
 
@@ -238,8 +240,8 @@ def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str)
     found, possible = (_fields(header, d) for d in (given, better))
     if not set(wanted) & set(found) and set(wanted) & set(possible):
         raise InputError(
-            f"{path}: delimiter {given!r} gives {len(found)} column(s), {listed(found)}; set "
-            f"delimiter = {better!r} in [data], which gives {len(possible)}"
+            f"{path}: delimiter {given!r} gives {counted(len(found), 'column')}, {listed(found)}; "
+            f"set delimiter = {better!r} in [data], which gives {len(possible)}"
         )
 
 
