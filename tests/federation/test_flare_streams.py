@@ -1,5 +1,7 @@
 """Streams of the engine: one thread for all that is due later, and no more messages than needed."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -127,3 +129,41 @@ def test_calls_are_made_in_the_order_of_their_times_unless_cancelled() -> None:
     calls.add(0.0, lambda: made.append("first"))
     assert done.wait(SECONDS)
     assert made == ["first", "second"]
+
+
+UNDER_A_LIMIT = """
+import os, resource
+import psutil
+from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+from fedminmax.federation.flare_streams import lighten_streams
+
+def receive(first):
+    for number in range(first, first + 1000):
+        task = RxTask(number, "north", None, reliable=True)
+        RxTask.rx_task_map[task.origin, task.sid] = task
+        task._schedule_remove_task()
+
+engines_own = RxTask._schedule_remove_task
+lighten_streams()
+if os.getuid() == 0:
+    # The limit does not hold for root.
+    os.setuid(54_321)
+own = [process for process in psutil.process_iter(["uids"]) if process.uids().real == os.getuid()]
+limit = sum(process.num_threads() for process in own) + 100
+resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+receive(0)
+print(len(RxTask.rx_task_map), "messages", flush=True)
+RxTask._schedule_remove_task = engines_own
+try:
+    receive(1000)
+except RuntimeError as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+
+
+def test_the_systems_limit_of_threads_is_not_reached() -> None:
+    """A real limit, of the system: what the engine does by itself does not keep to it."""
+    command = [sys.executable, "-c", UNDER_A_LIMIT]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.splitlines() == ["1000 messages", "can't start new thread"]
