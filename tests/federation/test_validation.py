@@ -211,7 +211,7 @@ def test_what_is_refused_before_the_first_round() -> None:
     assert "validation = '0.1'" in refusal("0.1")
     no_such_group = [(X, Y, GROUP + 1), NO_ROWS, NO_ROWS]
     assert "group 2, which has no training rows" in refusal(no_such_group)
-    assert "rows of 1 holders, but there are 3" in refusal([(X, Y, GROUP)])
+    assert "rows of 1 holder, but there are 3" in refusal([(X, Y, GROUP)])
     assert "no validation rows" in complaint_of(
         lambda: train(PROBLEM.federation(), METHOD, rounds=3, patience=2)
     )

@@ -144,7 +144,7 @@ def test_what_is_no_table() -> None:
     saved = CASES["logistic"]
     assert "a list was given; give a file, a data frame" in complaint_of(lambda: saved.predict([1]))
     assert "the given table has no rows" in complaint_of(lambda: saved.predict({"age": []}))
-    assert "the given table (1 rows) has no column 'ward', which is a feature" in complaint_of(
+    assert "the given table (1 row) has no column 'ward', which is a feature" in complaint_of(
         lambda: saved.predict({"age": [1]})
     )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_alike, check_examples
 from fedminmax.core.task import first_line
@@ -98,7 +99,8 @@ def with_validation(
         given = examples_of(validation, like, "validation rows of holder")
         if given and len(given) != len(holders):
             raise InputError(
-                f"validation has rows of {len(given)} holders, but there are {len(holders)}; give "
+                f"validation has rows of {counted(len(given), 'holder')}, but there are "
+                f"{len(holders)}; give "
                 "(x, y, group) of each holder, if need be without rows"
             )
         return holders, given

@@ -27,8 +27,8 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
     if found.converged:
         return (
             f"{name} has converged: its {found.measure} in training is within "
-            f"{_percent(TOLERANCE)} of its end, as far as {counted(found.rounds, 'round')} can "
-            "show."
+            f"{_percent(TOLERANCE)} of its end, as far as "
+            f"{counted(found.rounds, 'round shows', 'rounds show')}."
         )
     needed = found.rounds_needed
     rounds = "many more rounds" if needed is None else f"about {counted(needed, 'round')}"

@@ -134,7 +134,7 @@ def test_neither_true_nor_false() -> None:
 def test_no_date() -> None:
     feature = Feature("day seen", Kind.DATE)
     assert complaint_of(lambda: features_of(feature, ["2020-02-30"])) == (
-        "north.csv (1 rows): column 'day seen', row 1: '2020-02-30' is not a date such as "
+        "north.csv (1 row): column 'day seen', row 1: '2020-02-30' is not a date such as "
         "2024-12-31; correct it, add it to missing_values in [data], or give its format in "
         '[features."day seen"]'
     )

@@ -120,7 +120,7 @@ def test_no_delimiter_that_gives_the_columns(tmp_path: Path) -> None:
     table = read_table(path, WANTED)
     said = complaint_of(lambda: table.require(WANTED, "which the configuration names"))
     assert said.replace(f"{tmp_path}/", "") == (
-        "north.csv (1 rows) has no column 'age', which the configuration names; "
+        "north.csv (1 row) has no column 'age', which the configuration names; "
         "its one column is 'age:ill': if that is a whole line, set its delimiter in [data]"
     )
 
