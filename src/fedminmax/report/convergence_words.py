@@ -16,12 +16,13 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
         return f"It is not known whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.risk is not None and found.remaining is not None:
         return (
-            f"{name} has converged after {_rounds(found.rounds)}: its {found.measure} in training "
+            f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
+            "in training "
             f"is within {_percent(found.remaining / (found.risk or 1.0))} of the lowest."
         )
     if found.reason == BY_VALIDATION:
         return (
-            f"{name} stopped after {found.rounds:,} rounds: more of them did no better on "
+            f"{name} stopped after {counted(found.rounds, 'round')}: more of them did no better on "
             "validation rows."
         )
     if found.converged:
@@ -98,10 +99,6 @@ def _why(found: Convergence) -> str:
         f"{start} {found.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
         f"{distance} from its end"
     )
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number:,} rounds"
 
 
 def _percent(share: float) -> str:
