@@ -73,6 +73,24 @@ def test_any_model_can_be_held_against_the_best() -> None:
     assert proved.lower == pytest.approx(0.2625, rel=1e-9)
 
 
+def test_groups_too_small_to_play_for_count_by_their_share_in_a_model_of_any_method() -> None:
+    """The two rows of group 2 are wrong whatever the model: they must not be its worst group."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(82, 2)))
+    y = (x[:, 0] > 0).long()
+    y[80:] = 1 - y[80:]
+    group = torch.tensor([0] * 40 + [1] * 40 + [2] * 2)
+    model = nn.Linear(2, 2).double()
+    federation = InProcessFederation(
+        model, cross_entropy_loss, [(x, y, group)], ridge=0.1, minimum_group=30
+    )
+    *_, last = train(federation, FedMinMaxFast(), rounds=30)
+    assert last.certificate is not None
+    again = certify(federation, last.members[0])
+    assert again.upper == pytest.approx(last.certificate.upper, rel=1e-9)
+    assert again.gap < 2e-4
+
+
 def test_what_is_proved_without_the_penalty_is_as_far_apart() -> None:
     proved = Certificate(upper=0.45, lower=0.44, penalty=0.05, ridge=1e-4)
     assert proved.risk - proved.least_risk == pytest.approx(0.01)

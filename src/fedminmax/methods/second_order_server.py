@@ -103,9 +103,14 @@ class SecondOrderState:
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
     def worst_of(self, risks: Tensor) -> float:
-        """Return the highest of these risks of the next try, with its penalty, rounded upwards."""
+        """Return the most that an adversary can make of these risks of the next try, rounded up.
+
+        Its penalty is part of it; players that may not be chosen keep their share.
+        """
         point = self.structure.to_free(self.parameters)
-        worst = float(risks.max()) + 0.5 * self.structure.ridge * float(point @ point)
+        worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
+            point @ point
+        )
         return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
 
     @property
