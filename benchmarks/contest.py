@@ -23,12 +23,15 @@ from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod, StateT
 from fedminmax.methods.qfedavg import QFedAvg
 
 HOLDERS = (1, 40, 1000)
 LIBRARY = "fedminmax"
 ONE_STEP = ("FedMinMax", "AFL")
+# Sums by group from the same pass; its server takes another step.
+ONE_PASS = (*ONE_STEP, "FedMinMaxFast")
 LOCAL = ("FedAvg", "q-FedAvg")
 # The fastest of benchmarks/cnn_layouts.py.
 IMAGE_LAYOUTS = {
@@ -64,10 +67,10 @@ def plain_entries(entry: Entry) -> dict[str, Entry]:
 
 
 def one_step_entries(entry: Entry, counts: tuple[int, ...] = HOLDERS) -> dict[str, Entry]:
-    """Return the library's one-step rounds with few and many holders."""
+    """Return the library's rounds of one pass with few and many holders."""
     return {
         f"{method}, {holders} holders": replace(entry, method=method, holders=holders)
-        for method in ONE_STEP
+        for method in ONE_PASS
         for holders in counts
         if holders <= entry.rows
     }
@@ -101,6 +104,8 @@ def _library(method: str, work: Workload, plan: LocalPlan) -> Callable[[], Tenso
     rate, epochs, batch = plan.learning_rate, plan.epochs, plan.batch_size
     if method == "FedMinMax":
         return _library_rounds(work, FedMinMax(learning_rate=rate))
+    if method == "FedMinMaxFast":
+        return _library_rounds(work, FedMinMaxFast())
     if method == "AFL":
         return _library_rounds(work, AFL(learning_rate=rate))
     if plan.q is None:
