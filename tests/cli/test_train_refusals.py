@@ -77,8 +77,10 @@ def test_settings_that_do_not_exist(hospitals: Path, capsys: Capture) -> None:
     assert refused(capsys, config) == (
         "fedminmax.toml: [method] baseline = 'fedavgg' is unknown; did you mean 'fedavg'?"
     )
-    config = write_config(hospitals, method='iterate = "best"')
-    assert "[method] iterate is 'best'; give 'average', 'last' or" in refused(capsys, config)
+    config = write_config(hospitals, method='iterate = "middle"')
+    assert "[method] iterate is 'middle'; give 'average', 'last', 'tail-average'" in (
+        refused(capsys, config)
+    )
     config = write_config(hospitals, method="[logging]\ntensorbord = true")
     assert "[logging] 'tensorbord' is unknown; did you mean 'tensorboard'?" in (
         refused(capsys, config)
