@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedminmax.methods.fairfed import FairFed
     from fedminmax.methods.fcfl import FCFL
     from fedminmax.methods.fedavg import FedAvg
+    from fedminmax.methods.fedavg_fast import FedAvgFast
     from fedminmax.methods.fedfb import FedFB
     from fedminmax.methods.fedgft import FedGFT
     from fedminmax.methods.fedmgda import FedMGDA
@@ -66,6 +67,7 @@ _HOMES = {
     "FCFL": "methods.fcfl",
     "FairFed": "methods.fairfed",
     "FedAvg": "methods.fedavg",
+    "FedAvgFast": "methods.fedavg_fast",
     "FedFB": "methods.fedfb",
     "FedGFT": "methods.fedgft",
     "FedMGDA": "methods.fedmgda",
@@ -127,6 +129,7 @@ __all__ = [
     "DivergedError",
     "FairFed",
     "FedAvg",
+    "FedAvgFast",
     "FedFB",
     "FedGFT",
     "FedMGDA",

@@ -20,6 +20,7 @@ from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fairfed import FairFed
 from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.fedgft import FedGFT
 from fedminmax.methods.fedmgda import FedMGDA
@@ -142,6 +143,13 @@ FAST = [
         "FedMinMaxFast-epsilon",
         lambda _: FedMinMaxFast(epsilon=0.1, gap=0.0),
         Over.ELSE,
+        has_batches=False,
+        tolerance=1e-7,
+    ),
+    Case(
+        "FedAvgFast",
+        lambda _: FedAvgFast(gap=0.0),
+        Over.NOTHING,
         has_batches=False,
         tolerance=1e-7,
     ),

@@ -125,7 +125,7 @@ def row_lengths_of(holders: list[Examples], groups: int) -> Tensor:
     """Return the roots of the sums of |x|^2 over each group's rows, with a 1 appended to each.
 
     >>> rows = Examples(torch.tensor([[2.0, 2.0]]), torch.zeros(1), torch.tensor([1]))
-    >>> row_lengths_of([rows], 2).tolist()
+    >>> row_lengths_of([rows], 2).round(decimals=9).tolist()
     [0.0, 3.0]
     """
     squares = torch.zeros(groups, dtype=torch.float64)

@@ -127,7 +127,7 @@ class ToldGradient:
 def _told_gradients(
     method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
 ) -> Iterator[ToldGradient]:
-    """Yield what a reply's step tells of gradients at the order's model: one, or one per group."""
+    """Yield the gradients that a reply's step tells: of all rows, or of each group."""
     step = reply.step.double()
     if takes_one_step(method):
         own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
@@ -138,11 +138,11 @@ def _told_gradients(
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
         yield ToldGradient(own.coefficients[0], gradient, reach / method.learning_rate)
     elif sums_over_rows(method):
-        groups = len(sender.counts)
-        for weights, gradient in zip(
-            torch.eye(groups, dtype=torch.float64), step.reshape(groups, -1), strict=True
-        ):
-            yield ToldGradient(weights, gradient, reach)
+        groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
+        each = torch.eye(groups, dtype=torch.float64)
+        weights = each if len(gradients) == groups else torch.ones_like(each[:1])
+        for own_weights, gradient in zip(weights, gradients, strict=True):
+            yield ToldGradient(own_weights, gradient, reach)
 
 
 def _check_slope(

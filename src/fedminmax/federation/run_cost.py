@@ -86,7 +86,7 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
     >>> usual_rounds("fedminmax-fast", linear=True, loss="cross-entropy")
     Rounds(low=8, high=12)
     """
-    if key in ("fedminmax-fast", "afl-fast"):
+    if key in ("fedminmax-fast", "fedavg-fast", "afl-fast"):
         if not linear:
             return Rounds(60, 100)
         # The first round's sums are the whole problem of least squares.

@@ -12,17 +12,10 @@ from operator import add
 import torch
 from torch import Tensor
 
-from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.expected_reply import (
-    ExpectedReply,
-    OwnLoss,
-    Sender,
-    layout_of,
-    limits_of_curvature,
-)
+from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
 from fedminmax.methods.fast_server import (
     FastSettings,
     FastState,
@@ -31,9 +24,9 @@ from fedminmax.methods.fast_server import (
     start_server,
     with_curvature,
 )
-from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import Holder
 from fedminmax.methods.risk_sums import RiskSums
+from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,57 +90,20 @@ class AFLFast:
         return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return the holder's loss and gradient sums at the broadcast model, and maybe curvature.
-
-        Losses are by group, too: that is what a run shows.
-        """
-        rows = holder.examples
+        """Return loss and gradient sums at the broadcast model, and maybe curvature."""
         linear = with_curvature(self._settings, workspace.linear, holder.holders)
-        if linear is not None:
-            sums = linear_group_sums(linear, order.parameters, rows, holder.groups)
-            step, curvature = sums.gradients.sum(dim=0), sums.curvature.sum(dim=0)
-            group_loss = sums.losses
-        else:
-            workspace.load(order.parameters)
-            everyone = torch.zeros_like(rows.group)
-            losses, gradients = gradients_by_part(
-                [workspace], rows, everyone, 1, holder.rows_per_chunk
-            )
-            step, curvature = gradients[0].cpu(), torch.zeros(0, dtype=torch.float64)
-            group_loss = sum_by_group(losses, holder)
-        reply = replace(
-            zero_sums(0, holder.groups, holder.holders),
-            step=step,
-            scale=float(len(rows)),
-            group_loss=group_loss,
-            group_count=torch.bincount(rows.group, minlength=holder.groups).cpu(),
-            statistics=curvature,
-            gradient_evaluations=len(rows),
-        )
-        reply.holder_loss[holder.number] = group_loss.sum()
-        reply.holder_count[holder.number] = len(rows)
-        return reply
+        reply = sums_of_all_rows(linear, order, holder, [workspace])
+        own_loss = torch.zeros(holder.holders, dtype=torch.float64)
+        own_count = torch.zeros(holder.holders, dtype=torch.int64)
+        own_loss[holder.number] = reply.group_loss.sum()
+        own_count[holder.number] = len(holder.examples)
+        return replace(reply, holder_loss=own_loss, holder_count=own_count)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Expect sums over all rows."""
+        """Expect sums over all rows, and their loss once more as the sender's own."""
         total = float(reply.group_loss.sum())
-        expected = ExpectedReply(
-            numbers=len(order.parameters),
-            scale=float(sender.rows),
-            rows=sender.rows,
-            evaluations=sender.rows,
-            reach=float(
-                sender.limits.squared_slopes(torch.tensor(sender.rows), torch.tensor(total)).sqrt()
-            ),
-            own_loss=OwnLoss(sender.rows, total, total),
-        )
-        layout = layout_of(len(order.parameters), sender)
-        linear = with_curvature(self._settings, layout, sender.holders)
-        if linear is None:
-            return expected
-        everyone = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
-        most, told = limits_of_curvature(linear, everyone, reply)
-        return replace(expected, least=-most, most=most, told_curvature=told)
+        expected = expected_of_all_rows(self._settings, sender.holders, order, sender, reply)
+        return replace(expected, own_loss=OwnLoss(sender.rows, total, total))
 
     def update_from_each(self, state: AFLFastState, replies: Sequence[Sums]) -> AFLFastState:
         """Hand the holders' sums to the server; one that did not answer keeps its last word."""

@@ -14,6 +14,7 @@ from fedminmax.methods.option_sources import (
     AUTHORS,
     FITS,
     FLOOR,
+    GAP,
     LOCAL,
     LOOK_AHEAD,
     OURS,
@@ -43,7 +44,7 @@ OVER_GROUPS = (
         over="groups",
         pace=Pace.LOOK_AHEAD,
         works_with_absent=False,
-        sources=FLOOR | LOOK_AHEAD | {"gap": "ours: a tenth of what reports call converged"},
+        sources=FLOOR | LOOK_AHEAD | GAP,
         required={},
     ),
     MethodCard(

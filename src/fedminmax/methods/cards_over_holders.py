@@ -6,10 +6,12 @@ from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedmgda import FedMGDA
 from fedminmax.methods.option_sources import (
     ADVERSARY,
     AUTHORS,
+    GAP,
     LOCAL,
     LOOK_AHEAD,
     RATE,
@@ -30,6 +32,17 @@ OVER_HOLDERS = (
         pace=Pace.LOCAL_EPOCHS,
         works_with_absent=True,
         sources=RATE | LOCAL,
+        required={},
+    ),
+    MethodCard(
+        key="fedavg-fast",
+        make=FedAvgFast,
+        paper="McMahan et al. 2017's objective, with a server of second order (ours)",
+        optimises="mean risk",
+        over="rows",
+        pace=Pace.LOOK_AHEAD,
+        works_with_absent=False,
+        sources=LOOK_AHEAD | GAP,
         required={},
     ),
     MethodCard(

@@ -1,0 +1,114 @@
+"""FedAvgFast: the plain model of all rows in a handful of rounds, to compare a minimax model with.
+
+The objective is that of McMahan, Moore, Ramage, Hampson, Arcas: Communication-efficient learning of
+deep networks from decentralized data, AISTATS 2017: the mean risk over all rows, with the task's
+ridge. The server is FedMinMaxFast's with a single player, everybody: damped Newton steps for linear
+models, an adaptive first-order step for others. So a baseline differs from FedMinMaxFast in its
+goal alone, and is as close to its own optimum.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.checks import check_not_negative
+from fedminmax.methods.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.fast_server import (
+    FastSettings,
+    FastState,
+    after_round,
+    check_fast_settings,
+    start_server,
+    with_curvature,
+)
+from fedminmax.methods.fedminmax_fast import DEFAULT_GAP
+from fedminmax.methods.method import Holder
+from fedminmax.methods.risk_sums import RiskSums
+from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
+
+
+@dataclass(frozen=True, eq=False)
+class FedAvgFastState:
+    """The server's state; its only player needs no weights."""
+
+    server: FastState
+
+    @property
+    def parameters(self) -> Tensor:
+        """The next model to try."""
+        return self.server.parameters
+
+    @property
+    def weights(self) -> Tensor:
+        """Nobody weighs groups."""
+        return torch.zeros(0, dtype=torch.float64)
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest mean risk."""
+        return self.server.selected
+
+
+@dataclass(frozen=True)
+class FedAvgFast:
+    """The mean risk's minimum; there is no learning rate to choose. See ``FedMinMaxFast``."""
+
+    curvature: bool = True
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    gap: float = field(default=DEFAULT_GAP, repr=False)
+    name: str = "FedAvgFast"
+    output: Iterate = Iterate.LAST
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.name, gap=self.gap)
+        check_fast_settings(self.name, self._settings)
+
+    @property
+    def _settings(self) -> FastSettings:
+        return FastSettings(0.0, self.curvature, self.learning_rate, self.momentum)
+
+    def init(self, parameters: Tensor, census: Census) -> FedAvgFastState:
+        """Nothing is known yet: the first round asks for the sums of the model as it is."""
+        everybody = Census(census.holder_counts[:, None], census.classes, census.linear)
+        return FedAvgFastState(
+            start_server(self._settings, parameters, everybody, torch.ones(1, dtype=torch.float64))
+        )
+
+    def is_done(self, state: FedAvgFastState) -> bool:
+        """Tell whether what is left is within the gap."""
+        left = state.server.remaining
+        return self.gap > 0 and left is not None and left <= self.gap
+
+    def order(self, state: FedAvgFastState, moment: Moment) -> Order:
+        """Broadcast the next try; holders need no weights."""
+        return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return losses by group, the gradient sum at the broadcast model, maybe curvature."""
+        return self.row_sums(order, holder, [workspace])
+
+    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the same for any rows, whoever holds them."""
+        linear = with_curvature(self._settings, workspaces[0].linear, 1)
+        return sums_of_all_rows(linear, order, holder, workspaces)
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect sums over all rows."""
+        return expected_of_all_rows(self._settings, 1, order, sender, reply)
+
+    def update(self, state: FedAvgFastState, total: Sums) -> FedAvgFastState:
+        """Hand the sums to the server."""
+        told = RiskSums(
+            total.group_count.sum().cpu().reshape(1),
+            total.group_loss.sum().reshape(1),
+            total.step.unsqueeze(0),
+            total.statistics.unsqueeze(0),
+        )
+        return replace(state, server=after_round(self._settings, state.server, told))
