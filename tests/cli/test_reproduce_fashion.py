@@ -126,6 +126,7 @@ def test_following_settings_are_checked_and_marked(tmp_path: Path) -> None:
     assert "checked over 3 rounds" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
     """Rows that were checked to follow, their figures, and other runs' curves stay."""
@@ -146,6 +147,7 @@ def test_a_narrower_call_takes_nothing_away(tmp_path: Path) -> None:
     assert (comparison["source"], comparison["followers"]) == ("ESG", ["SSG", "PSG"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     words = [*WORDS, *TINY, "--rounds", "40", "--methods", "fedminmax", "--settings", "PSG"]

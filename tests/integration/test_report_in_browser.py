@@ -133,8 +133,17 @@ def test_words_in_figures_stay_inside_them(width: int, page: Page) -> None:
     assert outside == []
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+# One of the four is with the quick tests: each takes a quarter of a minute.
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        pytest.param(
+            scheme, width, marks=[] if (scheme, width) == ("dark", 400) else [pytest.mark.slow]
+        )
+        for scheme in SCHEMES
+        for width in WIDTHS
+    ],
+)
 def test_axe_finds_no_barrier(scheme: Literal["light", "dark"], width: int, page: Page) -> None:
     """Deque's rules for WCAG, contrast among them, with all details open."""
     page.set_viewport_size({"width": width, "height": 900})
