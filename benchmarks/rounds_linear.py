@@ -71,7 +71,7 @@ def adult_brier(seeds: range) -> Iterator[Reached]:
             federation,
             FedMinMaxFast(gap=0.0),
             (target,),
-            _Lowest(),
+            _lowest,
         )
 
 
@@ -104,7 +104,7 @@ def wide(loss: str, seeds: range) -> Iterator[Reached]:
             federation,
             FedMinMaxFast(gap=0.0),
             (target,),
-            _Lowest(),
+            _lowest,
         )
 
 
@@ -151,15 +151,9 @@ def _gap(done: Round[Any]) -> float:
     return float((state.upper - state.lower) / state.upper)
 
 
-class _Lowest:
-    """The lowest worst training risk of the rounds read so far."""
-
-    def __init__(self) -> None:
-        self.risk = float("inf")
-
-    def __call__(self, done: Round[Any]) -> float:
-        self.risk = min(self.risk, done.worst_risk)
-        return self.risk
+def _lowest(done: Round[Any]) -> float:
+    """The lowest worst training risk so far, with its penalty."""
+    return float(done.progress.state.upper)
 
 
 def _least_squares_gap(table: WideTable, done: Round[Any]) -> float:
