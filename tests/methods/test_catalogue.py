@@ -2,15 +2,17 @@
 
 import importlib
 import pkgutil
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
+import torch
 
 from fedminmax import methods
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Reveals
-from fedminmax.methods.card import Pace
+from fedminmax.core.messages import Census, Reveals
+from fedminmax.methods.card import Pace, Weights, card_of
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import needs_each_reply, takes_one_step
 
 
@@ -46,6 +48,27 @@ def test_a_method_shows_vectors_exactly_if_it_takes_them(key: str) -> None:
     assert needs_each_reply(method) == (method.reveals is Reveals.OWN_VECTOR)
     if takes_one_step(method):
         assert CARDS[key].pace is Pace.ONE_STEP
+
+
+@pytest.mark.parametrize("key", list(CARDS))
+def test_whose_weights_a_card_names_is_whose_they_are(key: str) -> None:
+    """Of two groups, three holders and two classes no two kinds of weights are equally many."""
+    census = Census(torch.tensor([[3, 1], [2, 2], [0, 4]]), classes=2)
+    state = CARDS[key].build({}).init(torch.zeros(4), census)
+    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.HOLDERS: 3, Weights.CELLS: 4}
+    assert len(state.weights) == sizes[CARDS[key].weights]
+
+
+def test_what_a_card_says_in_prose_decides_nothing() -> None:
+    card = CARDS["fedminmax"]
+    assert replace(card, optimises="something").minimax_over_groups
+    assert not replace(CARDS["fedavg"], optimises="worst group's risk").minimax_over_groups
+
+
+def test_what_is_derived_from_a_method_does_not_inherit_its_card() -> None:
+    assert card_of(FedMinMax()) is CARDS["fedminmax"]
+    assert card_of(FedMinMax) is CARDS["fedminmax"]
+    assert card_of(type("Other", (FedMinMax,), {})) is None
 
 
 def test_words_become_settings() -> None:

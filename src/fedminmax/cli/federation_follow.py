@@ -11,6 +11,7 @@ from fedminmax.cli.say import say
 from fedminmax.federation.live_round import Event, Notice
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 
 
@@ -45,7 +46,7 @@ def _show(
     bars: Display, plan: NetworkPlan, number: int, entry: NetworkRound, groups: Sequence[str]
 ) -> None:
     method = plan.runs[number].method
-    over_groups = CARDS[method].over == "groups" and len(entry.weights) == len(groups)
+    over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
     weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
     highest = highest_risks(zip(groups, entry.risks, strict=True))
     words = ", ".join(

@@ -33,7 +33,7 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
 
 def _facts(card: MethodCard) -> dict[str, str]:
     return {
-        "optimises": f"{card.optimises} (over {card.over})",
+        "optimises": f"{card.optimises} (over {card.scope})",
         "reveals": card.reveals,
         "holders": "any part of them may take part in a round"
         if card.works_with_absent
@@ -47,7 +47,7 @@ def _plain(card: MethodCard) -> dict[str, object]:
         "key": card.key,
         "paper": card.paper,
         "optimises": card.optimises,
-        "over": card.over,
+        "over": card.scope,
         "reveals": card.reveals,
         "works_with_absent_holders": card.works_with_absent,
         "round": card.pace.value,

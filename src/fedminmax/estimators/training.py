@@ -24,7 +24,8 @@ from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_o
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import Round, is_out_of_patience, train
-from fedminmax.methods.catalogue import card_of, goal_of
+from fedminmax.methods.card import Weights, card_of
+from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import AnyMethod
 
 ROWS_AT_ONCE = 8192
@@ -154,7 +155,7 @@ def _in_unit(chosen: ValidationRisk | None, unit: float) -> ValidationRisk | Non
 def _weighs_groups(method: AnyMethod[Any]) -> bool:
     """Tell whether the method's adversary, if it has one, weighs groups."""
     card = card_of(method)
-    return card is not None and card.over == "groups"
+    return card is not None and card.weights is Weights.GROUPS
 
 
 def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:

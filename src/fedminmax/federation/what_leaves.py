@@ -15,7 +15,6 @@ from fedminmax.data.tables.words import listed
 from fedminmax.federation.group_policy import group_counts
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open
-from fedminmax.methods.cards_of_parity import OF_PARITY
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import asks_again, sums_over_rows
 
@@ -109,9 +108,8 @@ def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> I
 def _in_a_round(run: PlannedRun, numbers: int) -> str:
     card = CARDS[run.method]
     # Methods for equal rates tell sums by group and class, and some a second gradient.
-    parity = card in OF_PARITY
-    rates = ", figures of how unequal the groups' rates are" if parity else ""
-    vectors = "one or more vectors" if parity or asks_again(card.build({})) else "one vector"
+    rates = ", figures of how unequal the groups' rates are" if card.parity else ""
+    vectors = "one or more vectors" if card.parity or asks_again(card.build({})) else "one vector"
     return (
         f"in each of {counted(run.rounds, 'round')} of {run.method}: loss sums and row counts by "
         "group"

@@ -22,8 +22,10 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import ADVERSARY, RATE, START
 
 
 class AFLStart(Enum):
@@ -49,6 +51,16 @@ class AFLState:
         return self.weight_sum / max(1, self.rounds)
 
 
+@register(
+    key="afl",
+    paper="Mohri, Sivek, Suresh, ICML 2019",
+    optimises="worst holder's risk",
+    over=Over.HOLDERS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.HOLDERS,
+    sources=RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
+)
 @dataclass(frozen=True)
 class AFL:
     """Minimax over holders. ``adversary_rate=0`` with start ROWS is plain risk minimisation."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
 from fedminmax.methods.fast_server import (
     FastSettings,
@@ -25,6 +26,7 @@ from fedminmax.methods.fast_server import (
     with_curvature,
 )
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOOK_AHEAD
 from fedminmax.methods.risk_sums import RiskSums
 from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
 
@@ -55,6 +57,17 @@ class AFLFastState:
         return self.server.selected
 
 
+@register(
+    key="afl-fast",
+    paper="Mohri et al. 2019's objective, with a prox-linear server (ours)",
+    optimises="worst holder's risk",
+    over=Over.HOLDERS,
+    pace=Pace.LOOK_AHEAD,
+    minimax=True,
+    weights=Weights.HOLDERS,
+    absent_keep_weight=False,
+    sources=LOOK_AHEAD,
+)
 @dataclass(frozen=True)
 class AFLFast:
     """Minimax over holders; there is no learning rate to choose. See ``FedMinMaxFast``."""

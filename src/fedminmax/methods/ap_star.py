@@ -30,9 +30,11 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_share, check_whole
 from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import AUTHORS, FITS, RATE
 from fedminmax.methods.weighted_fits import (
     Fits,
     after_fit,
@@ -58,6 +60,18 @@ class APStarState:
     failures: int
 
 
+@register(
+    key="ap-star",
+    paper="Martinez, Bertran, Sapiro, ICML 2020",
+    optimises="worst group's risk: the best of a sequence of weighted fits",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.GROUPS,
+    sources=RATE
+    | FITS
+    | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "fit_patience": AUTHORS},
+)
 @dataclass(frozen=True)
 class APStar:
     """Search for the group weights whose fit has the least worst risk."""

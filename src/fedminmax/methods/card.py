@@ -1,16 +1,20 @@
 """What users want to know of a method before they choose it, and how to make one from words."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from fedminmax.core.errors import InputError
 from fedminmax.methods.method import AnyMethod
 
 # Fields that say what a method is called and returns, not how it works.
 DESCRIPTIVE = ("name", "output")
+MethodT = TypeVar("MethodT")
+NOT_STATED = "not stated"
+# Where a method's class has its card.
+ATTRIBUTE = "card"
 
 
 class Pace(Enum):
@@ -30,21 +34,38 @@ class Option:
     source: str
 
 
+class Over(Enum):
+    """Whom a method's objective looks after."""
+
+    GROUPS = "groups"
+    HOLDERS = "holders"
+    HOLDERS_AND_GROUPS = "holders and groups"
+    ROWS = "rows"
+
+
+class Weights(Enum):
+    """What the entries of ``state.weights`` belong to."""
+
+    NONE = "nothing"
+    GROUPS = "groups"
+    HOLDERS = "holders"
+    CELLS = "groups and classes"
+
+
 @dataclass(frozen=True)
 class MethodCard:
-    """A method as users see it.
-
-    ``sources`` says of every option where its default comes from; ``required`` are values for
-    options without a default; ``works_with_absent`` is False where some holders' absence breaks
-    what the method promises.
-    """
+    """A method as users see it; ``register`` says what the fields mean."""
 
     key: str
     make: type[Any]
     paper: str
     optimises: str
-    over: str
+    over: Over
     pace: Pace
+    minimax: bool
+    parity: bool
+    weights: Weights
+    absent_keep_weight: bool
     works_with_absent: bool
     sources: Mapping[str, str]
     required: Mapping[str, str]
@@ -52,7 +73,12 @@ class MethodCard:
     @property
     def minimax_over_groups(self) -> bool:
         """Whether the method minimises the worst group's risk."""
-        return self.optimises.startswith("worst group's risk")
+        return self.minimax and self.over is Over.GROUPS
+
+    @property
+    def scope(self) -> str:
+        """Whom the method looks after, in words."""
+        return f"{self.over.value} (parity)" if self.parity else self.over.value
 
     @property
     def reveals(self) -> str:
@@ -64,7 +90,7 @@ class MethodCard:
         """All settings with their defaults and sources."""
         example = self.build({})
         return [
-            Option(name, _shown(getattr(example, name)), self.sources[name])
+            Option(name, _shown(getattr(example, name)), self.sources.get(name, NOT_STATED))
             for name in self.option_types
         ]
 
@@ -90,6 +116,71 @@ class MethodCard:
         shared = {name: value for name, value in common.items() if name in kinds}
         method: AnyMethod[Any] = self.make(**(shared | values))
         return method
+
+
+def register(
+    *,
+    key: str,
+    paper: str,
+    optimises: str,
+    over: Over,
+    pace: Pace,
+    minimax: bool = False,
+    parity: bool = False,
+    weights: Weights = Weights.NONE,
+    absent_keep_weight: bool = True,
+    works_with_absent: bool = False,
+    sources: Mapping[str, str] = {},
+    required: Mapping[str, str] = {},
+) -> Callable[[type[MethodT]], type[MethodT]]:
+    """Give a method its card, by which the catalogue finds it and users choose it.
+
+    Args:
+        key: the method's name on the command line and in configurations.
+        paper: who proposed it.
+        optimises: what it minimises, in words for tables; nothing is decided by them.
+        over: whom the objective looks after.
+        pace: how much a round does.
+        minimax: whether it minimises the highest risk of those that it looks after.
+        parity: whether it looks for equal rates of positive answers.
+        weights: what the entries of ``state.weights`` belong to.
+        absent_keep_weight: whether whoever is absent from a round keeps its weight while the
+            weights add up to one; False for weights that are no distribution, or are made anew.
+        works_with_absent: False where some holders' absence breaks what the paper promises.
+        sources: for each option, where its default comes from.
+        required: values for options without a default, where an example is wanted.
+    """
+
+    def with_card(method: type[MethodT]) -> type[MethodT]:
+        card = MethodCard(
+            key=key,
+            make=method,
+            paper=paper,
+            optimises=optimises,
+            over=over,
+            pace=pace,
+            minimax=minimax,
+            parity=parity,
+            weights=weights,
+            absent_keep_weight=absent_keep_weight,
+            works_with_absent=works_with_absent,
+            sources=sources,
+            required=required,
+        )
+        setattr(method, ATTRIBUTE, card)
+        return method
+
+    return with_card
+
+
+def card_of(method: object) -> MethodCard | None:
+    """Return the card of a method or of its class; None for one that was not registered.
+
+    What is derived from a method with a card may do something else, and has none.
+    """
+    kind = method if isinstance(method, type) else type(method)
+    card = vars(kind).get(ATTRIBUTE)
+    return card if isinstance(card, MethodCard) else None
 
 
 def _parse(key: str, name: str, word: str, kind: Any) -> object:

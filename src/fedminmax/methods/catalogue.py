@@ -1,22 +1,42 @@
-"""Every method, as users see it: one card each, in the order of tables."""
+"""Every method, as users see it: one card each, in the order of tables.
 
+A card stands in its method's file (``register``); this module looks through the files.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
+from fedminmax import methods
 from fedminmax.core.convergence import Goal
-from fedminmax.methods.card import MethodCard
-from fedminmax.methods.cards_of_parity import OF_PARITY
-from fedminmax.methods.cards_over_groups import OVER_GROUPS
-from fedminmax.methods.cards_over_holders import OVER_HOLDERS
+from fedminmax.methods.card import MethodCard, Over, card_of
 from fedminmax.methods.method import AnyMethod
 
+# Those that most readers look for, before the others of their section.
+FIRST = ("fedminmax", "fedminmax-fast", "fedavg", "fedavg-fast", "afl", "afl-fast")
+
+
+def _cards_in_this_room() -> Iterator[MethodCard]:
+    for found in iter_modules(methods.__path__, f"{methods.__name__}."):
+        if not found.ispkg and found.name != __name__:
+            module = import_module(found.name)
+            for value in vars(module).values():
+                if isinstance(value, type) and value.__module__ == found.name:
+                    card = card_of(value)
+                    if card is not None:
+                        yield card
+
+
+def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
+    """Return where a card stands: over groups, over holders and rows, of parity."""
+    order = FIRST.index(card.key) if card.key in FIRST else len(FIRST)
+    return card.parity, card.over is not Over.GROUPS, order, card.key
+
+
 CARDS: dict[str, MethodCard] = {
-    card.key: card for card in (*OVER_GROUPS, *OVER_HOLDERS, *OF_PARITY)
+    card.key: card for card in sorted(_cards_in_this_room(), key=_place)
 }
-
-
-def card_of(method: AnyMethod[Any]) -> MethodCard | None:
-    """Return the card of a method's kind; None for a method of the user's own."""
-    return next((card for card in CARDS.values() if card.make is type(method)), None)
 
 
 def goal_of(method: AnyMethod[Any]) -> Goal:

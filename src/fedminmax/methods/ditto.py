@@ -33,12 +33,25 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, RATE
 
 
+@register(
+    key="ditto",
+    paper="Li, Hu, Beirami, Smith, ICML 2021",
+    optimises="each holder's risk near a common model; the common model is FedAvg's",
+    over=Over.HOLDERS,
+    pace=Pace.LOCAL_EPOCHS,
+    works_with_absent=True,
+    sources=RATE
+    | LOCAL
+    | {"pull": "the authors' FashionMNIST run", "personal_rate": "ours: the learning rate"},
+)
 @dataclass(frozen=True)
 class Ditto:
     """FedAvg with personal models; ``pull=0`` trains them on the holder's rows alone.

@@ -29,12 +29,14 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_whole
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
 from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import RATE, SNAPSHOTS, START
 from fedminmax.methods.snapshot_steps import (
     LocalSteps,
     descend_twice,
@@ -75,6 +77,20 @@ class DRFAState:
         return self.weight_sum / max(1, self.rounds)
 
 
+@register(
+    key="drfa",
+    paper="Deng, Kamani, Mahdavi, NeurIPS 2020",
+    optimises="worst holder's risk, up to client drift",
+    over=Over.HOLDERS,
+    pace=Pace.LOCAL_EPOCHS,
+    minimax=True,
+    weights=Weights.HOLDERS,
+    works_with_absent=True,
+    sources=RATE
+    | START
+    | SNAPSHOTS
+    | {"holders_drawn": "ours: all, weighted by lambda; a number draws as in the paper"},
+)
 @dataclass(frozen=True)
 class DRFA:
     """Local steps, and an adversary that sees a random model among those of the round."""

@@ -43,6 +43,7 @@ from fedminmax.core.parity import (
 from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -54,6 +55,7 @@ from fedminmax.methods.expected_reply import (
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, OURS, RATE
 
 EVALUATE, TRAIN = 0, 1
 
@@ -67,6 +69,17 @@ class FairFedState:
     next_phase: int
 
 
+@register(
+    key="fairfed",
+    paper="Ezzeldin, Yan, He, Ferrara, Avestimehr, AAAI 2023",
+    optimises="mean risk, holders reweighted towards equal rates",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    parity=True,
+    weights=Weights.HOLDERS,
+    works_with_absent=True,
+    sources=RATE | LOCAL | {"beta": "the paper", "parity": OURS},
+)
 @dataclass(frozen=True)
 class FairFed:
     """Average the holders' models with weights that follow their disparity.

@@ -41,6 +41,7 @@ from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import (
     check_not_negative,
     check_plan,
@@ -62,6 +63,7 @@ from fedminmax.methods.fcfl_directions import (
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import AUTHORS, OURS
 
 SHARPNESS = 10.0
 FIRST_SMOOTHING = 0.5
@@ -85,6 +87,22 @@ class FCFLState:
         return NO_WEIGHTS
 
 
+@register(
+    key="fcfl",
+    paper="Cui, Pan, Liang, Zhang, Wang, NeurIPS 2021",
+    optimises="worst holder's risk with every holder's disparity below epsilon",
+    over=Over.HOLDERS_AND_GROUPS,
+    pace=Pace.ONE_STEP,
+    parity=True,
+    sources={
+        "learning_rate": OURS,
+        "epsilon": AUTHORS,
+        "parity": OURS,
+        "stage_one_rounds": AUTHORS,
+        "batch_size": AUTHORS,
+        "weight_decay": AUTHORS,
+    },
+)
 @dataclass(frozen=True)
 class FCFL:
     """Minimax over holders under a budget of disparity, then Pareto improvement."""

@@ -21,10 +21,12 @@ from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_plan, check_positive
 from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, RATE
 
 NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
 
@@ -41,6 +43,15 @@ class FedAvgState:
         return NO_WEIGHTS
 
 
+@register(
+    key="fedavg",
+    paper="McMahan, Moore, Ramage, Hampson, Arcas, AISTATS 2017",
+    optimises="mean risk",
+    over=Over.ROWS,
+    pace=Pace.LOCAL_EPOCHS,
+    works_with_absent=True,
+    sources=RATE | LOCAL,
+)
 @dataclass(frozen=True)
 class FedAvg:
     """Local epochs and averaging; ``epochs=1, batch_size=None`` is gradient descent."""

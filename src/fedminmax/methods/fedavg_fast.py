@@ -16,6 +16,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fast_server import (
@@ -28,6 +29,7 @@ from fedminmax.methods.fast_server import (
 )
 from fedminmax.methods.fedminmax_fast import DEFAULT_GAP
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import GAP, LOOK_AHEAD
 from fedminmax.methods.risk_sums import RiskSums
 from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
 
@@ -54,6 +56,14 @@ class FedAvgFastState:
         return self.server.selected
 
 
+@register(
+    key="fedavg-fast",
+    paper="McMahan et al. 2017's objective, with a server of second order (ours)",
+    optimises="mean risk",
+    over=Over.ROWS,
+    pace=Pace.LOOK_AHEAD,
+    sources=LOOK_AHEAD | GAP,
+)
 @dataclass(frozen=True)
 class FedAvgFast:
     """The mean risk's minimum; there is no learning rate to choose. See ``FedMinMaxFast``."""

@@ -53,6 +53,7 @@ from fedminmax.core.parity import (
 from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -63,6 +64,7 @@ from fedminmax.methods.expected_reply import (
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, OURS, RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,18 @@ class FedFBState:
     rounds: int
 
 
+@register(
+    key="fedfb",
+    paper="Zeng, Chen, Lee 2021 (arXiv 2110.15545)",
+    optimises="mean risk with equal rates",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    parity=True,
+    weights=Weights.CELLS,
+    absent_keep_weight=False,
+    works_with_absent=True,
+    sources=RATE | LOCAL | {"adversary_rate": OURS, "parity": OURS},
+)
 @dataclass(frozen=True)
 class FedFB:
     """FairBatch's weights around local epochs; ``adversary_rate=0`` equals FedAvg."""

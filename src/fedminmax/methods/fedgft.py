@@ -44,6 +44,7 @@ from fedminmax.core.parity import (
 from fedminmax.core.positive_scores import positive_scores_of
 from fedminmax.core.scored_step import train_on_scores
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -54,6 +55,7 @@ from fedminmax.methods.expected_reply import (
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, OURS, RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,16 @@ class FedGFTState:
         return NO_WEIGHTS
 
 
+@register(
+    key="fedgft",
+    paper="Wang, Payani, Lee, Kompella 2023",
+    optimises="mean risk plus a penalty on unequal rates",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    parity=True,
+    works_with_absent=True,
+    sources=RATE | LOCAL | {"penalty": OURS, "parity": OURS},
+)
 @dataclass(frozen=True)
 class FedGFT:
     """Minimise the risk plus ``penalty`` times the squared disparity; 0 equals FedAvg."""

@@ -32,6 +32,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.min_norm import min_norm_weights
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import (
     check_not_negative,
     check_plan,
@@ -42,6 +43,7 @@ from fedminmax.methods.checks import (
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import AUTHORS, LOCAL, RATE
 from fedminmax.methods.qfedavg import HolderWeighting
 
 
@@ -58,6 +60,22 @@ class FedMGDAState:
         return NO_WEIGHTS
 
 
+@register(
+    key="fedmgda",
+    paper="Hu, Shaloudegi, Zhang, Yu, IEEE TNSE 2022 (FedMGDA+)",
+    optimises="a common descent direction for all holders",
+    over=Over.HOLDERS,
+    pace=Pace.LOCAL_EPOCHS,
+    works_with_absent=True,
+    sources=RATE
+    | LOCAL
+    | {
+        "epsilon": AUTHORS,
+        "server_rate": AUTHORS,
+        "server_decay": "ours: the paper decays it and gives no rate",
+        "weighting": AUTHORS,
+    },
+)
 @dataclass(frozen=True)
 class FedMGDA:
     """Local epochs, then a step along the shortest mixture of the unit updates.

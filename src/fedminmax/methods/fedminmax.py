@@ -25,9 +25,11 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive
 from fedminmax.methods.group_weights import shares_within_floor, weigh_by_group
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import ADVERSARY, FLOOR, RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,16 @@ class FedMinMaxState:
     playable: Tensor
 
 
+@register(
+    key="fedminmax",
+    paper="Papadaki, Martinez, Bertran, Sapiro, Rodrigues 2021, Algorithm 1",
+    optimises="worst group's risk",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.GROUPS,
+    sources=RATE | ADVERSARY | FLOOR,
+)
 @dataclass(frozen=True)
 class FedMinMax:
     """Algorithm 1. ``adversary_rate=0`` is plain empirical risk minimisation.

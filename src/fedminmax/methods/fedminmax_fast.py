@@ -17,6 +17,7 @@ from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -35,11 +36,23 @@ from fedminmax.methods.fast_server import (
 from fedminmax.methods.group_weights import shares_within_floor
 from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import FLOOR, GAP, LOOK_AHEAD
 from fedminmax.methods.risk_sums import RiskSums
 
 DEFAULT_GAP = 1e-4
 
 
+@register(
+    key="fedminmax-fast",
+    paper="Papadaki et al. 2021's objective, with a prox-linear server (ours)",
+    optimises="worst group's risk",
+    over=Over.GROUPS,
+    pace=Pace.LOOK_AHEAD,
+    minimax=True,
+    weights=Weights.GROUPS,
+    absent_keep_weight=False,
+    sources=FLOOR | LOOK_AHEAD | GAP,
+)
 @dataclass(frozen=True)
 class FedMinMaxFast:
     """Minimax over groups; there is no learning rate to choose.

@@ -14,14 +14,27 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import ADVERSARY, FLOOR, LOCAL, RATE
 
 
+@register(
+    key="fedminmax-local",
+    paper="Papadaki et al. 2021, Algorithm 1, with local epochs (our extension)",
+    optimises="worst group's risk, up to client drift",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    minimax=True,
+    weights=Weights.GROUPS,
+    works_with_absent=True,
+    sources=RATE | ADVERSARY | FLOOR | LOCAL,
+)
 @dataclass(frozen=True)
 class FedMinMaxLocal:
     """Algorithm 1 around local epochs on the weighted loss."""

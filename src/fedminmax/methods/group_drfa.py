@@ -24,12 +24,14 @@ from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import FLOOR, RATE, SNAPSHOTS
 from fedminmax.methods.snapshot_steps import (
     LocalSteps,
     descend_twice,
@@ -55,6 +57,17 @@ class GroupDRFAState:
     snapshot: Tensor
 
 
+@register(
+    key="group-drfa",
+    paper="Deng, Kamani, Mahdavi, NeurIPS 2020, with groups in place of holders",
+    optimises="worst group's risk, up to client drift",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    minimax=True,
+    weights=Weights.GROUPS,
+    works_with_absent=True,
+    sources=RATE | FLOOR | SNAPSHOTS,
+)
 @dataclass(frozen=True)
 class GroupDRFA:
     """Local steps on the weighted loss; mu sees a random model among those of the round."""

@@ -43,6 +43,7 @@ from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descen
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -54,6 +55,7 @@ from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.local_sums import displacement
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import ADVERSARY, FLOOR, LOCAL, RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,20 @@ class GroupSCAFFPDState:
     phase: int
 
 
+@register(
+    key="group-scaff-pd",
+    paper="Yu, Karimireddy, Ma, Jordan 2023 (SCAFF-PD), with groups in place of holders",
+    optimises="worst group's risk, without client drift",
+    over=Over.GROUPS,
+    pace=Pace.LOCAL_EPOCHS,
+    minimax=True,
+    weights=Weights.GROUPS,
+    sources=RATE
+    | ADVERSARY
+    | FLOOR
+    | LOCAL
+    | {"extrapolation": "the paper (theta = 1 without strong convexity)"},
+)
 @dataclass(frozen=True)
 class GroupSCAFFPD:
     """Minimax over groups by corrected local steps; one full batch is a step along c."""

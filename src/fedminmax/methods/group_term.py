@@ -20,9 +20,11 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import OURS, RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,16 @@ class GroupTERMState:
     playable: Tensor
 
 
+@register(
+    key="group-term",
+    paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over groups)",
+    optimises="tilted mean of the groups' risks",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    weights=Weights.GROUPS,
+    sources=RATE | {"tilt": OURS},
+    required={"tilt": "5"},
+)
 @dataclass(frozen=True)
 class GroupTERM:
     """Minimise the tilted mean of the group risks."""

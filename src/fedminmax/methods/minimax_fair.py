@@ -22,13 +22,25 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import AUTHORS, FITS, RATE
 from fedminmax.methods.weighted_fits import check_fits, order_step
 
 
+@register(
+    key="minimax-fair",
+    paper="Diana, Gill, Kearns, Kenthapadi, Roth, AIES 2021",
+    optimises="worst group's risk of a mixture of weighted fits",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.GROUPS,
+    sources=RATE | FITS | {"adversary_rate": AUTHORS},
+)
 @dataclass(frozen=True)
 class MinimaxFair:
     """Exponential weights with a falling rate; ``adversary_rate=0`` fits the mean risk."""

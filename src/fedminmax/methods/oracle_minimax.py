@@ -25,13 +25,25 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_whole
 from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import FITS, OURS, RATE
 from fedminmax.methods.weighted_fits import check_fits, order_step
 
 
+@register(
+    key="oracle-minimax",
+    paper="Chen, Lucier, Singer, Syrgkanis, NeurIPS 2017",
+    optimises="worst group's risk of a mixture of weighted fits",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.GROUPS,
+    sources=RATE | FITS | {"fits": OURS},
+)
 @dataclass(frozen=True)
 class OracleMinimax:
     """Multiplicative weights with the rate for a planned number of fits."""

@@ -33,11 +33,13 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, RATE
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 SMALLEST_LOSS = 1e-10
@@ -76,6 +78,21 @@ class QFedAvgState:
         return NO_WEIGHTS
 
 
+@register(
+    key="qfedavg",
+    paper="Li, Sanjabi, Beirami, Smith, ICLR 2020",
+    optimises="mean of the holders' risks to the power q + 1",
+    over=Over.HOLDERS,
+    pace=Pace.LOCAL_EPOCHS,
+    works_with_absent=True,
+    sources=RATE
+    | LOCAL
+    | {
+        "q": "Papadaki et al. 2021 (0.2 and 5)",
+        "weighting": "ours: n_k / n, so that q = 0 is FedAvg",
+    },
+    required={"q": "5"},
+)
 @dataclass(frozen=True)
 class QFedAvg:
     """q-FedAvg; q = 0 equals FedAvg, larger q approaches minimax over holders."""

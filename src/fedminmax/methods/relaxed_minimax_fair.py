@@ -41,9 +41,11 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
+from fedminmax.methods.option_sources import AUTHORS, FITS, OURS, RATE
 from fedminmax.methods.weighted_fits import (
     Fits,
     after_fit,
@@ -88,6 +90,24 @@ class RelaxedMinimaxFairState:
         return mixture_so_far(self.members, self.parameters)
 
 
+@register(
+    key="relaxed-minimax-fair",
+    paper="Diana, Gill, Kearns, Kenthapadi, Roth, AIES 2021, relaxed form",
+    optimises="mean risk of a mixture with every group's risk at most gamma",
+    over=Over.GROUPS,
+    pace=Pace.ONE_STEP,
+    weights=Weights.GROUPS,
+    absent_keep_weight=False,
+    sources=RATE
+    | FITS
+    | {
+        "gamma": "yours to choose",
+        "adversary_rate": AUTHORS,
+        "discard": AUTHORS,
+        "fit_patience": OURS,
+    },
+    required={"gamma": "0.47"},
+)
 @dataclass(frozen=True)
 class RelaxedMinimaxFair:
     """Least mean risk with every group's risk at most gamma."""

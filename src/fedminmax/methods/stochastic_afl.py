@@ -30,6 +30,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
+from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -42,6 +43,7 @@ from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
 from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import ADVERSARY, RATE, START
 
 
 class GradientEstimator(Enum):
@@ -67,6 +69,24 @@ class StochasticAFLState:
         return self.weight_sum / max(1, self.rounds)
 
 
+@register(
+    key="stochastic-afl",
+    paper="Mohri, Sivek, Suresh, ICML 2019, Stochastic-AFL",
+    optimises="worst holder's risk",
+    over=Over.HOLDERS,
+    pace=Pace.ONE_STEP,
+    minimax=True,
+    weights=Weights.HOLDERS,
+    sources=RATE
+    | ADVERSARY
+    | START
+    | {
+        "estimator": "the paper's first",
+        "draws": "the paper",
+        "batch_size": "the paper",
+        "chi_squared": "the paper: optional",
+    },
+)
 @dataclass(frozen=True)
 class StochasticAFL:
     """AFL on batches; ``batch_size=None`` takes all rows of a holder.

@@ -28,6 +28,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
+from fedminmax.methods.card import Over, Pace, register
 from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
@@ -39,6 +40,7 @@ from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.group_term import tilted_mean, tilted_weights
 from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
+from fedminmax.methods.option_sources import LOCAL, RATE
 
 EVALUATE, TRAIN = 0, 1
 
@@ -56,6 +58,15 @@ class TERMState:
         return NO_WEIGHTS
 
 
+@register(
+    key="term",
+    paper="Li, Beirami, Sanjabi, Smith, ICLR 2021 (over holders, and over each one's groups)",
+    optimises="tilted mean of the holders' risks",
+    over=Over.HOLDERS,
+    pace=Pace.LOCAL_EPOCHS,
+    works_with_absent=True,
+    sources=RATE | LOCAL | {"tilt": "the authors' runs", "group_tilt": "ours: no second tilt"},
+)
 @dataclass(frozen=True)
 class TERM:
     """Tilted mean over holders; ``tilt=0`` equals FedAvg, large tilts approach minimax."""

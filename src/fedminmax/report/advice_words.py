@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fedminmax.core.counted import counted
+from fedminmax.methods.card import Over
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.report.advice import (
     NEARLY_ALIKE,
@@ -85,12 +86,12 @@ def _of_the_method(advice: Advice) -> Iterator[str]:
     card = CARDS.get(advice.chosen or "")
     if card is None or advice.equivalent:
         return
-    if card.over == "holders":
+    if card.over is Over.HOLDERS:
         yield (
             f"{card.key} looks after holders: choose fedminmax or another method over groups, or "
             f"find holders whose rows are mostly of {_named(_out_of_reach(advice))}."
         )
-    elif card.over == "rows":
+    elif card.over is Over.ROWS:
         yield f"{card.key} minimises the mean over all rows: for the worst group choose fedminmax."
 
 

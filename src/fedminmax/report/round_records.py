@@ -17,8 +17,8 @@ ROUNDS_FILE = "rounds.jsonl"
 class RoundRecord:
     """One round: training risks that entered it (None: nobody had the group), weights after it.
 
-    ``weights_over`` says what the weights belong to: "groups", "holders", or "nothing" if there
-    are none. ``gradient_evaluations`` counts from the start of the run.
+    ``weights_over`` says what the weights belong to: "groups", "holders", "groups and classes"
+    or "nothing". ``gradient_evaluations`` counts from the start of the run.
     ``remaining`` is the share of the worst risk that is left to gain, if the method knows it, and
     ``certificate`` what is proved of the answer after the round. ``validation_risks`` are those of
     the same model as ``risks``, if there are validation rows, and ``chosen_round`` is the round

@@ -61,7 +61,7 @@ class FinishedRun:
                     round(seconds, 3),
                     tuple(None if risk is None else risk * unit for risk in entry.risks),
                     entry.weights,
-                    self.table_run.card.over if entry.weights else "nothing",
+                    self.table_run.card.weights.value,
                     tuple(places[site] for site in entry.took_part),
                     entry.gradient_evaluations,
                     remaining=entry.remaining,

@@ -185,7 +185,7 @@ def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float)
         seconds,
         in_unit(done.risks.tolist(), unit),
         weights,
-        run.card.over if weights else "nothing",
+        run.card.weights.value,
         done.participants,
         done.progress.gradient_evaluations,
         remaining=done.remaining,
