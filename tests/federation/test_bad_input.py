@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -120,11 +121,11 @@ def test_class_labels_for_a_model_with_one_output_are_explained() -> None:
     assert "floating point for regression" in message
 
 
-def test_arrays_and_pairs_are_refused_with_what_to_give() -> None:
+def test_pairs_and_arrays_of_texts_are_refused_with_what_to_give() -> None:
     pair: list[Any] = [(GOOD[0], GOOD[1])]
-    arrays: list[Any] = [tuple(tensor.numpy() for tensor in GOOD)]
-    assert "three torch tensors" in complaint_of(lambda: federation(pair))
-    assert "(ndarray, ndarray, ndarray)" in complaint_of(lambda: federation(arrays))
+    texts: list[Any] = [(GOOD[0].numpy(), GOOD[1].numpy(), np.array(["a", "b", "a"]))]
+    assert "three torch tensors or numpy arrays" in complaint_of(lambda: federation(pair))
+    assert "ndarray of <U1" in complaint_of(lambda: federation(texts))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.spectral_norm` is deprecated:FutureWarning")

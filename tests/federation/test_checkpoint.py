@@ -21,7 +21,11 @@ from fedminmax.federation.checkpoint import (
     save_checkpoint,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import SECONDS_BETWEEN_CHECKPOINTS, pause_after
+from fedminmax.federation.resumable import (
+    SECONDS_BETWEEN_CHECKPOINTS,
+    pause_after,
+    train_resumably,
+)
 from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
@@ -363,6 +367,23 @@ def test_a_file_that_we_wrote_ourselves_is_not_read_again_unless_it_changed(
     save_checkpoint(tmp_path, third, written)
     assert previous.read_bytes() == kept
     assert restored_round(tmp_path) == (3, None)
+
+
+def test_the_same_call_goes_on_where_the_folder_stands(tmp_path: Path) -> None:
+    """A folder as a text, and nothing in it yet: the first call begins, the second goes on."""
+    federation, folder = PROBLEM.federation(), str(tmp_path / "run")
+    whole = list(train(federation, METHOD, rounds=5, seed=3))[-1]
+    for done in train_resumably(folder, federation, METHOD, rounds=5, seed=3):
+        if done.number == 2:
+            break
+    rest = list(train_resumably(folder, federation, METHOD, rounds=5, seed=3))
+    # The round in whose body the loop was left is done again.
+    assert [done.number for done in rest] == [2, 3, 4, 5]
+    assert torch.equal(rest[-1].parameters(), whole.parameters())
+    assert list(train_resumably(folder, federation, METHOD, rounds=5, seed=3)) == []
+    damage(tmp_path / "run" / "checkpoint.bin", "truncated")
+    with pytest.warns(UserWarning, match="using the previous checkpoint"):
+        train_resumably(folder, federation, METHOD, rounds=6, seed=3)
 
 
 def test_saving_takes_no_more_than_its_share_of_the_time() -> None:

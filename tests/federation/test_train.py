@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import squared_error_loss
+from fedminmax.core.mixture import Mixture
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL
@@ -17,6 +18,7 @@ from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.qfedavg import QFedAvg
 from tests.complaints import complaint_of
 from tests.problems import (
@@ -125,6 +127,28 @@ def test_the_trained_model_predicts_with_the_given_parameters() -> None:
     assert not model.training
     # Weights [[0, 1], [2, 3], [4, 5]] and bias [6, 7, 8].
     assert model(x).tolist() == [[8.0, 15.0, 22.0]]
+
+
+def test_a_round_has_the_models_that_its_parameters_are_of() -> None:
+    federation = softmax_problem([[2, 1]]).federation()
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    done = list(train(federation, FedMinMax(), rounds=3))[-1]
+    for which in (None, Iterate.LAST, Iterate.AVERAGE):
+        expected = federation.model(done.parameters(which))(x)
+        assert torch.equal(done.model(which)(x), expected)
+    assert not torch.equal(done.model()(x), done.model(Iterate.LAST)(x))
+
+
+def test_the_model_of_a_mixture_averages_its_members_probabilities() -> None:
+    federation = softmax_problem([[2, 1]]).federation()
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    done = list(train(federation, MinimaxFair(0.5, 2.0, 2), rounds=9))[-1]
+    assert len(done.members) == 3
+    own = [torch.softmax(federation.model(member)(x), dim=1) for member in done.members]
+    found = done.model()
+    assert isinstance(found, Mixture)
+    torch.testing.assert_close(found(x).exp(), torch.stack(own).mean(dim=0))
+    assert not isinstance(done.model(Iterate.LAST), Mixture)
 
 
 def test_parameters_that_overflow_after_the_last_pass_are_not_returned() -> None:

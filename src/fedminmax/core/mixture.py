@@ -63,6 +63,11 @@ class Mixture(nn.Module):
         return torch.log_softmax(outputs, dim=1) if self.classifies else outputs
 
 
+def as_one_model(models: Sequence[nn.Module], *, classifies: bool) -> nn.Module:
+    """Return a single model as it is, several as their mixture, ready to predict."""
+    return models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval()
+
+
 def mixture_with(task: Task, members: Tensor, *, classifies: bool) -> Mixture:
     """Return a mixture of copies of the task's model, one with each line's parameters."""
     models = [model_with(task, parameters) for parameters in members]

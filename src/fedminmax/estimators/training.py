@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.devices import usable_device
-from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss
-from fedminmax.core.mixture import Mixture
 from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.safe_rate import safe_learning_rate
@@ -89,7 +87,7 @@ def train_rows(
     for done in rounds:
         history.append(_history_point(done, started, risk_unit))
     which = iterate_of(settings)
-    trained = _answer(federation, done, which, classifies=outputs > 1).cpu()
+    trained = done.model(which).cpu()
     outputs_of_rows = outputs_of(trained, rows.x[places.train])
     risks = _risks(loss, outputs_of_rows, torch.tensor(rows.y[places.train]), places)
     names = groups.names
@@ -126,18 +124,6 @@ def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
     with torch.no_grad():
         parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
         return torch.cat([model(part) for part in parts])
-
-
-def _answer(
-    federation: InProcessFederation,
-    done: Round[Any],
-    which: Iterate | None,
-    *,
-    classifies: bool,
-) -> nn.Module:
-    members = done.members if which is None else done.parameters(which).unsqueeze(0)
-    models = [federation.model(parameters) for parameters in members]
-    return models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval()
 
 
 def _history_point(done: Round[Any], started: float, risk_unit: float) -> HistoryPoint:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.validation import LossSums
@@ -41,6 +41,10 @@ class Federation(Protocol):
     @property
     def reveals(self) -> Reveals:
         """The finest thing that the server can see of one holder's reply."""
+        ...
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return a copy of the model with these parameters, ready to predict."""
         ...
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:

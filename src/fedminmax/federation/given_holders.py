@@ -1,11 +1,17 @@
-"""What users hand over as holders: tensors in the model's precision, and every group with a row."""
+"""What users give as holders, as tensors in the model's precision; every group has a row.
+
+A holder is three tensors or arrays, a torch data set, or a data frame with named columns.
+"""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Any, TypeGuard
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
@@ -14,19 +20,45 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_alike, check_examples
 from fedminmax.core.task import first_line
 from fedminmax.core.validation import checked_share
+from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
 from fedminmax.data.strata import set_aside
 from fedminmax.methods.checks import check_whole
 
-Holding = Sequence[Tensor] | Dataset[tuple[Tensor, ...]]
-"""One holder's ``(x, y, group)``, or a data set whose rows are that."""
+Holding = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
+"""One holder's ``(x, y, group)``, or a data set whose rows are that, or a data frame."""
+
+
+def without_frames(
+    holders: Iterable[Holding],
+    validation: float | Iterable[Holding],
+    target: str | None,
+    group: str | Sequence[str] | None,
+    group_names: Sequence[str] | None,
+) -> tuple[Iterable[Holding], float | Iterable[Holding], Sequence[str] | None]:
+    """Turn data frames into arrays; return holders, validation rows and names of groups."""
+    _check_list(holders)
+    given: list[Any] = list(holders)
+    others: list[Any] = list(validation) if _is_list(validation) else []
+    frames = [is_frame(rows) for rows in (*given, *others)]
+    if not any(frames):
+        if target is not None or group is not None:
+            raise InputError(
+                f"target = {target!r} and group = {group!r} are columns of data frames, but "
+                "holders are none; drop them"
+            )
+        return given, others if _is_list(validation) else validation, group_names
+    if not all(frames):
+        raise InputError("some holders are data frames and some are not; give all alike")
+    if group_names is not None:
+        raise InputError("data frames name their groups themselves; drop group_names")
+    columns = frame_columns(target, group)
+    rows, rows_aside, names = rows_of_frames(given, others, columns)
+    return rows, rows_aside if others else validation, names
 
 
 def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
     """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
-    if isinstance(holders, (Mapping, Tensor, str)) or not isinstance(holders, Iterable):
-        raise InputError(
-            f"holders came as {type(holders).__name__}; give a list with (x, y, group) of each"
-        )
+    _check_list(holders)
     # Cast first: what is finite for the user may not be in the model's precision.
     found = [
         check_examples(*_cast(rows, like, f"{owner} {number}"), f"{owner} {number}")
@@ -34,6 +66,19 @@ def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder")
     ]
     check_alike(found)
     return found
+
+
+def _is_list(given: object) -> TypeGuard[Iterable[Any]]:
+    """Tell whether something holds rows of several holders."""
+    one = isinstance(given, (Mapping, Tensor, np.ndarray, Dataset, str)) or is_frame(given)
+    return isinstance(given, Iterable) and not one
+
+
+def _check_list(holders: object) -> None:
+    if not _is_list(holders):
+        raise InputError(
+            f"holders came as {type(holders).__name__}; give a list with (x, y, group) of each"
+        )
 
 
 def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -142,15 +187,40 @@ def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tens
     """
     parts: object = _stacked(rows, owner) if isinstance(rows, Dataset) else rows
     entries = list(parts) if isinstance(parts, (tuple, list)) else [parts]
-    tensors = [entry for entry in entries if isinstance(entry, Tensor)]
+    tensors = [tensor for tensor in map(_as_tensor, entries) if tensor is not None]
     if len(entries) != 3 or len(tensors) != 3:
-        kinds = ", ".join(type(entry).__name__ for entry in entries[:5])
-        raise InputError(f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors")
+        kinds = ", ".join(_kind(entry) for entry in entries[:5])
+        raise InputError(
+            f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors or numpy arrays "
+            "of numbers"
+        )
     x, y, group = (
         tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
         for tensor in (given.detach() for given in tensors)
     )
     return x, y, group
+
+
+def _as_tensor(given: object) -> Tensor | None:
+    """Return a tensor as it is, and an array or a column of numbers as a tensor; None for others.
+
+    Torch shares an array's memory only if it lies in order and may be written to.
+    """
+    if isinstance(given, Tensor):
+        return given
+    array: object = given.to_numpy() if hasattr(given, "to_numpy") else given
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS:
+        return None
+    kind = {"i": "i8", "u": "i8"}.get(array.dtype.kind, array.dtype.newbyteorder("="))
+    if array.dtype.itemsize > np.dtype("f8").itemsize:
+        kind = "f8"
+    ordered: NDArray[Any] = np.ascontiguousarray(array, dtype=kind)
+    return torch.from_numpy(ordered if ordered.flags.writeable else ordered.copy())
+
+
+def _kind(given: object) -> str:
+    name = type(given).__name__
+    return f"{name} of {given.dtype}" if isinstance(given, np.ndarray) else name
 
 
 def _stacked(rows: Dataset[tuple[Tensor, ...]], owner: str) -> Sequence[object]:

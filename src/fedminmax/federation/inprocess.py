@@ -48,6 +48,7 @@ from fedminmax.federation.given_holders import (
     renumbered,
     row_lengths_of,
     with_validation,
+    without_frames,
 )
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.methods.checks import check_whole
@@ -67,7 +68,7 @@ MULTIPLICATIONS_WORTH_A_THREAD = 5_000_000
 
 
 class InProcessFederation:
-    """Holders as tensors in memory.
+    """Holders in the memory of this process.
 
     The federation keeps copies of the model and of the holders' rows (one copy of all rows): what
     happens to them later moves no run, and nothing is written to them. Several threads may train
@@ -76,9 +77,13 @@ class InProcessFederation:
     Args:
         model: any torch module without batch normalisation; its parameters are the start.
         loss: a loss per example, such as ``brier_loss``.
-        holders: each holder's ``(x, y, group)``, as three tensors or as a torch data set of such
-            rows; groups are numbered from 0.
-        group_names: names for the groups; by default their numbers.
+        holders: each holder's ``(x, y, group)``, as three tensors or numpy arrays or as a torch
+            data set of such rows, with groups numbered from 0; or each holder's data frame of
+            pandas or polars, all of whose columns but ``target`` and ``group`` are features.
+        target: in data frames, the column of class numbers or quantities.
+        group: in data frames, the column of any values that are the groups, or several columns to
+            be crossed.
+        group_names: names for the groups; by default their numbers, or what data frames say.
         ridge: for linear models, m of the penalty m/2 |theta|^2 that every method adds to every
             group's risk (intercepts included); risks are reported without it.
         fused: pool one-step methods into one pass; False takes the plain path for all.
@@ -104,6 +109,8 @@ class InProcessFederation:
         loss: Loss,
         holders: Iterable[Holding],
         *,
+        target: str | None = None,
+        group: str | Sequence[str] | None = None,
         group_names: Sequence[str] | None = None,
         ridge: float = 0.0,
         fused: bool = True,
@@ -118,6 +125,9 @@ class InProcessFederation:
         self._task = Task(copy_model(model), loss, ridge)
         check_ridge(self._task)
         start = self._task.initial_parameters
+        holders, validation, group_names = without_frames(
+            holders, validation, target, group, group_names
+        )
         given = examples_of(holders, start)
         self._holders, validation_rows = with_validation(given, validation, seed, start)
         names = checked_names(group_names)

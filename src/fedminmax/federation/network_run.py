@@ -24,7 +24,7 @@ from fedminmax.federation.measure import measure, write_measured
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
-from fedminmax.federation.resumable import restore, train_resumably
+from fedminmax.federation.resumable import restore, train_with_checkpoints
 from fedminmax.federation.tensor_file import read_tensors, write_tensors
 from fedminmax.federation.train import Progress, answer_of, members_of, start_of
 from fedminmax.federation.transport import Transport
@@ -155,7 +155,7 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     )
     lighter = lighter_part(method, agreement.census.linear, compress=plan.compress)
     sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP
-    rounds = train_resumably(
+    rounds = train_with_checkpoints(
         folder,
         federation,
         method,

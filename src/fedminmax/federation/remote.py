@@ -18,6 +18,7 @@ from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.row_limits import RowLimits, row_limits
 from fedminmax.core.validation import NO_LOSSES, LossSums
+from fedminmax.core.workspace import model_with
 from fedminmax.federation.agreement import Agreement
 from fedminmax.federation.attendance import Attendance
 from fedminmax.federation.lighter_replies import lighter_part
@@ -134,6 +135,10 @@ class RemoteFederation:
     def reveals(self) -> Reveals:
         """The server sees every site's reply by itself."""
         return Reveals.OWN_VECTOR
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return a copy of the model with these parameters, ready to predict."""
+        return model_with(self._task, parameters)
 
     def take_notes(self) -> RoundNotes:
         """Return what happened since the last call, and begin anew."""

@@ -7,6 +7,7 @@ rounds since then are done again, to the same model.
 
 import math
 import time
+import warnings
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +33,41 @@ class HistoryPoint:
 
 
 def train_resumably(
-    folder: Path,
+    folder: str | Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: float = 1.0,
+    patience: int | None = None,
+    seconds: float = math.inf,
+) -> Generator[Round[StateT]]:
+    """Run the method with checkpoints in ``folder``: the same call goes on from the last one.
+
+    It yields the rounds that are left, and ends with the numbers of a run that never stopped; no
+    round begins after ``seconds``, except for the first one. A run that is over yields nothing: its
+    answer is ``load_checkpoint(folder, start_of(federation, method))``. The arguments are those of
+    ``train``.
+    """
+    progress, complaint = restore(folder, federation, method)
+    if complaint is not None:
+        warnings.warn(complaint, stacklevel=2)
+    return train_with_checkpoints(
+        folder,
+        federation,
+        method,
+        rounds=rounds,
+        seed=seed,
+        resume=progress,
+        participation=participation,
+        patience=patience,
+        seconds=seconds,
+    )
+
+
+def train_with_checkpoints(
+    folder: str | Path,
     federation: Federation,
     method: AnyMethod[StateT],
     *,
@@ -86,7 +121,7 @@ def pause_after(took: float, saving_share: float) -> float:
 
 
 def restore(
-    folder: Path, federation: Federation, method: AnyMethod[StateT]
+    folder: str | Path, federation: Federation, method: AnyMethod[StateT]
 ) -> tuple[Progress[StateT] | None, str | None]:
     """Return where the run in ``folder`` stands, and a complaint if a checkpoint was damaged."""
     restored = load_checkpoint(folder, start_of(federation, method))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NO_LOSSES, LossSums
-from fedminmax.core.workspace import Workspace
+from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.one_round import run_round
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
@@ -135,6 +135,9 @@ class _Posted:
     @property
     def reveals(self) -> Reveals:
         return Reveals.OWN_VECTOR
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        return model_with(self.task, parameters)
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         own = self._holder(participants, NOTHING)

@@ -5,16 +5,17 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
 from fedminmax.core.messages import Census, Moment, Reveals, Sums
+from fedminmax.core.mixture import as_one_model
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.federation import Federation
@@ -56,8 +57,9 @@ class Progress(Generic[StateT]):
 class Round(Generic[StateT]):
     """One finished round: what the holders returned and where the run stands now.
 
-    What its properties and ``parameters`` return are copies, to do anything with. ``progress`` is
-    the run's own record: read it, save it or resume from it, but do not write to its tensors.
+    What its properties, ``model`` and ``parameters`` return are copies, to do anything with.
+    ``progress`` is the run's own record: read it, save it or resume from it, but do not write to
+    its tensors.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Round(Generic[StateT]):
     participants: tuple[int, ...]
     progress: Progress[StateT]
     output: Iterate
+    federation: Federation = field(repr=False)
     group_names: tuple[str, ...]
     playable: Tensor
 
@@ -126,6 +129,15 @@ class Round(Generic[StateT]):
         state: object = self.progress.state
         return state if isinstance(state, JudgingState) and self.answer is None else None
 
+    def model(self, which: Iterate | None = None) -> nn.Module:
+        """Return the run's answer so far as a torch module; a ``Mixture`` if it has several models.
+
+        ``which`` is another iterate than the answer, such as ``Iterate.LAST``.
+        """
+        members = self.members if which is None else self.parameters(which).unsqueeze(0)
+        models = [self.federation.model(own) for own in members]
+        return as_one_model(models, classifies=self.federation.census.classes > 0)
+
     def parameters(self, which: Iterate | None = None) -> Tensor:
         """Return this iterate; by default the one that validation rows chose, or the paper's."""
         if which is not None:
@@ -133,7 +145,8 @@ class Round(Generic[StateT]):
         members = self.members
         if len(members) > 1:
             raise InputError(
-                f"the answer is a mixture of {len(members)} models, not one vector; use members"
+                f"the answer is a mixture of {len(members)} models, not one vector; use model() "
+                "or members"
             )
         return members[0]
 
@@ -314,6 +327,7 @@ def _rounds(
             participants,
             progress,
             output,
+            federation,
             federation.group_names,
             census.playable,
         )

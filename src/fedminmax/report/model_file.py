@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
-from fedminmax.core.mixture import Mixture
+from fedminmax.core.mixture import Mixture, as_one_model
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
@@ -94,7 +94,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
             raise ValueError(f"{name} is not all finite numbers of 32 bits")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
-        models[0] if members == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
+        as_one_model(models, classifies=encoding.outputs > 1),
         encoding,
         metadata["model"],
         hidden,

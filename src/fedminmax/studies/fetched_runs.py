@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.mixture import Mixture
+from fedminmax.core.mixture import as_one_model
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
@@ -129,7 +129,7 @@ def _saved_model(
     models = [model_with(task, parameters).float() for parameters in members]
     encoding = agreed.encoding
     return SavedModel(
-        models[0] if len(models) == 1 else Mixture(models, classifies=encoding.outputs > 1).eval(),
+        as_one_model(models, classifies=encoding.outputs > 1),
         encoding,
         config.model.kind,
         config.model.hidden,

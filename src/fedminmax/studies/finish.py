@@ -17,7 +17,7 @@ import torch
 from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import History, read_history, restore, train_resumably
+from fedminmax.federation.resumable import History, read_history, restore, train_with_checkpoints
 from fedminmax.federation.train import Progress, start_of
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done, takes_one_step
@@ -92,7 +92,7 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     scored = ScoredRounds(folder / "tests.jsonl", start)
     yield Tick(0, start, complaint)
     with closing(
-        train_resumably(
+        train_with_checkpoints(
             folder,
             federation,
             plan.method,

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.mixture import Mixture
+from fedminmax.core.mixture import as_one_model
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.certify import certify
@@ -124,9 +124,8 @@ def _saved_model(
     federation: InProcessFederation,
 ) -> SavedModel:
     models = [federation.model(parameters).cpu() for parameters in members]
-    classifies = tables.encoding.outputs > 1
     return SavedModel(
-        models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval(),
+        as_one_model(models, classifies=tables.encoding.outputs > 1),
         tables.encoding,
         config.model.kind,
         config.model.hidden,

@@ -18,7 +18,7 @@ from fedminmax.data.tables.held_out import HELD_OUT_FILE, write_held_out
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.federation.certify import check_certifiable
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import restore, train_resumably
+from fedminmax.federation.resumable import restore, train_with_checkpoints
 from fedminmax.federation.train import Round, is_out_of_patience, start_of
 from fedminmax.methods.method import is_done
 from fedminmax.report.round_records import (
@@ -115,7 +115,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         yield TableTick(start, complaint=complaint)
         log = RoundLog(run.folder / ROUNDS_FILE, start)
         sinks = [log, *_further_sinks(job, run, start, open_things)]
-        training = train_resumably(
+        training = train_with_checkpoints(
             run.folder,
             job.federation,
             run.method,

@@ -1,0 +1,134 @@
+"""Data frames of pandas or polars as holders' rows: named columns become (x, y, group).
+
+All columns but the target and the group columns are features, in the order of the first frame, and
+hold numbers. The target is a class number or a quantity; groups may have any values, and are named
+by them. Text features and labels need an encoding: that is what ``fedminmax train`` is for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.row_groups import RowGroups, group_rows
+
+# Numpy's kinds of booleans and numbers.
+NUMBERS = "biuf"
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]
+
+
+class Frame(Protocol):
+    """What a data frame has, whoever made it."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns' names."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, column: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class FrameColumns:
+    """Which column is the target, and which ones make the groups; several are crossed."""
+
+    target: str
+    group: tuple[str, ...]
+
+
+def is_frame(given: object) -> bool:
+    """Tell whether something is a data frame of pandas or polars."""
+    return hasattr(given, "columns") and hasattr(given, "to_numpy")
+
+
+def frame_columns(target: str | None, group: str | Sequence[str] | None) -> FrameColumns:
+    """Check the names of the columns that are no features."""
+    if not isinstance(target, str) or group is None:
+        raise InputError(
+            f"holders are data frames, with target = {target!r} and group = {group!r}; name their "
+            "columns, such as target='outcome', group='sex'"
+        )
+    groups = (group,) if isinstance(group, str) else tuple(group)
+    if not groups or not all(isinstance(name, str) for name in groups) or target in groups:
+        raise InputError(
+            f"group = {group!r}; give the name of a column that is not the target, or several"
+        )
+    return FrameColumns(target, groups)
+
+
+def rows_of_frames(
+    holders: Sequence[Frame], validation: Sequence[Frame], columns: FrameColumns
+) -> tuple[list[Arrays], list[Arrays], tuple[str, ...]]:
+    """Return (x, y, group) of training and validation frames, and the groups' names."""
+    if not holders:
+        raise InputError("no holder has a row; give at least one holder with data")
+    features = _feature_names(holders[0], columns)
+    owners = [f"holder {number}" for number in range(len(holders))]
+    owners += [f"validation rows of holder {number}" for number in range(len(validation))]
+    frames = [*holders, *validation]
+    for frame, owner in zip(frames, owners, strict=True):
+        _check_columns(frame, features, columns, owner)
+    groups = _groups(frames, columns)
+    ends = np.cumsum([len(frame) for frame in frames])
+    numbers = np.split(groups.numbers, ends[:-1])
+    found = [
+        (_features(frame, features, owner), _numbers(frame, columns.target, owner), own)
+        for frame, owner, own in zip(frames, owners, numbers, strict=True)
+    ]
+    return found[: len(holders)], found[len(holders) :], groups.names
+
+
+def _feature_names(frame: Frame, columns: FrameColumns) -> list[str]:
+    features = [name for name in frame.columns if name not in (columns.target, *columns.group)]
+    if not features:
+        raise InputError("holder 0: the data frame has no column beside target and group")
+    return features
+
+
+def _check_columns(
+    frame: Frame, features: Sequence[str], columns: FrameColumns, owner: str
+) -> None:
+    """Refuse a frame that lacks a column, has one twice, or has one that others do not have."""
+    names = list(frame.columns)
+    wanted = {*features, columns.target, *columns.group}
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{owner}: two columns are named {name!r}; rename one")
+        if name not in wanted:
+            raise InputError(
+                f"{owner}: column {name!r} is not in the data frame of holder 0; drop it"
+            )
+    for name in (columns.target, *columns.group, *features):
+        if name not in names:
+            raise InputError(f"{owner}: there is no column {name!r}; it has {names}")
+
+
+def _groups(frames: Sequence[Frame], columns: FrameColumns) -> RowGroups:
+    """Number the groups over all frames, so that a value is the same group everywhere."""
+    values = {
+        name: np.concatenate([np.asarray(frame[name]).astype(object) for frame in frames])
+        for name in columns.group
+    }
+    try:
+        return group_rows(values, sum(len(frame) for frame in frames))
+    except InputError as error:
+        raise InputError(f"group columns of all holders together: {error}") from error
+
+
+def _features(frame: Frame, features: Sequence[str], owner: str) -> NDArray[Any]:
+    return np.stack([_numbers(frame, name, owner).astype(np.float64) for name in features], axis=1)
+
+
+def _numbers(frame: Frame, name: str, owner: str) -> NDArray[Any]:
+    values = np.asarray(frame[name])
+    if values.dtype.kind not in NUMBERS:
+        raise InputError(
+            f"{owner}: column {name!r} holds {frame[name].dtype}, not numbers; encode it, or let "
+            "'fedminmax train' do so"
+        )
+    return values
