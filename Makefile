@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow check tables bench clean
 
 demo: $(READY)
 	$(BIN)/fedminmax reproduce synthetic --quick --out runs/demo
@@ -26,6 +26,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The tables of methods in README.md and docs/methods.md, from the methods' cards.
+tables: $(READY)
+	$(BIN)/python scripts/method_tables.py
 
 # With PEERS=1 also Flower and pfl-research, in an environment of their own.
 PEERS_VENV := .venv-peers

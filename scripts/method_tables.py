@@ -1,0 +1,68 @@
+"""Writes the tables of methods in README.md and docs/methods.md from the methods' cards.
+
+usage: python scripts/method_tables.py   (or: make tables)
+"""
+
+from pathlib import Path
+
+from fedminmax.core.messages import Reveals
+from fedminmax.methods.catalogue import CARDS
+
+ROOT = Path(__file__).parents[1]
+BEGIN = "<!-- begin: written by scripts/method_tables.py from the methods' cards -->\n"
+END = "<!-- end -->\n"
+SHORT = {
+    Reveals.SUMS.value: "sums",
+    Reveals.OWN_LOSS.value: "its loss",
+    Reveals.OWN_VECTOR.value: "its update",
+}
+
+
+def readme_table() -> str:
+    """Return a short table: methods that minimise the same and show the same share a line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for card in CARDS.values():
+        facts = card.optimises, SHORT[card.reveals]
+        names.setdefault(facts, []).append(f"`{card.make.__name__}`")
+    lines = [[", ".join(own), *facts] for facts, own in names.items()]
+    return _table(["method", "minimises", "a holder shows"], lines)
+
+
+def methods_table() -> str:
+    """Return the full table: one line per method."""
+    headers = ["name", "class", "paper", "optimises", "over", "a holder shows", "holders per round"]
+    lines = [
+        [
+            f"`{card.key}`",
+            f"`{card.make.__name__}`",
+            card.paper,
+            card.optimises,
+            card.scope,
+            card.reveals,
+            "any" if card.works_with_absent else "all",
+        ]
+        for card in CARDS.values()
+    ]
+    return _table(headers, lines)
+
+
+TABLES = {"README.md": readme_table, "docs/methods.md": methods_table}
+
+
+def with_table(text: str, table: str) -> str:
+    """Return a page with this table between its marks."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END, 1)
+    return before + BEGIN + table + END + after
+
+
+def _table(headers: list[str], lines: list[list[str]]) -> str:
+    rows = [f"| {' | '.join(row)} |\n" for row in (headers, *lines)]
+    return "".join([rows[0], "|---" * len(headers), "|\n", *rows[1:]])
+
+
+if __name__ == "__main__":
+    for name, table in TABLES.items():
+        page = ROOT / name
+        text = page.read_text(encoding="utf-8")
+        page.write_text(with_table(text, table()), encoding="utf-8")
