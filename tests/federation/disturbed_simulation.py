@@ -9,7 +9,7 @@ from fedminmax.core.iterates import no_iterates
 from fedminmax.core.messages import Moment, Sums
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.per_holder import add_up
-from fedminmax.methods.method import takes_one_step
+from fedminmax.methods.method import SelectingState, sums_over_rows, takes_one_step
 from tests.federation.network_problem import simulated_federation
 
 # What the server gets of a site's reply in a round: the same, another one, or nothing.
@@ -17,10 +17,10 @@ Arrives = Callable[[int, str, Sums], Sums | None]
 
 
 def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tensor:
-    """The models that the plan's first run, of a one-step method, ends with."""
+    """The models that the plan's first run ends with; a method of one question per round."""
     federation = simulated_federation(folder, plan, fused=False)
     method = plan.runs[0].build()
-    assert takes_one_step(method)
+    assert takes_one_step(method) or sums_over_rows(method)
     state = method.init(federation.initial_parameters, federation.census)
     iterates = no_iterates(federation.initial_parameters)
     for number in range(1, plan.runs[0].rounds + 1):
@@ -31,4 +31,6 @@ def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tens
         ]
         state = method.update(state, add_up([reply for reply in replies if reply is not None]))
         iterates = iterates.add(state.parameters)
+    if isinstance(state, SelectingState):
+        return state.selected
     return iterates.parameters(method.output).unsqueeze(0)
