@@ -83,6 +83,17 @@ def test_what_cannot_be_certified_is_refused_before_the_first_round(
     assert not RUN.exists()
 
 
+def test_a_mixture_is_refused_before_the_first_round(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixing = 'name = "minimax-fair"\nrounds = 60\ncertify = true'
+    complaint = complaint_here(
+        capsys, "train", write_config(hospitals, "ill", model=LOGISTIC, method=mixing)
+    )
+    assert "a mixture of up to 2 models, and what is proved is of single ones" in complaint
+    assert not RUN.exists()
+
+
 def test_regression_is_proved_after_one_round_in_the_unit_of_its_target(hospitals: Path) -> None:
     config = write_config(
         hospitals, "cost", model='kind = "linear"\nridge = 1e-4', method=FAST, data="held_out = 0"

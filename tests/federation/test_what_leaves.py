@@ -119,3 +119,13 @@ def _parameters(config: TableConfig, table: Path) -> int:
     rows = read_rows(plan, SiteSettings(table), "north").train
     encoding = agree_on_encoding(config.schema, summarise(rows, config.schema))
     return len(task_of(plan, encoding).initial_parameters)
+
+
+def test_a_proof_after_training_is_named(config: TableConfig, tmp_path: Path) -> None:
+    proved = with_method(
+        replace(config, model=ModelChoice("logistic", (), "cross-entropy", 1e-2)), certify=True
+    )
+    words = leaves(proved, tmp_path)
+    assert "after training, up to 20 times, to prove how good the model of fedminmax is" in words
+    assert "curvature, which is weighted sums of products" in words
+    assert "to prove" not in leaves(config, tmp_path)

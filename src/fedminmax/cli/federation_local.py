@@ -42,6 +42,7 @@ class LocalRequest:
     patience: int | None
     compress: bool = False
     gap: float | None = None
+    certify: bool = False
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -57,6 +58,7 @@ def run_local_federation(request: LocalRequest) -> None:
         request.patience,
         request.compress,
         request.gap,
+        request.certify,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

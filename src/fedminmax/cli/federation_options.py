@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedminmax.cli import federation_run_options
-from fedminmax.cli.gap_option import add_gap
 from fedminmax.cli.option_types import positive_int
+from fedminmax.cli.proof_options import add_certify, add_gap
 from fedminmax.cli.site_rules_options import add_site_rules, site_rules_of
 from fedminmax.cli.validation_options import add_validation
 
@@ -70,6 +70,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     federation_run_options.add_compress(parser)
     add_validation(parser)
     add_gap(parser)
+    add_certify(parser)
     add_site_rules(parser)
     parser.set_defaults(run=_run_local)
 
@@ -101,5 +102,6 @@ def _run_local(options: argparse.Namespace) -> None:
             options.patience,
             options.compress,
             options.gap,
+            options.certify,
         )
     )

@@ -38,6 +38,7 @@ class RunRequest:
     patience: int | None
     compress: bool = False
     gap: float | None = None
+    certify: bool = False
 
 
 def run_federation(request: RunRequest) -> None:
@@ -60,6 +61,7 @@ def run_federation(request: RunRequest) -> None:
         request.patience,
         request.compress,
         request.gap,
+        request.certify,
     )
     _open_and_finish(request.folder, record, request.wait)
 

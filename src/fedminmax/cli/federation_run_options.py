@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.gap_option import add_gap
 from fedminmax.cli.option_types import duration, positive_int
+from fedminmax.cli.proof_options import add_certify, add_gap
 from fedminmax.cli.site_rules_options import add_site_rules, site_rules_of
 from fedminmax.cli.validation_options import add_validation
 
@@ -52,6 +52,7 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     _add_wait(parser)
     add_validation(parser)
     add_gap(parser)
+    add_certify(parser)
     add_site_rules(parser)
     parser.set_defaults(run=_run_run)
 
@@ -137,6 +138,7 @@ def _run_run(options: argparse.Namespace) -> None:
             options.patience,
             options.compress,
             options.gap,
+            options.certify,
         )
     )
 

@@ -19,6 +19,7 @@ from fedminmax.data.tables.config import (
     LoggingChoice,
     TableConfig,
     read_config,
+    with_certificate,
     with_gap,
     with_words,
 )
@@ -51,7 +52,7 @@ class Request:
     gap: float | None = None
     validation: float | None = None
     patience: int | None = None
-    certified: bool = False
+    certify: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
 def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRun]]:
     """Read everything, and say what the user should know before it is used."""
     config = with_gap(_with_words(read_config(request.config), request), request.gap)
+    config = with_certificate(config, certify=request.certify)
     tables = load_federated_tables(config)
     for note in () if quietly else tables.notes:
         print(f"fedminmax: note: {note}", file=sys.stderr)
@@ -112,7 +114,7 @@ def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRu
     text = request.config.read_text(encoding="utf-8")
     if request.seed is not None:
         text = with_seed(text, request.seed)
-    job = TableJob(config, text, tables, federation, request.device, request.certified)
+    job = TableJob(config, text, tables, federation, request.device)
     return job, plan_table_runs(config, tables, request.folder)
 
 

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.gap_option import add_gap
 from fedminmax.cli.option_types import duration, positive_int
+from fedminmax.cli.proof_options import add_certify, add_gap
 from fedminmax.cli.validation_options import add_validation
 
 
@@ -29,12 +29,7 @@ def add_to(commands: "argparse._SubParsersAction[Any]") -> None:
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_validation(parser)
     add_gap(parser)
-    add(
-        "--certify",
-        action="store_true",
-        help="after the run, prove with up to 20 more rounds how much lower the worst group's "
-        "training risk could be (logistic with cross-entropy, or linear; with a ridge)",
-    )
+    add_certify(parser)
     add(
         "--budget",
         type=duration,
@@ -72,7 +67,7 @@ def _run(options: argparse.Namespace) -> None:
         gap=options.gap,
         validation=options.validation,
         patience=options.patience,
-        certified=options.certify,
+        certify=options.certify,
     )
     if options.seeds is None:
         train(request)

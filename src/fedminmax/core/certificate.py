@@ -38,6 +38,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
@@ -83,6 +84,24 @@ class Certificate:
     def in_units(self, unit: float) -> "Certificate":
         """Return the same for losses that are so many times as large."""
         return Certificate(self.upper * unit, self.lower * unit, self.penalty * unit, self.ridge)
+
+
+def check_provable(structure: LinearStructure | None) -> None:
+    """Refuse models of which nothing can be proved, with the reason; None is a network."""
+    if structure is None:
+        raise InputError(
+            "certify: a network's risk is not convex in its parameters, so that gradients prove "
+            "nothing about other models; use a logistic or linear model"
+        )
+    if not structure.is_convex:
+        raise InputError(
+            "certify: the Brier loss of a softmax is not convex in the parameters, so that "
+            "gradients prove nothing about other models; use cross-entropy"
+        )
+    if structure.ridge == 0.0:
+        raise InputError(
+            "certify: without a ridge a bound could be anything; set a small one, such as 1e-4"
+        )
 
 
 def certificate_from_json(content: Mapping[str, float] | None) -> Certificate | None:

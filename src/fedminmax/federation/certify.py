@@ -6,54 +6,63 @@ ridge m that is close only where the gradient is tiny, so further rounds look fo
 best, as FedMinMaxFast does, and their bounds count for the first one, too.
 """
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Certificate
+from fedminmax.core.certificate import Certificate, check_provable
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Moment
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
 from fedminmax.methods.fedminmax_fast import DEFAULT_GAP, FedMinMaxFast
+from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.second_order_server import (
     MAX_CURVATURE,
     SecondOrderState,
     second_order_fits,
 )
+from fedminmax.methods.weighted_fits import max_members
 
 # About twice as many as a few hundred features take.
 MAX_ROUNDS = 20
+# Whose sums the rounds ask for.
+PROVER = FedMinMaxFast(gap=DEFAULT_GAP)
+
+
+class IncompleteError(RuntimeError):
+    """Not all holders told of the model: what the others told proves nothing."""
 
 
 def check_certifiable(census: Census) -> None:
     """Refuse models of which nothing can be proved, with the reason."""
     structure = census.linear
-    if structure is None:
-        raise InputError(
-            "certify: a network's risk is not convex in its parameters, so that gradients prove "
-            "nothing about other models; use a logistic or linear model"
-        )
-    if not structure.is_convex:
-        raise InputError(
-            "certify: the Brier loss of a softmax is not convex in the parameters, so that "
-            "gradients prove nothing about other models; use cross-entropy"
-        )
-    if not second_order_fits(structure, census.groups):
+    check_provable(structure)
+    if structure is not None and not second_order_fits(structure, census.groups):
         raise InputError(
             f"certify: {census.groups} groups x {structure.free_numbers:,}^2 second derivatives "
             f"are more than {MAX_CURVATURE:,}; use fewer features"
         )
-    if structure.ridge == 0.0:
+
+
+def check_single_answer(method: AnyMethod[Any], rounds: int) -> None:
+    """Refuse a method whose answer may be a mixture: what is proved is of single models."""
+    most = max_members(method, rounds)
+    if most > 1:
         raise InputError(
-            "certify: without a ridge a bound could be anything; set a small one, such as 1e-4"
+            f"certify: {method.name} answers with a mixture of up to {most} models, and what is "
+            "proved is of single ones; choose another method"
         )
 
 
 def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS) -> Certificate:
     """Prove how much lower than this model's any linear model's worst group risk can be.
 
-    Every holder takes part in every round. Rounds end early once the bound is within 1e-4 of the
-    best model found; one round gives the bound of this model's own gradients.
+    Every holder takes part in every round; an ``IncompleteError`` says that some did not answer
+    in the first one. Rounds end early once the bound is within 1e-4 of the best model found; one
+    round gives the bound of this model's own gradients.
 
     >>> import torch
     >>> from fedminmax import InProcessFederation, squared_error_loss
@@ -67,19 +76,23 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     check_whole("certify", least=1, rounds=rounds)
     census = federation.census
     check_certifiable(census)
-    method = FedMinMaxFast(gap=DEFAULT_GAP)
-    state = method.init(parameters, census)
+    state = PROVER.init(parameters, census)
     length = float(state.parameters.double().norm())
     worst = float("inf")
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
     for number in range(1, rounds + 1):
         moment = Moment(0, number)
-        done = run_round(federation, method, state, parameters[:0], moment, census.occupied)
+        done = run_round(federation, PROVER, state, parameters[:0], moment, census.occupied)
+        told, rows = done.total.group_count.cpu(), census.counts.sum(dim=0)
+        if number == 1 and not torch.equal(told, rows):
+            raise IncompleteError(
+                f"nothing is proved: {int(told.sum()):,} of {int(rows.sum()):,} training rows told"
+            )
         if number == 1 and isinstance(state, SecondOrderState):
             worst = state.worst_of(done.total.group_risks)
         state = done.state
         if isinstance(state, SecondOrderState):
             lower = max(lower, state.lower)
-        if method.is_done(state):
+        if PROVER.is_done(state):
             break
     return Certificate(worst, min(lower, worst), 0.5 * ridge * length**2, ridge)

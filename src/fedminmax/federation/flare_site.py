@@ -78,6 +78,11 @@ class FlareSite:
         return self._guarded(lambda: self._present().validate(run, order))
 
     @collab.publish
+    def certify(self, run: int, order: bytes) -> bytes | str:
+        """Tell sums for a proof of how good a run's answer is."""
+        return self._guarded(lambda: self._present().certify(run, order))
+
+    @collab.publish
     def measure(self, models: bytes) -> bytes | str:
         """Tell how the trained models do on held-out rows."""
         return self._guarded(lambda: self._present().measure(models))

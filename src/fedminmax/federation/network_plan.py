@@ -12,6 +12,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
@@ -92,7 +93,8 @@ class NetworkPlan:
 
     ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
     travel in fewer bytes (``lighter_replies``). ``validation`` is the share of its training rows
-    that each site sets aside to choose the round by.
+    that each site sets aside to choose the round by. With ``certify`` the first run's answer is
+    followed by rounds that prove how much better any model could be.
     """
 
     run: str
@@ -107,6 +109,7 @@ class NetworkPlan:
     site_rules: SiteRules = SiteRules()
     compress: bool = False
     validation: float = 0.0
+    certify: bool = False
 
     @property
     def minimum_sites(self) -> int:
@@ -143,6 +146,8 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
             f"{sender} asks for a ridge of {plan.model.ridge:g} with {len(plan.model.hidden)} "
             "hidden layers; refused"
         )
+    if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
+        raise RefusedError(f"{sender} asks for a proof about a model of which nothing is provable")
     return plan
 
 
@@ -159,7 +164,9 @@ def digest_of(plan: NetworkPlan) -> str:
         runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
         site_rules=SiteRules(),
     )
-    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress"})
+    # Sites that checked a configuration with an earlier version know nothing of proofs.
+    silent = {"compress"} if plan.certify else {"compress", "certify"}
+    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude=silent)
     return hashlib.sha256(content).hexdigest()[:32]
 
 

@@ -13,15 +13,22 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.agreement import Agreement, agree
+from fedminmax.federation.certify import (
+    IncompleteError,
+    certify,
+    check_certifiable,
+    check_single_answer,
+)
 from fedminmax.federation.claim import claimed
 from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.measure import measure, write_measured
-from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog
+from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog, read_last_rounds
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.resumable import restore, train_with_checkpoints
@@ -33,6 +40,7 @@ from fedminmax.methods.method import lets_holders_keep
 OUTCOME_FILE = "outcome.json"
 MEMBERS_FILE = "members.safetensors"
 VALIDATION_FILE = "validation.json"
+PROOF_FILE = "proof.json"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
 MAX_REASON = 200
@@ -51,6 +59,14 @@ class Outcome:
     group_names: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToldByProof:
+    """What was proved of a run's answer after its rounds, or why nothing was."""
+
+    certificate: Certificate | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,9 +112,15 @@ def _run_claimed(plan: NetworkPlan, transport: Transport, folder: Path) -> Outco
 
 def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     agreement = agree(plan, transport, folder)
+    if plan.certify:
+        check_certifiable(agreement.census)
+        first = agreement.plan.runs[0]
+        check_single_answer(first.build(), first.rounds)
     folders = [run_folder(folder, plan, number) for number in range(len(plan.runs))]
     for number, own in enumerate(folders):
         _run(agreement, transport, number, own)
+        if plan.certify and number == 0:
+            _prove(agreement, transport, own)
     measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
     write_measured(folder, measured)
     names = agreement.encoding.group_names
@@ -142,6 +164,33 @@ def read_validation(folder: Path) -> ToldByValidation | None:
         return TypeAdapter(ToldByValidation).validate_json(path.read_bytes())
     except ValidationError as error:
         raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def read_proof(folder: Path) -> ToldByProof | None:
+    """Read what was proved after a finished run; None if nobody asked for it."""
+    path = folder / PROOF_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ToldByProof).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
+    """Prove of the first run's answer what its own rounds have not proved."""
+    rounds = read_last_rounds(folder / ROUNDS_FILE)
+    if rounds and rounds[-1].certificate is not None:
+        return
+    notice = folder.parent / NOTICE_FILE
+    federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
+    try:
+        told = ToldByProof(certify(federation, read_members(folder)[0]))
+    except IncompleteError as incomplete:
+        away = "; ".join(federation.take_notes().refused.values())
+        told = ToldByProof(None, f"{incomplete} ({away})")
+    content = TypeAdapter(ToldByProof).dump_json(told).decode()
+    write_text(folder / PROOF_FILE, content + "\n")
 
 
 def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:

@@ -40,6 +40,7 @@ def plan_of_config(
         site_rules=site_rules,
         compress=compress,
         validation=config.validation,
+        certify=config.method.certify,
     )
 
 

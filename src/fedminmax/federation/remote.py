@@ -82,6 +82,7 @@ class RemoteFederation:
         run: the number of the run among the plan's.
         notice: a file that says what the run waits for, while it waits.
         pause: waits between tries when too few sites answer.
+        proves: whether its rounds are those of the proof that follows the run.
     """
 
     def __init__(
@@ -91,12 +92,15 @@ class RemoteFederation:
         run: int,
         notice: Path,
         pause: Callable[[float], None] = time.sleep,
+        *,
+        proves: bool = False,
     ) -> None:
         self._agreement = agreement
         self._transport = transport
         self._run = run
         self._notice = notice
         self._pause = pause
+        self._proves = proves
         task = agreement.task
         self._start, self._task = task.initial_parameters, task
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
@@ -261,7 +265,8 @@ class RemoteFederation:
         words = {"run": self._run, "order": question.message}
         started = time.monotonic()
         replies, false = {}, {}
-        for answer in self._transport(asked, "answer", words, seconds):
+        name = "certify" if self._proves else "answer"
+        for answer in self._transport(asked, name, words, seconds):
             site = answer.site
             if answer.failure is not None:
                 self._notes.refused[site] = answer.failure
@@ -295,7 +300,7 @@ class RemoteFederation:
         compress = self._agreement.plan.compress
         lighter = lighter_part(question.method, self.census.linear, compress=compress)
         set_aside = self._agreement.validation_rows
-        validates = len(set_aside) > 0 and question.order.phase == 0
+        validates = len(set_aside) > 0 and question.order.phase == 0 and not self._proves
         reply, seconds = sums_from_bytes(
             content, self._start, self.census.groups, limit, site, lighter, validates=validates
         )

@@ -19,6 +19,7 @@ from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.encoding_json import encoding_from_json
 from fedminmax.data.tables.held_out import write_held_out
 from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.federation.certify import MAX_ROUNDS, PROVER
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
 from fedminmax.federation.lighter_replies import (
@@ -173,7 +174,7 @@ class Site:
         self._check_order(asked, came, desk)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
-        reply = self._lighter(run, came, self._reply(run, came, desk), desk)
+        reply = self._lighter(run, self._methods[run], came, self._reply(run, came, desk), desk)
         if desk.plan.validation and came.phase == 0:
             reply = replace(reply, validation=desk.validation_losses(came.parameters))
         return sums_to_bytes(reply, time.monotonic() - started)
@@ -191,6 +192,24 @@ class Site:
         asked = Asked(Question.VALIDATE, run, came.moment.round)
         ledger.note(asked, *_content(came.parameters))
         return losses_to_bytes(desk.validation_losses(came.parameters))
+
+    def certify(self, run: object, order: object) -> bytes:
+        """Tell sums by group for a proof of how good the first run's answer is."""
+        started = time.monotonic()
+        desk, ledger = self._present("a model to certify")
+        if not desk.plan.certify or run != 0 or not self._methods:
+            raise RefusedError(f"{SERVER} asks for a proof, which its plan does not have")
+        came = order_from_bytes(order, desk.start, SERVER)
+        if not 1 <= came.moment.round <= MAX_ROUNDS or came.phase:
+            raise RefusedError(f"{SERVER} asks for round {came.moment.round} of a proof")
+        asked = Asked(Question.CERTIFY, round=came.moment.round)
+        self._check_after_latest(asked)
+        ledger.note(asked, *_content(came.parameters))
+        self._latest = asked
+        reply = answer(PROVER, came, desk.holder, desk.workspace)
+        return sums_to_bytes(
+            self._lighter(0, PROVER, came, reply, desk), time.monotonic() - started
+        )
 
     def measure(self, models: object) -> bytes:
         """Tell sums of scores of each run's models over the rows that were held out."""
@@ -219,6 +238,9 @@ class Site:
             raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
         if came.moment.seed != desk.plan.seed:
             raise RefusedError(f"{SERVER} sent another seed than its plan's")
+        self._check_after_latest(asked)
+
+    def _check_after_latest(self, asked: Asked) -> None:
         if self._latest is not None and asked.is_before(self._latest):
             raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
 
@@ -235,10 +257,12 @@ class Site:
             return method.local(order, desk.holder, desk.workspace)
         return answer(method, order, desk.holder, desk.workspace)
 
-    def _lighter(self, run: int, order: Order, reply: Sums, desk: Desk) -> Sums:
+    def _lighter(
+        self, run: int, method: AnyMethod[Any], order: Order, reply: Sums, desk: Desk
+    ) -> Sums:
         """Round what the plan lets travel in fewer bytes; keep what that left out of a step."""
         linear = desk.workspace.linear
-        part = lighter_part(self._methods[run], linear, compress=desk.plan.compress)
+        part = lighter_part(method, linear, compress=desk.plan.compress)
         if part is Lighter.STEP:
             kept = KeptModels(self._folder / f"{desk.plan.run}-{run}-rounding")
             before = kept.before(order.moment.round, torch.zeros_like(desk.start).double())

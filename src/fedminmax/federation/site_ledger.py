@@ -31,6 +31,7 @@ class Question(Enum):
     CURVATURE = "curvature"
     ANSWER = "answer"
     VALIDATE = "validate"
+    CERTIFY = "certify"
     MEASURE = "measure"
 
 
@@ -47,13 +48,20 @@ class Asked:
     phase: int = 0
 
     def is_before(self, other: "Asked") -> bool:
-        """Tell whether this order comes before another one of the same job."""
-        own, others = ((a.number, a.round, a.phase) for a in (self, other))
+        """Tell whether this order comes before another one of the same job.
+
+        A run's answer is proved after its last round.
+        """
+        own, others = (
+            (a.number, a.question is Question.CERTIFY, a.round, a.phase) for a in (self, other)
+        )
         return own < others
 
     def __str__(self) -> str:
         if self.question is Question.ANSWER:
             return f"round {self.round}, question {self.phase + 1}, of run {self.number + 1}"
+        if self.question is Question.CERTIFY:
+            return f"round {self.round} of the proof of run {self.number + 1}"
         return f"'{self.question.value}'"
 
 

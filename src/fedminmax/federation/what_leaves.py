@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 from fedminmax.core.counted import counted
 from fedminmax.core.linear_structure import LinearStructure
@@ -12,11 +13,12 @@ from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.words import listed
+from fedminmax.federation.certify import MAX_ROUNDS, PROVER
 from fedminmax.federation.group_policy import group_counts
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.method import asks_again, sums_over_rows
+from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 
 BYTES_PER_NUMBER = 4
 BYTES_PER_SUM = 8
@@ -33,7 +35,8 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
         )
     for run in runs:
         if sums_over_rows(CARDS[run.method].build({})):
-            yield from _sums_by_group(run, config, train)
+            when = f"in each of {run.rounds:,} rounds of {run.method}"
+            yield from _sums_by_group(when, run.build(), config, train)
         else:
             yield _in_a_round(run, most_parameters(config))
     if config.validation:
@@ -42,6 +45,12 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
             "are set aside to choose the round by, and their number, by group; of groups with "
             "fewer of them than the minimum here nothing is set aside"
         )
+    if config.method.certify:
+        when = (
+            f"after training, up to {MAX_ROUNDS} times, to prove how good the model of "
+            f"{config.method.name} is"
+        )
+        yield from _sums_by_group(when, PROVER, config, train)
     if measured:
         names = " and ".join(run.method for run in runs)
         yield (
@@ -76,13 +85,15 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
         yield f"once: count, sum and sum of squares of {', '.join(quantities)}"
 
 
-def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> Iterator[str]:
+def _sums_by_group(
+    when: str, method: AnyMethod[Any], config: TableConfig, train: ParsedRows
+) -> Iterator[str]:
     """Say what leaves for a method that looks ahead: more in a round, in far fewer rounds."""
     parameters, schema = most_parameters(config), config.schema
     outputs = len(schema.target.classes) or 1
     columns = parameters // outputs
     told, numbers = f"a gradient as long as the model (at most {parameters:,} numbers)", parameters
-    curvature = not config.model.hidden and getattr(run.build(), "curvature", False)
+    curvature = not config.model.hidden and getattr(method, "curvature", False)
     if curvature:
         linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
         told += (
@@ -91,9 +102,9 @@ def _sums_by_group(run: PlannedRun, config: TableConfig, train: ParsedRows) -> I
         )
         numbers += linear.curvature_numbers
     yield (
-        f"in each of {run.rounds:,} rounds of {run.method}, for each group: its loss sum, its row "
-        f"count, {told}; at most {numbers * BYTES_PER_SUM:,} bytes. The method uses "
-        f"{CARDS[run.method].reveals}; whoever runs the server can look at yours by itself"
+        f"{when}, for each group: its loss sum, its row count, {told}; at most "
+        f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; whoever runs "
+        "the server can look at yours by itself"
     )
     few = [key for key, rows in group_counts(train).items() if rows <= columns]
     if few and curvature:

@@ -14,7 +14,13 @@ from pydantic import TypeAdapter
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import TableConfig, read_config, with_gap, with_words
+from fedminmax.data.tables.config import (
+    TableConfig,
+    read_config,
+    with_certificate,
+    with_gap,
+    with_words,
+)
 from fedminmax.federation.network_plan import NetworkPlan, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.report.table_results import read_results
@@ -43,11 +49,13 @@ class FederationRecord:
     patience: int | None = None
     compress: bool = False
     gap: float | None = None
+    certify: bool = False
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with what was asked for in place of its own words."""
         words = self.rounds, self.validation, self.patience
-        return with_gap(with_words(read_config(self.config), *words), self.gap)
+        config = with_gap(with_words(read_config(self.config), *words), self.gap)
+        return with_certificate(config, certify=self.certify)
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
@@ -60,8 +68,8 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
-    # Folders of an earlier version do not say that nothing is compressed.
-    silent = None if plan.compress else {"compress"}
+    # Folders of an earlier version do not say that nothing is compressed or proved.
+    silent = {name for name in ("compress", "certify") if not getattr(plan, name)}
     identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE

@@ -17,8 +17,10 @@ from fedminmax.federation.agreement import Agreed
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.network_plan import NetworkPlan, task_of
 from fedminmax.federation.network_run import (
+    ToldByProof,
     read_members,
     read_model_beside,
+    read_proof,
     read_validation,
     run_folder,
 )
@@ -37,6 +39,7 @@ class FinishedRun:
     """One of a plan's runs, as it was fetched: its rounds and its model.
 
     ``beside`` is the last model where validation rows chose the answer, and else their choice.
+    ``proof`` is what was proved after the rounds, if that was asked for.
     """
 
     table_run: TableRun
@@ -45,11 +48,17 @@ class FinishedRun:
     saved: SavedModel
     beside: SavedModel | None = None
     validation: ValidationOfRun | None = None
+    proof: ToldByProof | None = None
+
+    @property
+    def unit(self) -> float:
+        """What risks are multiplied by to be in the target's own unit, squared."""
+        scale = self.saved.encoding.target_scale
+        return scale.deviation**2 if scale else 1.0
 
     def records(self, sites: Sequence[str]) -> list[RoundRecord]:
         """Return the rounds as a run in one process writes them; risks in the target's unit."""
-        scale = self.saved.encoding.target_scale
-        unit = scale.deviation**2 if scale else 1.0
+        unit = self.unit
         places = {site: place for place, site in enumerate(sites)}
         seconds = 0.0
         records = []
@@ -119,7 +128,8 @@ def finished_runs(
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
                 line = read_model_beside(own).unsqueeze(0)
                 beside = _saved_model(line, other.value, task, agreed, config)
-        finished.append(FinishedRun(table_run, own, rounds, saved, beside, validation))
+        proof = read_proof(own)
+        finished.append(FinishedRun(table_run, own, rounds, saved, beside, validation, proof))
     return finished
 
 

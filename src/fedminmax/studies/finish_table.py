@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
-from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.mixture import as_one_model
 from fedminmax.data.tables.config import TableConfig
@@ -58,7 +57,7 @@ def finish_table(
     saved = _saved_model(members, name, config, tables, federation)
     last = rounds[-1]
     if certified and last.certificate is None:
-        last = replace(last, certificate=_certificate(run, members, tables, federation))
+        last = replace(last, certificate=_certificate(members, tables, federation))
     census = census_of(tables)
     validation: ValidationOfRun | None = None
     if tables.validation:
@@ -105,13 +104,8 @@ def finish_table(
 
 
 def _certificate(
-    run: TableRun, members: Tensor, tables: FederatedTables, federation: InProcessFederation
+    members: Tensor, tables: FederatedTables, federation: InProcessFederation
 ) -> Certificate:
-    if len(members) > 1:
-        raise InputError(
-            f"certify: {run.method.name} answers with a mixture of {len(members)} models, and what "
-            "is proved is of single ones; choose another method"
-        )
     scale = tables.encoding.target_scale
     return certify(federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
 

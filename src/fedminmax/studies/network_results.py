@@ -1,5 +1,6 @@
 """What is said of runs over a network: the results of each, and who held how many rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.data.tables.groups import GroupKey
@@ -52,14 +53,16 @@ def results_of_runs(
         remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
         train = _train_rows(run.saved, census)
         sizes = _sizes(run.saved, train, tests)
+        unproved = [run.proof.reason] if run.proof and run.proof.reason else []
         remarks = Remarks(
             (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
-            (*remarks.warnings, *sizes),
+            (*remarks.warnings, *unproved, *sizes),
         )
         encoding, records = run.saved.encoding, run.records(census.holders)
-        own = with_proof(
-            results_of(run.saved, _facts(run, plan, census), test, remarks), records[-1]
-        )
+        last, proof = records[-1], run.proof
+        if proof is not None and proof.certificate is not None:
+            last = replace(last, certificate=proof.certificate.in_units(run.unit))
+        own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
         validation = {} if run.validation is None else {"validation": run.validation}
         own = own.model_copy(update={"sites": sites_of(run.rounds, plan), **validation})
         task = task_of(plan, encoding)

@@ -16,7 +16,7 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.held_out import HELD_OUT_FILE, write_held_out
 from fedminmax.data.tables.load import FederatedTables
-from fedminmax.federation.certify import check_certifiable
+from fedminmax.federation.certify import check_certifiable, check_single_answer
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import restore, train_with_checkpoints
 from fedminmax.federation.train import Round, is_out_of_patience, start_of
@@ -39,17 +39,13 @@ from fedminmax.studies.table_runs import BASELINE_FOLDER, TableRun
 
 @dataclass(frozen=True, eq=False)
 class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file as it was read.
-
-    With ``certified``, what can be proved of the method's answer is proved after its run.
-    """
+    """What the runs of one configuration share; ``config_text`` is the file as it was read."""
 
     config: TableConfig
     config_text: str
     tables: FederatedTables = field(repr=False)
     federation: InProcessFederation
     device: str
-    certified: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,9 @@ class TableTick:
 
 def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
     """Bring all runs to their start, so that a mistake shows before anything is written."""
-    if job.certified:
+    if job.config.method.certify:
         check_certifiable(job.federation.census)
+        check_single_answer(runs[0].method, runs[0].rounds)
     for run in runs:
         start_of(job.federation, run.method)
     for run in runs:
@@ -101,7 +98,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         if not open_things.enter_context(claim_run(run.folder)):
             raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
         # The baseline is there to compare with.
-        certified = job.certified and run.folder.name != BASELINE_FOLDER
+        certified = job.config.method.certify and run.folder.name != BASELINE_FOLDER
         finished = is_finished(run, certified=certified)
         write_json(run.folder / "census.json", record_as_json(census_of(job.tables)))
         _write_held_out(job, run)

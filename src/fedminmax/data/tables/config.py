@@ -7,8 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fedminmax.core.certificate import check_provable
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import checked_share
 from fedminmax.data.tables.config_checks import (
@@ -65,7 +67,8 @@ class MethodChoice:
 
     ``baseline`` is the key of the method to compare with, if there is one; ``iterate`` is which of
     a run's models is its answer, if that is said (see ``TableConfig.iterate``); ``patience`` the
-    rounds after which a run stops that gets no better on validation rows.
+    rounds after which a run stops that gets no better on validation rows. With ``certify`` it is
+    proved after the run how much lower than its answer's any model's worst risk can be.
     """
 
     name: str
@@ -75,6 +78,7 @@ class MethodChoice:
     baseline: str | None = DEFAULT_BASELINE
     iterate: Iterate | None = None
     patience: int | None = None
+    certify: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,22 @@ def read_config(path: Path) -> TableConfig:
         raise InputError(f"{path}: {validation_complaint(error, ConfigSections)}") from error
     try:
         check_sections(sections)
+        return with_certificate(_record(sections, path.parent))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    return _record(sections, path.parent)
+
+
+def with_certificate(config: TableConfig, *, certify: bool = False) -> TableConfig:
+    """Let the command line ask for a proof; refuse to prove what cannot be."""
+    if not (certify or config.method.certify):
+        return config
+    model, schema = config.model, config.schema
+    classes = max(len(schema.target.classes), 1)
+    linear = LinearStructure(
+        classes, len(schema.features), intercept=True, loss=model.loss, ridge=model.ridge
+    )
+    check_provable(None if model.hidden else linear)
+    return replace(config, method=replace(config.method, certify=True))
 
 
 def with_gap(config: TableConfig, gap: float | None) -> TableConfig:
@@ -207,6 +224,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
             None if method.baseline == NO_BASELINE else method.baseline,
             Iterate(method.iterate.replace("-", "_")) if method.iterate else None,
             method.patience,
+            method.certify,
         ),
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
         report=sections.report,

@@ -89,7 +89,8 @@ class MethodSection(BaseModel):
     """[method]: name, length, and any option that `fedminmax methods` lists for it.
 
     ``baseline`` is the method to compare with, ``iterate`` which of a run's models is its answer,
-    ``patience`` the rounds after which a run stops that gets no better on validation rows.
+    ``patience`` the rounds after which a run stops that gets no better on validation rows,
+    ``certify`` whether to prove after the run how much better any model could be.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
@@ -99,6 +100,7 @@ class MethodSection(BaseModel):
     baseline: Name = DEFAULT_BASELINE
     iterate: Literal["average", "last", "tail-average", "best"] | None = None
     patience: Size | None = None
+    certify: bool = False
 
 
 class LoggingSection(BaseModel):
