@@ -17,7 +17,8 @@ from fedminmax.core.messages import Census, Moment
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
-from fedminmax.methods.fedminmax_fast import DEFAULT_GAP, FedMinMaxFast
+from fedminmax.methods.fast_server import DEFAULT_GAP
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.second_order_server import (
     MAX_CURVATURE,

@@ -18,9 +18,9 @@ from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
 from fedminmax.methods.fast_server import (
-    FastSettings,
     FastState,
     after_round,
+    ask_for_sums,
     check_fast_settings,
     start_server,
     with_curvature,
@@ -80,11 +80,7 @@ class AFLFast:
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
 
     def __post_init__(self) -> None:
-        check_fast_settings(self.name, self._settings)
-
-    @property
-    def _settings(self) -> FastSettings:
-        return FastSettings(0.0, self.curvature, self.learning_rate, self.momentum)
+        check_fast_settings(self)
 
     def init(self, parameters: Tensor, census: Census) -> AFLFastState:
         """Nothing is known yet: the first round asks for the sums of the model as it is."""
@@ -93,18 +89,18 @@ class AFLFast:
         over_holders = Census(counts, census.classes, census.linear)
         weights = census.holder_shares[players]
         # Holders cannot know which others have no rows: both sides count all of them.
-        curvature = with_curvature(self._settings, census.linear, census.holders) is not None
-        settings = replace(self._settings, curvature=curvature)
+        curvature = with_curvature(self, census.linear, census.holders) is not None
+        settings = replace(self, curvature=curvature)
         server = start_server(settings, parameters, over_holders, weights)
         return AFLFastState(server, players, census.holders)
 
     def order(self, state: AFLFastState, moment: Moment) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
+        return ask_for_sums(moment, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and gradient sums at the broadcast model, and maybe curvature."""
-        linear = with_curvature(self._settings, workspace.linear, holder.holders)
+        linear = with_curvature(self, workspace.linear, holder.holders)
         reply = sums_of_all_rows(linear, order, holder, [workspace])
         own_loss = torch.zeros(holder.holders, dtype=torch.float64)
         own_count = torch.zeros(holder.holders, dtype=torch.int64)
@@ -115,7 +111,7 @@ class AFLFast:
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Expect sums over all rows, and their loss once more as the sender's own."""
         total = float(reply.group_loss.sum())
-        expected = expected_of_all_rows(self._settings, sender.holders, order, sender, reply)
+        expected = expected_of_all_rows(self, sender.holders, order, sender, reply)
         return replace(expected, own_loss=OwnLoss(sender.rows, total, total))
 
     def update_from_each(self, state: AFLFastState, replies: Sequence[Sums]) -> AFLFastState:
@@ -130,4 +126,4 @@ class AFLFast:
             gradients[place] = reply.step
             curvature[place] = reply.statistics
         told = RiskSums(counts, total.holder_loss[state.players], gradients, curvature)
-        return replace(state, server=after_round(self._settings, state.server, told))
+        return replace(state, server=after_round(self, state.server, told))

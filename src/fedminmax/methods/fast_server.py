@@ -3,14 +3,15 @@
 Its players are the groups, or for AFL's objective the holders.
 """
 
-from dataclasses import dataclass
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import row_size
 from fedminmax.core.group_sums import linear_rows_per_chunk
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.messages import Census
+from fedminmax.core.messages import Census, Moment, Order
 from fedminmax.methods.checks import check_not_negative, check_positive, check_share
 from fedminmax.methods.first_order_server import (
     FirstOrderState,
@@ -28,21 +29,49 @@ from fedminmax.methods.second_order_server import (
 FastState = SecondOrderState | FirstOrderState
 
 
-@dataclass(frozen=True)
-class FastSettings:
-    """What an expert may set: see ``FedMinMaxFast``."""
-
-    epsilon: float
-    curvature: bool
-    learning_rate: float
-    momentum: float
+# When to stop: the share of the worst risk that is left to gain.
+DEFAULT_GAP = 1e-4
 
 
-def check_fast_settings(name: str, settings: FastSettings) -> None:
-    """Refuse what cannot be a floor, a rate or the share of a running mean."""
-    check_not_negative(name, epsilon=settings.epsilon)
-    check_positive(name, learning_rate=settings.learning_rate)
-    check_share(name, **{"1 - momentum": 1.0 - settings.momentum})
+class FastSettings(Protocol):
+    """What an expert may set of every method with this server: see ``FedMinMaxFast``."""
+
+    @property
+    def name(self) -> str:
+        """The method's name in messages."""
+        ...
+
+    @property
+    def curvature(self) -> bool:
+        """Whether to use second derivatives where the model allows it."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """The first step of first order."""
+        ...
+
+    @property
+    def momentum(self) -> float:
+        """The share of the past in running means."""
+        ...
+
+
+def check_fast_settings(settings: FastSettings, *, gap: float = 0.0, epsilon: float = 0.0) -> None:
+    """Refuse what cannot be a gap, a floor, a rate or the share of a running mean."""
+    check_not_negative(settings.name, gap=gap, epsilon=epsilon)
+    check_positive(settings.name, learning_rate=settings.learning_rate)
+    check_share(settings.name, **{"1 - momentum": 1.0 - settings.momentum})
+
+
+def ask_for_sums(moment: Moment, parameters: Tensor) -> Order:
+    """Broadcast the next try; holders need no weights."""
+    return Order(moment, parameters, torch.zeros(0, dtype=torch.float64))
+
+
+def is_within(gap: float, state: FastState) -> bool:
+    """Tell whether what is left is within the gap; nothing is within a gap of 0."""
+    return gap > 0 and state.remaining is not None and state.remaining <= gap
 
 
 def with_curvature(
@@ -65,8 +94,10 @@ def start_server(
     return start_first_order(parameters, ridge, weights, counts, census.playable, rate)
 
 
-def after_round(settings: FastSettings, state: FastState, told: RiskSums) -> FastState:
-    """Return the state after a round's sums."""
+def after_round(
+    settings: FastSettings, state: FastState, told: RiskSums, epsilon: float = 0.0
+) -> FastState:
+    """Return the state after a round's sums; ``epsilon`` is the least weight of a player."""
     if isinstance(state, SecondOrderState):
-        return after_second_order_round(state, told, settings.epsilon)
-    return after_first_order_round(state, told, settings.epsilon, settings.momentum)
+        return after_second_order_round(state, told, epsilon)
+    return after_first_order_round(state, told, epsilon, settings.momentum)

@@ -17,17 +17,17 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fast_server import (
-    FastSettings,
+    DEFAULT_GAP,
     FastState,
     after_round,
+    ask_for_sums,
     check_fast_settings,
+    is_within,
     start_server,
     with_curvature,
 )
-from fedminmax.methods.fedminmax_fast import DEFAULT_GAP
 from fedminmax.methods.method import Holder
 from fedminmax.methods.option_sources import GAP, LOOK_AHEAD
 from fedminmax.methods.risk_sums import RiskSums
@@ -77,28 +77,22 @@ class FedAvgFast:
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_not_negative(self.name, gap=self.gap)
-        check_fast_settings(self.name, self._settings)
-
-    @property
-    def _settings(self) -> FastSettings:
-        return FastSettings(0.0, self.curvature, self.learning_rate, self.momentum)
+        check_fast_settings(self, gap=self.gap)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgFastState:
         """Nothing is known yet: the first round asks for the sums of the model as it is."""
         everybody = Census(census.holder_counts[:, None], census.classes, census.linear)
         return FedAvgFastState(
-            start_server(self._settings, parameters, everybody, torch.ones(1, dtype=torch.float64))
+            start_server(self, parameters, everybody, torch.ones(1, dtype=torch.float64))
         )
 
     def is_done(self, state: FedAvgFastState) -> bool:
         """Tell whether what is left is within the gap."""
-        left = state.server.remaining
-        return self.gap > 0 and left is not None and left <= self.gap
+        return is_within(self.gap, state.server)
 
     def order(self, state: FedAvgFastState, moment: Moment) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
+        return ask_for_sums(moment, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return losses by group, the gradient sum at the broadcast model, maybe curvature."""
@@ -106,12 +100,12 @@ class FedAvgFast:
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
         """Return the same for any rows, whoever holds them."""
-        linear = with_curvature(self._settings, workspaces[0].linear, 1)
+        linear = with_curvature(self, workspaces[0].linear, 1)
         return sums_of_all_rows(linear, order, holder, workspaces)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Expect sums over all rows."""
-        return expected_of_all_rows(self._settings, 1, order, sender, reply)
+        return expected_of_all_rows(self, 1, order, sender, reply)
 
     def update(self, state: FedAvgFastState, total: Sums) -> FedAvgFastState:
         """Hand the sums to the server."""
@@ -121,4 +115,4 @@ class FedAvgFast:
             total.step.unsqueeze(0),
             total.statistics.unsqueeze(0),
         )
-        return replace(state, server=after_round(self._settings, state.server, told))
+        return replace(state, server=after_round(self, state.server, told))

@@ -18,7 +18,6 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
     Sender,
@@ -26,10 +25,12 @@ from fedminmax.methods.expected_reply import (
     limits_of_curvature,
 )
 from fedminmax.methods.fast_server import (
-    FastSettings,
+    DEFAULT_GAP,
     FastState,
     after_round,
+    ask_for_sums,
     check_fast_settings,
+    is_within,
     start_server,
     with_curvature,
 )
@@ -38,8 +39,6 @@ from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import Holder
 from fedminmax.methods.option_sources import FLOOR, GAP, LOOK_AHEAD
 from fedminmax.methods.risk_sums import RiskSums
-
-DEFAULT_GAP = 1e-4
 
 
 @register(
@@ -80,26 +79,20 @@ class FedMinMaxFast:
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_not_negative(self.name, gap=self.gap)
-        check_fast_settings(self.name, self._settings)
-
-    @property
-    def _settings(self) -> FastSettings:
-        return FastSettings(self.epsilon, self.curvature, self.learning_rate, self.momentum)
+        check_fast_settings(self, gap=self.gap, epsilon=self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FastState:
         """Nothing is known yet: the first round asks for the sums of the model as it is."""
         weights = shares_within_floor(self.name, census, self.epsilon)
-        return start_server(self._settings, parameters, census, weights)
+        return start_server(self, parameters, census, weights)
 
     def is_done(self, state: FastState) -> bool:
         """Tell whether what is left is within the gap."""
-        left = state.remaining
-        return self.gap > 0 and left is not None and left <= self.gap
+        return is_within(self.gap, state)
 
     def order(self, state: FastState, moment: Moment) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return Order(moment, state.parameters, torch.zeros(0, dtype=torch.float64))
+        return ask_for_sums(moment, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and gradient sums by group at the broadcast model, and maybe curvature."""
@@ -114,7 +107,7 @@ class FedMinMaxFast:
             group_count=torch.bincount(rows.group, minlength=groups).cpu(),
             gradient_evaluations=len(rows),
         )
-        linear = with_curvature(self._settings, workspaces[0].linear, groups)
+        linear = with_curvature(self, workspaces[0].linear, groups)
         if linear is not None:
             sums = linear_group_sums(linear, order.parameters, rows, groups)
             step, curvature = sums.gradients.flatten(), sums.curvature.flatten()
@@ -143,7 +136,7 @@ class FedMinMaxFast:
             evaluations=sender.rows,
             reach=math.sqrt(float(squares)),
         )
-        linear = with_curvature(self._settings, layout_of(len(order.parameters), sender), groups)
+        linear = with_curvature(self, layout_of(len(order.parameters), sender), groups)
         if linear is None:
             return expected
         most, told = limits_of_curvature(linear, sender, reply)
@@ -158,4 +151,4 @@ class FedMinMaxFast:
             total.step.reshape(groups, -1),
             total.statistics.reshape(groups, -1),
         )
-        return after_round(self._settings, state, told)
+        return after_round(self, state, told, self.epsilon)
