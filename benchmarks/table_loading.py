@@ -73,9 +73,11 @@ def _random_table(generator: np.random.Generator, rows: int) -> pl.DataFrame:
 def _measure(config: Path, answer: Connection) -> None:
     """Run in the child."""
     start = time.perf_counter()
-    from fedminmax import FedMinMax, InProcessFederation, brier_loss, linear, train
+    from fedminmax import FedMinMax, InProcessFederation, train
     from fedminmax.data.tables.config import read_config
     from fedminmax.data.tables.load import load_federated_tables
+    from fedminmax.losses import brier_loss
+    from fedminmax.models import linear
 
     imported = time.perf_counter()
     tables = load_federated_tables(read_config(config))

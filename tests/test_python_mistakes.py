@@ -10,11 +10,18 @@ import pytest
 import torch
 
 import fedminmax as fm
+from fedminmax.core.simplex import project_on_simplex as typed_projection
 from tests.complaints import complaint_of
 from tests.problems import softmax_problem
 
 # As Any: these are the mistakes that a type checker would find.
 anything: Any = fm
+data: Any = fm.data
+ESG, SSG, by_setting = data.Setting.ESG, data.Setting.SSG, data.partition_by_setting
+federation: Any = fm.federation
+methods: Any = fm.methods
+models: Any = fm.models
+project_on_simplex: Any = typed_projection
 FEDERATION = softmax_problem([[2, 1], [1, 2]]).federation()
 GROUP = torch.tensor([0, 0, 1, 1])
 X, Y = [[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1]
@@ -31,47 +38,56 @@ def fit(**settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (lambda: train(fm.AFL), "the class AFL; give AFL()"),
+        (lambda: train(methods.AFL), "the class AFL; give AFL()"),
         (lambda: train("AFL"), "method = 'AFL'"),
         (lambda: train(None), "method = None"),
-        (lambda: fm.start_of(FEDERATION, anything.AFL), "the class AFL; give AFL()"),
-        (lambda: train(fm.AFL(), "sites"), "federation = 'sites'"),
+        (lambda: federation.start_of(FEDERATION, methods.AFL), "the class AFL; give AFL()"),
+        (lambda: train(methods.AFL(), "sites"), "federation = 'sites'"),
         (lambda: train(participation="0.5"), "participation = '0.5'"),
         (lambda: train(participation=None), "participation = None"),
-        (lambda: fm.start_of(FEDERATION, fm.AFL(), seed=anything.AFL), "seed = "),
+        (lambda: federation.start_of(FEDERATION, methods.AFL(), seed=methods.AFL), "seed = "),
         (lambda: train(rounds=2.0), "rounds = 2.0; give a whole number"),
         (lambda: train(rounds=True), "rounds = True"),
         (lambda: anything.FedMinMax(learning_rate=None), "learning_rate = None; give a positive"),
         (lambda: anything.FedMinMax(adversary_rate="0.1"), "adversary_rate = '0.1'"),
         (lambda: anything.FedMinMax(learning_rate=True), "learning_rate = True"),
-        (lambda: anything.TERM(tilt="1"), "tilt = '1'"),
-        (lambda: anything.FedMGDA(server_decay=None), "server_decay = None"),
-        (lambda: anything.APStar(alpha="a"), "alpha = 'a'"),
+        (lambda: methods.TERM(tilt="1"), "tilt = '1'"),
+        (lambda: methods.FedMGDA(server_decay=None), "server_decay = None"),
+        (lambda: methods.APStar(alpha="a"), "alpha = 'a'"),
         (lambda: anything.FedAvg(epochs="3"), "epochs = '3'"),
-        (lambda: train(anything.AFL(output="last")), "output = 'last'; give one of Iterate"),
-        (lambda: train(anything.FairFed(parity="equal")), "parity = 'equal'; give one of Parity"),
+        (lambda: train(methods.AFL(output="last")), "output = 'last'; give one of Iterate"),
+        (lambda: train(methods.FairFed(parity="equal")), "parity = 'equal'; give one of Parity"),
         (lambda: train().parameters("last"), "'last'; give one of Iterate, such as Iterate.LAST"),
-        (lambda: anything.mlp(2, 3, hidden=8), "hidden = 8; give the width of each layer"),
-        (lambda: anything.mlp(2, 3, hidden=("8",)), "width = '8'"),
-        (lambda: anything.linear(2.5, 3), "features = 2.5"),
-        (lambda: anything.cnn((28, 28)), "image = (28, 28); give 3 whole numbers"),
-        (lambda: fm.cnn((1, 3, 28)), "at least 4 by 4 pixels"),
-        (lambda: anything.Mixture([1], classifies=True), "torch modules; give a list"),
-        (lambda: anything.project_on_simplex([0.1, 0.2]), "needs a tensor of real numbers"),
-        (lambda: fm.project_on_simplex(torch.ones(2), floor=float("nan")), "finite numbers"),
-        (lambda: anything.partition("ESG", GROUP, 2, 0), "setting = 'ESG'; give one of Setting"),
-        (lambda: fm.partition(fm.Setting.ESG, GROUP - 1, 2, 0), "group -1 is negative"),
-        (lambda: fm.partition(fm.Setting.ESG, GROUP.float(), 2, 0), "torch.float32"),
-        (lambda: fm.partition(fm.Setting.SSG, GROUP << 40, 2, 0), "renumber the groups from 0"),
-        (lambda: anything.partition(fm.Setting.ESG, [0, 1], 2, 0), "group is list"),
-        (lambda: anything.partition(fm.Setting.ESG, GROUP, 2.5, 0), "holders = 2.5"),
-        (lambda: fm.partition(fm.Setting.SSG, GROUP, 2, -1), "seed = -1"),
-        (lambda: anything.partition_by_dirichlet(GROUP, 2, "1", 0), "concentration = '1'"),
-        (lambda: fm.partition_by_dirichlet(GROUP, 2, float("inf"), 0), "concentration = inf"),
+        (lambda: models.mlp(2, 3, hidden=8), "hidden = 8; give the width of each layer"),
+        (lambda: models.mlp(2, 3, hidden=("8",)), "width = '8'"),
+        (lambda: models.linear(2.5, 3), "features = 2.5"),
+        (lambda: models.cnn((28, 28)), "image = (28, 28); give 3 whole numbers"),
+        (lambda: models.cnn((1, 3, 28)), "at least 4 by 4 pixels"),
+        (lambda: models.Mixture([1], classifies=True), "torch modules; give a list"),
+        (lambda: project_on_simplex([0.1, 0.2]), "needs a tensor of real numbers"),
+        (lambda: project_on_simplex(torch.ones(2), floor=float("nan")), "finite numbers"),
+        (
+            lambda: by_setting("ESG", GROUP, 2, 0),
+            "setting = 'ESG'; give one of Setting",
+        ),
+        (
+            lambda: by_setting(ESG, GROUP - 1, 2, 0),
+            "group -1 is negative",
+        ),
+        (lambda: by_setting(ESG, GROUP.float(), 2, 0), "torch.float32"),
+        (
+            lambda: by_setting(SSG, GROUP << 40, 2, 0),
+            "renumber the groups from 0",
+        ),
+        (lambda: by_setting(ESG, [0, 1], 2, 0), "group is list"),
+        (lambda: by_setting(ESG, GROUP, 2.5, 0), "holders = 2.5"),
+        (lambda: by_setting(SSG, GROUP, 2, -1), "seed = -1"),
+        (lambda: data.partition_by_dirichlet(GROUP, 2, "1", 0), "concentration = '1'"),
+        (lambda: data.partition_by_dirichlet(GROUP, 2, float("inf"), 0), "concentration = inf"),
         (lambda: anything.load_model(None), "got None; give the folder"),
         (lambda: fit(hidden=8), "hidden = 8; give the width of each layer"),
         (lambda: fit(hidden=None), "hidden = None"),
-        (lambda: fit(method=fm.AFL), "the class AFL; give AFL()"),
+        (lambda: fit(method=methods.AFL), "the class AFL; give AFL()"),
         (lambda: fit(method="AFL"), "method = 'AFL'"),
         (lambda: fit(learning_rate="auto"), "learning_rate = 'auto'"),
         (lambda: fit(random_state=-1), "random_state = -1"),
@@ -85,7 +101,7 @@ def fit(**settings: Any) -> Any:
         (lambda: metrics([[0], [1]], y_pred=[0, 1]), "y_true has shape (2, 1)"),
         (lambda: metrics([0.0, float("nan")], y_pred=[0, 1]), "y_true is NaN in row 1"),
         (lambda: metrics([0, 1], y_pred=[0, 1], positive=2), "positive = 2 is not one of"),
-        (lambda: fm.partition_by_dirichlet(GROUP, 2, 1e308, 0), "cannot be drawn from"),
+        (lambda: data.partition_by_dirichlet(GROUP, 2, 1e308, 0), "cannot be drawn from"),
     ],
 )
 def test_one_line_says_what_came(action: Callable[[], object], words: str) -> None:
@@ -104,8 +120,8 @@ def test_numpys_numbers_are_numbers() -> None:
     assert torch.equal(found.parameters(), expected.parameters())
     # Whoever goes on with the same numbers goes on with the same run.
     train(plain, rounds=4, seed=4, participation=0.5, resume=found.progress)
-    assert [part.tolist() for part in anything.partition(fm.Setting.ESG, GROUP, np.int64(2), 0)]
-    assert anything.mlp(np.int64(2), np.int64(3), np.array([4]))[0].out_features == 4
+    assert [part.tolist() for part in by_setting(ESG, GROUP, np.int64(2), 0)]
+    assert models.mlp(np.int64(2), np.int64(3), np.array([4]))[0].out_features == 4
     one, other = (fit(random_state=seed, hidden=(3,)) for seed in (np.int64(7), 7))
     assert (one.predict_proba(X) == other.predict_proba(X)).all()
     fit(hidden=np.array([4]), rounds=np.int64(2))
@@ -113,18 +129,18 @@ def test_numpys_numbers_are_numbers() -> None:
 
 def test_a_folder_may_be_a_text_or_a_path(tmp_path: Path) -> None:
     done = train(seed=np.int64(3))
-    start = fm.start_of(FEDERATION, fm.FedMinMax(), seed=3)
-    fm.save_checkpoint(str(tmp_path / "a"), done.progress)
+    start = federation.start_of(FEDERATION, fm.FedMinMax(), seed=3)
+    federation.save_checkpoint(str(tmp_path / "a"), done.progress)
     for folder in (tmp_path / "a", str(tmp_path / "a")):
-        restored = fm.load_checkpoint(folder, start)
+        restored = federation.load_checkpoint(folder, start)
         assert restored is not None
         assert restored.progress.round == 2
     before = (tmp_path / "a" / "checkpoint.bin").read_bytes()
     for wrong in ("text", done, None):
-        for action in (anything.save_checkpoint, anything.load_checkpoint):
+        for action in (federation.save_checkpoint, federation.load_checkpoint):
             assert "instead of a Progress" in complaint_of(partial(action, tmp_path / "a", wrong))
     assert (tmp_path / "a" / "checkpoint.bin").read_bytes() == before
     (tmp_path / "file").write_text("not a folder")
     for nowhere, words in ((None, "folder = None"), (tmp_path / "file", "is a file")):
-        action = partial(anything.save_checkpoint, nowhere, done.progress)
+        action = partial(federation.save_checkpoint, nowhere, done.progress)
         assert words in complaint_of(action)

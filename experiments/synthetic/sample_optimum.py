@@ -22,7 +22,7 @@ from scipy import optimize
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.data.partition import Setting, partition
+from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import GroupRisks, risks_of_sides
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, fold_rows
 
@@ -101,7 +101,9 @@ def optima_of_fold(study: SyntheticStudy, fold: int) -> dict[str, GroupRisks]:
     by_group = [side_statistics(rows, (rows.group == a).nonzero().squeeze(1)) for a in (0, 1)]
     optima["FedMinMax (groups)"] = risks_of_sides(*minimax_sides(by_group))
     for setting in (Setting.ESG, Setting.SSG):
-        parts = partition(setting, rows.group, study.config.holders, study.fold_seed(fold))
+        parts = partition_by_setting(
+            setting, rows.group, study.config.holders, study.fold_seed(fold)
+        )
         by_holder = [side_statistics(rows, part) for part in parts]
         optima[f"AFL {setting.value} (holders)"] = risks_of_sides(*minimax_sides(by_holder))
     return optima

@@ -208,7 +208,7 @@ def test_the_answer_may_be_a_mixture(hospitals: Path) -> None:
     run_here("train", write_config(hospitals, method=method))
     saved = fedminmax.load_model("runs/fedminmax")
     assert saved.members > 1
-    assert isinstance(saved.model, fedminmax.Mixture)
+    assert isinstance(saved.model, fedminmax.models.Mixture)
     x = saved.encode("later.csv")
     each = [member(x).softmax(dim=1).detach().numpy() for member in saved.model.members]
     np.testing.assert_allclose(saved.predict_proba("later.csv"), np.mean(each, axis=0), atol=1e-6)

@@ -29,7 +29,7 @@ from fedminmax.data.adult import (
     load_adult,
     packed_folder,
 )
-from fedminmax.data.partition import Setting, partition
+from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
 from tests.data.test_partition import assert_every_row_once, count_table
 
@@ -140,7 +140,7 @@ def test_settings_over_40_holders_use_every_row_of_unequal_groups(adult: Adult) 
     sizes = torch.bincount(group)
     tables = {}
     for setting in Setting:
-        parts = partition(setting, group, 40, seed=0)
+        parts = partition_by_setting(setting, group, 40, seed=0)
         assert_every_row_once(group, parts)
         tables[setting] = count_table(group, parts)
     # Equal shares: of every group, a fortieth of its rows, rounded down or up.

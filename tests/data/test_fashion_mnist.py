@@ -26,7 +26,7 @@ from fedminmax.data.fashion_mnist import (
     load_fashion_mnist,
 )
 from fedminmax.data.idx_files import IdxFile
-from fedminmax.data.partition import Setting, partition
+from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
 from tests.data.small_fashion import EXCERPT, TEST_ROWS, TRAIN_ROWS, use_excerpt
 from tests.needs import lacking
@@ -87,14 +87,14 @@ def test_images_belong_to_their_labels(data: FashionMnist) -> None:
 @pytest.mark.slow
 def test_the_papers_partitions(data: FashionMnist) -> None:
     group = data.train.group
-    equal = partition(Setting.ESG, group, 40, seed=3)
+    equal = partition_by_setting(Setting.ESG, group, 40, seed=3)
     assert {len(rows) for rows in equal} == {1500}
     assert all(torch.bincount(group[rows]).tolist() == [150] * 10 for rows in equal)
-    single = partition(Setting.SSG, group, 40, seed=3)
+    single = partition_by_setting(Setting.SSG, group, 40, seed=3)
     owners = [sorted(set(group[rows].tolist())) for rows in single]
     assert all(owners.count([a]) == 4 for a in range(10))
     assert len({len(rows) for rows in single}) == 40
-    partial = partition(Setting.PSG, group, 40, seed=3)
+    partial = partition_by_setting(Setting.PSG, group, 40, seed=3)
     owners = [sorted(set(group[rows].tolist())) for rows in partial]
     assert owners.count([0, 1, 2, 3, 4]) == owners.count([5, 6, 7, 8, 9]) == 20
     assert len({len(rows) for rows in partial}) == 40

@@ -8,8 +8,8 @@ from torch import Tensor
 from fedminmax.data.partition import (
     Setting,
     make_pairwise_different,
-    partition,
     partition_by_dirichlet,
+    partition_by_setting,
     partition_equally,
 )
 from tests.complaints import complaint_of
@@ -35,13 +35,13 @@ fashion_mnist_like = torch.arange(60_000) % 10
 
 
 def test_esg_of_fashion_mnist_gives_1500_rows_150_per_class() -> None:
-    parts = partition(Setting.ESG, fashion_mnist_like, 40, seed=1)
+    parts = partition_by_setting(Setting.ESG, fashion_mnist_like, 40, seed=1)
     assert_every_row_once(fashion_mnist_like, parts)
     assert torch.equal(count_table(fashion_mnist_like, parts), torch.full((40, 10), 150))
 
 
 def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_holders() -> None:
-    parts = partition(Setting.PSG, fashion_mnist_like, 40, seed=1)
+    parts = partition_by_setting(Setting.PSG, fashion_mnist_like, 40, seed=1)
     assert_every_row_once(fashion_mnist_like, parts)
     has = count_table(fashion_mnist_like, parts) > 0
     first, second = has[:20], has[20:]
@@ -53,7 +53,7 @@ def test_psg_of_fashion_mnist_gives_each_half_of_the_classes_to_20_holders() -> 
 
 
 def test_ssg_of_fashion_mnist_gives_each_class_to_4_holders_of_different_size() -> None:
-    parts = partition(Setting.SSG, fashion_mnist_like, 40, seed=1)
+    parts = partition_by_setting(Setting.SSG, fashion_mnist_like, 40, seed=1)
     assert_every_row_once(fashion_mnist_like, parts)
     has = count_table(fashion_mnist_like, parts) > 0
     assert has.sum(dim=1).tolist() == [1] * 40
@@ -63,7 +63,7 @@ def test_ssg_of_fashion_mnist_gives_each_class_to_4_holders_of_different_size() 
 
 def test_psg_with_two_groups_is_ssg() -> None:
     group = groups_of([500, 500], seed=0)
-    one, other = (partition(s, group, 40, seed=3) for s in (Setting.PSG, Setting.SSG))
+    one, other = (partition_by_setting(s, group, 40, seed=3) for s in (Setting.PSG, Setting.SSG))
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -95,7 +95,7 @@ def test_ssg_has_one_group_per_holder_and_pairwise_different_sizes(
     groups: int, per_group: int, rows: int, seed: int
 ) -> None:
     group = groups_of([rows] * groups, seed)
-    parts = partition(Setting.SSG, group, groups * per_group, seed)
+    parts = partition_by_setting(Setting.SSG, group, groups * per_group, seed)
     assert_every_row_once(group, parts)
     table = count_table(group, parts)
     assert (table > 0).sum(dim=1).tolist() == [1] * len(parts)
@@ -142,24 +142,28 @@ def test_dirichlet_concentration_moves_from_single_groups_to_equal_mixes() -> No
 
 def test_seeds_decide_the_partition() -> None:
     group = groups_of([50, 50], seed=0)
-    same = [partition(Setting.SSG, group, 4, seed=s) for s in (5, 5, 6)]
+    same = [partition_by_setting(Setting.SSG, group, 4, seed=s) for s in (5, 5, 6)]
     assert all(torch.equal(a, b) for a, b in zip(same[0], same[1], strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(same[0], same[2], strict=True))
 
 
 def test_too_few_rows_are_refused_with_the_number_that_would_do() -> None:
     group = groups_of([10, 10], seed=0)
-    message = complaint_of(lambda: partition(Setting.SSG, group, 8, seed=0))
+    message = complaint_of(lambda: partition_by_setting(Setting.SSG, group, 8, seed=0))
     assert "36" in message
 
 
 def test_holders_that_cannot_be_shared_by_the_groups_are_refused() -> None:
-    message = complaint_of(lambda: partition(Setting.SSG, torch.arange(300) % 3, 40, seed=0))
+    message = complaint_of(
+        lambda: partition_by_setting(Setting.SSG, torch.arange(300) % 3, 40, seed=0)
+    )
     assert "multiple of 3" in message
 
 
 def test_a_gap_in_the_groups_is_named() -> None:
-    message = complaint_of(lambda: partition(Setting.ESG, torch.tensor([0, 2, 0, 2]), 2, seed=0))
+    message = complaint_of(
+        lambda: partition_by_setting(Setting.ESG, torch.tensor([0, 2, 0, 2]), 2, seed=0)
+    )
     assert "group 1" in message
 
 

@@ -15,7 +15,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from fedminmax import AFL, FedAvg, FedMinMax, FedMinMaxClassifier, FedMinMaxRegressor, MinimaxFair
+from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
+from fedminmax.methods import AFL, FedAvg, FedMinMax, MinimaxFair
 from tests.estimators.problems import two_groups
 
 PROBLEM = two_groups(rows=200)

@@ -11,7 +11,7 @@ from scipy import optimize
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.data.partition import Setting, partition
+from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
@@ -183,7 +183,7 @@ def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
     rows = draw_synthetic(40_000, seed=3)
     model = torch.nn.Linear(2, 2)
     torch.nn.init.zeros_(model.weight)
-    parts = partition(setting, rows.group, 8, seed=0)
+    parts = partition_by_setting(setting, rows.group, 8, seed=0)
     holders = [(sides(rows.x[p]), rows.y[p], rows.group[p]) for p in parts]
     federation = InProcessFederation(model, brier_loss, holders)
     done = list(train(federation, GroupTERM(tilt, learning_rate=1.0), rounds=300))[-1]

@@ -9,9 +9,9 @@ import pytest
 from fairlearn.metrics import false_negative_rate, false_positive_rate, selection_rate
 from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_error
 
-from fedminmax import group_metrics, regression_group_metrics
 from fedminmax.data.row_groups import group_rows
 from fedminmax.data.row_scores import score_classes
+from fedminmax.metrics import group_metrics, regression_group_metrics
 from fedminmax.report.group_metrics import metric_frame
 from fedminmax.report.group_metrics_table import group_metrics_as_markdown
 from fedminmax.report.mean_interval import Estimate

@@ -9,9 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedminmax import group_metrics, regression_group_metrics
 from fedminmax.core.score_sums import ScoreSums, sum_scores
 from fedminmax.data.row_scores import RowScore, score_classes, score_quantities, stacked
+from fedminmax.metrics import group_metrics, regression_group_metrics
 from fedminmax.report.metric_by_group import BOUNDS, GroupMetrics
 from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
 from fedminmax.report.model_scores import ScoredRows, paired_sums

@@ -37,10 +37,11 @@ class Setting(Enum):
     PSG = "PSG"
 
 
-def partition(setting: Setting, group: Tensor, holders: int, seed: int) -> list[Tensor]:
+def partition_by_setting(setting: Setting, group: Tensor, holders: int, seed: int) -> list[Tensor]:
     """Return each holder's row positions in this setting.
 
-    >>> [rows.tolist() for rows in partition(Setting.ESG, torch.tensor([0, 0, 1, 1]), 1, seed=0)]
+    >>> group = torch.tensor([0, 0, 1, 1])
+    >>> [rows.tolist() for rows in partition_by_setting(Setting.ESG, group, 1, seed=0)]
     [[0, 1, 2, 3]]
     """
     if not isinstance(setting, Setting):

@@ -66,7 +66,8 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     round gives the bound of this model's own gradients.
 
     >>> import torch
-    >>> from fedminmax import InProcessFederation, squared_error_loss
+    >>> from fedminmax import InProcessFederation
+    >>> from fedminmax.losses import squared_error_loss
     >>> rows = (torch.ones(2, 1), torch.tensor([0.0, 2.0]), torch.tensor([0, 1]))
     >>> model = torch.nn.Linear(1, 1, bias=False).double()
     >>> federation = InProcessFederation(model, squared_error_loss, [rows], ridge=0.01)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedminmax.data.partition import Setting, partition
+from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.method import AnyMethod, takes_one_step
 from fedminmax.report.run_result import GroupScores
@@ -127,4 +127,4 @@ def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> lis
     """Return each holder's row positions; in the centralized setting one holder has them all."""
     if setting == CENTRALIZED:
         return [torch.arange(len(group))]
-    return partition(Setting(setting), group, holders, seed)
+    return partition_by_setting(Setting(setting), group, holders, seed)

@@ -1,0 +1,7 @@
+from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
+
+__all__ = [
+    "brier_loss",
+    "cross_entropy_loss",
+    "squared_error_loss",
+]
