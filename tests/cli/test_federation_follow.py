@@ -7,6 +7,7 @@ import pytest
 
 from fedminmax.cli import federation_follow
 from fedminmax.cli.federation_follow import follow
+from fedminmax.cli.progress import Display
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.live_round import Event, LiveRound, Notice
 from fedminmax.federation.network_log import NetworkRound
@@ -60,6 +61,21 @@ def test_a_round_of_which_nobody_knows_a_risk_can_be_shown(
 ) -> None:
     follow(live(made_up_round(1, risks=(None, None))), plan)
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_the_highest_risks_beside_the_bar_are_not_those_of_small_groups(
+    plan: NetworkPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A risk of two rows says nothing, and training is not for them."""
+    shown: list[str] = []
+    monkeypatch.setattr(Display, "rename_run", lambda _, words: shown.append(words))
+
+    def live_with_a_small_group() -> Generator[Event]:
+        yield LiveRound(0, made_up_round(1, risks=(0.25, 0.9)), GROUPS, GROUPS[1:])
+
+    follow(live_with_a_small_group(), plan)
+    assert "Female 0.25" in shown[-1]
+    assert "Male" not in shown[-1]
 
 
 def test_news_is_told_as_it_comes(plan: NetworkPlan, capsys: pytest.CaptureFixture[str]) -> None:

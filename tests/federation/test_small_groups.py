@@ -8,6 +8,7 @@ import torch
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.network_news import NewsDesk
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from tests.complaints import complaint_of
@@ -38,6 +39,10 @@ def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
         assert outcome.group_names == (LARGE[0], LARGE[1], LARGE[2], *SMALL)
         assert agreed.encoding.small_group_names == SMALL
         assert all(list(entry.weights[3:]) == shares[3:] for entry in rounds)
+        # Whoever follows the run is not shown the risks of a few rows.
+        news = NewsDesk(plan, tmp_path / "run").collect([0]).live_rounds[-1]
+        assert tuple(news.risks) == LARGE
+        assert outcome.small_groups == news.small_groups == SMALL
     else:
         assert outcome.group_names == (*LARGE, MERGED_NAME)
         assert list(rounds[-1].weights) != pytest.approx(shares, abs=1e-3)

@@ -43,7 +43,7 @@ def test_every_round_is_seen_live_and_kept_with_who_took_part(
     number: int, trained: TrainedFederation
 ) -> None:
     rounds = read_network_rounds(trained.run_folder(number) / ROUNDS_FILE)
-    assert [entry for run, entry, _ in trained.seen if run == number] == rounds
+    assert [live.round for live in trained.seen if live.run == number] == rounds
     assert [entry.round for entry in rounds] == [1, 2, 3]
     assert all(entry.took_part == SITES and not entry.refused for entry in rounds)
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.say import say
-from fedminmax.federation.live_round import Event, Notice
+from fedminmax.federation.live_round import Event, LiveRound, Notice
 from fedminmax.federation.network_log import NetworkRound
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.methods.card import Weights
@@ -30,25 +30,23 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
             if isinstance(event, Notice):
                 say(event.words)
                 continue
-            number, entry, groups = event
+            number, entry = event.run, event.round
             if number != shown:
                 shown = number
                 bars.start_run(plan.runs[number].method, plan.runs[number].rounds)
-            _show(bars, plan, number, entry, groups)
+            _show(bars, plan, event)
             bars.show_work(before[number] + entry.round)
-            for words in _warnings(entry, groups):
+            for words in _warnings(entry, event.groups):
                 if words not in warned:
                     warned.add(words)
                     say(f"round {entry.round}: {words}")
 
 
-def _show(
-    bars: Display, plan: NetworkPlan, number: int, entry: NetworkRound, groups: Sequence[str]
-) -> None:
-    method = plan.runs[number].method
+def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
+    method, entry, groups = plan.runs[live.run].method, live.round, live.groups
     over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
     weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
-    highest = highest_risks(zip(groups, entry.risks, strict=True))
+    highest = highest_risks(live.risks.items())
     words = ", ".join(
         f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
         for name, risk in highest

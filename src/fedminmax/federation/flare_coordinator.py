@@ -73,7 +73,7 @@ class Coordinator:
                     ours = yield from follow(session, job, plan, self.participants, seen)
                     outcome = None if ours else _outcome(session, job, place)
                     if outcome is not None:
-                        yield from _unseen(plan, place, seen, outcome.group_names)
+                        yield from _unseen(plan, place, seen, outcome)
                         yield from _told(outcome)
                         return
                     job, lost = None, True
@@ -158,14 +158,14 @@ def _outcome(session: Session, job: str, place: Path) -> Outcome | None:
 
 
 def _unseen(
-    plan: NetworkPlan, place: Path, seen: Sequence[int], groups: tuple[str, ...]
+    plan: NetworkPlan, place: Path, seen: Sequence[int], outcome: Outcome
 ) -> Iterator[LiveRound]:
     """Yield the rounds that came after the last look."""
     for number in range(len(plan.runs)):
         rounds = read_network_rounds(run_folder(place / RESULTS, plan, number) / ROUNDS_FILE)
         for entry in rounds:
             if entry.round > seen[number]:
-                yield LiveRound(number, entry, groups)
+                yield LiveRound(number, entry, outcome.group_names, outcome.small_groups)
 
 
 def _told(outcome: Outcome) -> Iterator[Notice]:

@@ -15,7 +15,7 @@ from fedminmax.federation.flare_session import (
     status_of,
     stop,
 )
-from fedminmax.federation.live_round import Event, LiveRound, Notice
+from fedminmax.federation.live_round import Event, Notice
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.participants import Participants
 
@@ -42,9 +42,9 @@ def follow(
         news = news_of(session, job, seen)
         if news is not None:
             silent_until = time.monotonic() + SECONDS_OF_SILENCE
-            for number, entry in news.rounds:
-                seen[number] = entry.round
-                yield LiveRound(number, entry, news.groups)
+            for done in news.live_rounds:
+                seen[done.run] = done.round.round
+                yield done
             if news.notice and news.notice != notice:
                 yield Notice(news.notice)
             notice = news.notice

@@ -16,7 +16,10 @@ RUNS_OF_A_PLAN = 2
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One run: the engine's word for its state, and where it is if it runs."""
+    """One run: the engine's word for its state, and where it is if it runs.
+
+    ``risks`` are by group, but for groups that are too small to be trained for.
+    """
 
     name: str
     status: str
@@ -45,8 +48,5 @@ def _run_status(session: Session, job: str, name: str, status: str) -> RunStatus
     news = news_of(session, job, [0] * RUNS_OF_A_PLAN) if status == RUNNING else None
     if news is None or not news.rounds:
         return RunStatus(name, status, notice=news.notice if news else None)
-    _, last = news.rounds[-1]
-    risks = {
-        name: risk for name, risk in zip(news.groups, last.risks, strict=True) if risk is not None
-    }
-    return RunStatus(name, status, last.round, risks, news.notice)
+    last = news.live_rounds[-1]
+    return RunStatus(name, status, last.round.round, last.risks, news.notice)

@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.federation.agreement import AGREEMENT_FILE, Agreed, read_agreement
+from fedminmax.federation.live_round import LiveRound
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_last_rounds
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.network_run import NOTICE_FILE, run_folder
@@ -16,11 +17,23 @@ from fedminmax.federation.network_run import NOTICE_FILE, run_folder
 
 @dataclass(frozen=True)
 class News:
-    """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one."""
+    """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
+
+    ``small_groups`` are those of the groups that are too small to be trained for.
+    """
 
     rounds: tuple[tuple[int, NetworkRound], ...] = ()
     groups: tuple[str, ...] = ()
     notice: str | None = None
+    small_groups: tuple[str, ...] = ()
+
+    @property
+    def live_rounds(self) -> list[LiveRound]:
+        """The rounds as a coordinator sees them."""
+        return [
+            LiveRound(number, entry, self.groups, self.small_groups)
+            for number, entry in self.rounds
+        ]
 
 
 class NewsDesk:
@@ -35,7 +48,7 @@ class NewsDesk:
         self._plan = plan
         self._folder = folder
         # Agreed on once, before the first round.
-        self._groups: tuple[str, ...] = ()
+        self._agreed: Agreed | None = None
 
     def collect(self, seen: Sequence[int]) -> News:
         """Return the rounds after those that were seen of each run.
@@ -47,10 +60,13 @@ class NewsDesk:
             for number, last in zip(range(len(self._plan.runs)), seen, strict=False)
             for entry in read_last_rounds(self._rounds_of(number), last)
         ]
-        if not self._groups:
-            agreed = read_agreement(self._folder / AGREEMENT_FILE)
-            self._groups = () if agreed is None else agreed.encoding.group_names
-        return News(tuple(rounds), self._groups, _notice(self._folder / NOTICE_FILE))
+        notice = _notice(self._folder / NOTICE_FILE)
+        if self._agreed is None:
+            self._agreed = read_agreement(self._folder / AGREEMENT_FILE)
+        if self._agreed is None:
+            return News(tuple(rounds), notice=notice)
+        encoding = self._agreed.encoding
+        return News(tuple(rounds), encoding.group_names, notice, encoding.small_group_names)
 
     def _rounds_of(self, number: int) -> Path:
         return run_folder(self._folder, self._plan, number) / ROUNDS_FILE

@@ -52,13 +52,15 @@ SAVING_SHARE = 0.04
 class Outcome:
     """How a job ended: an error's text or None, the groups, and who took no part and why.
 
-    ``unmeasured`` are the sites that told nothing of their held-out rows.
+    ``unmeasured`` are the sites that told nothing of their held-out rows, ``small_groups`` the
+    groups that are too small to be trained for.
     """
 
     error: str | None
     group_names: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)
+    small_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,9 @@ def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
             _prove(agreement, transport, own)
     measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
     write_measured(folder, measured)
-    names = agreement.encoding.group_names
-    return Outcome(None, names, dict(agreement.refused), silent)
+    encoding = agreement.encoding
+    refused = dict(agreement.refused)
+    return Outcome(None, encoding.group_names, refused, silent, encoding.small_group_names)
 
 
 def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
