@@ -54,6 +54,18 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     for name, told in (("model", chosen), ("last", last)):
         risk = validation_risk(config, run / f"{name}.safetensors")
         assert risk == pytest.approx(told["risk"], rel=1e-5)
+    listed = json.loads((run / "held_out.json").read_text())
+    assert listed["validation"]["share"] == 0.2
+    apart = Path("north.csv").read_text().splitlines()[:1]
+    for hospital, numbers in listed["validation"]["rows"].items():
+        assert not {*numbers} & {*listed["rows"][hospital]}
+        own = Path(f"{hospital}.csv").read_text().splitlines()[1:]
+        apart += [own[number - 1] for number in numbers]
+    Path("apart.csv").write_text("\n".join(apart) + "\n")
+    run_here("evaluate", run, "apart.csv", "--json")
+    measured = json.loads(capsys.readouterr().out)["test"]
+    assert measured["rows"] == sum(found["rows"])
+    assert measured["metrics"]["risk"]["overall"]["value"] == pytest.approx(chosen["risk"])
     assert f"{sum(found['rows'])} validation rows chose the model after round" in said.out
     assert "rows are set aside to choose the round by" in said.err
     assert f"round {chosen['round']}" in (run / "model_card.md").read_text()

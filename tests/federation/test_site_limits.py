@@ -234,3 +234,11 @@ def test_the_rows_behind_the_figures_are_listed_at_the_site_alone(tmp_path: Path
     assert len(numbers) == pytest.approx(rows / 4, abs=1)
     assert set(numbers) <= set(range(1, rows + 1))
     assert listed.keys() == {"format", "about", "share", "seed", "rows"}
+    with_validation = replace(plan, validation=0.25, run="other")
+    AskedSite(tmp_path, with_validation, asked.site._settings).begin()
+    (again,) = set((tmp_path / "kept").glob("held_out-*.json")) - {path}
+    beside = json.loads(again.read_text())
+    assert beside["rows"] == listed["rows"]
+    apart = beside["validation"]["rows"]["north"]
+    assert len(apart) == pytest.approx((rows - len(numbers)) / 4, abs=1)
+    assert not set(apart) & set(numbers)

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.encoding_json import encoding_from_json
-from fedminmax.data.tables.held_out import write_held_out
+from fedminmax.data.tables.held_out import ListedRows, write_held_out
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.federation.certify import MAX_ROUNDS, PROVER
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
@@ -126,18 +126,24 @@ class Site:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         self._ledger.note(Asked(Question.ENCODE), content)
         told = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
-        if len(told):
-            # For the site's own eyes: which of its rows the figures rest on.
-            path = self._folder / f"held_out-{digest_of(self._plan)[:16]}.json"
-            owner = self._settings.owner or self._name
-            write_held_out(path, self._plan.held_out, self._plan.seed, {owner: told.numbers})
         rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
+        self._list_rows(rows, self._plan)
         self._desk = furnish(self._plan, rows, agreed, self._name)
         group, groups = self._desk.holder.examples.group, len(agreed.groups)
         counts = torch.bincount(group, minlength=groups)
         if self._plan.validation:
             counts = torch.cat([counts, self._desk.validation_counts])
         return vector_to_bytes(counts)
+
+    def _list_rows(self, rows: SiteRows, plan: NetworkPlan) -> None:
+        """Write down, for the site's own eyes, which of its rows the figures rest on."""
+        owner = self._settings.owner or self._name
+        held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
+        own = {} if rows.validation is None else {owner: rows.validation.numbers}
+        set_aside = ListedRows(plan.validation, own)
+        if len(held_out) or len(set_aside):
+            path = self._folder / f"held_out-{digest_of(plan)[:16]}.json"
+            write_held_out(path, plan.seed, held_out, set_aside)
 
     def curvature(self, directions: object) -> bytes:
         """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""

@@ -149,11 +149,10 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
 
 
 def _write_held_out(job: TableJob, run: TableRun) -> None:
-    """Say which rows were held out, if any were."""
-    held_out = job.tables.held_out
-    if held_out:
-        path = run.folder / HELD_OUT_FILE
-        write_held_out(path, job.config.held_out, job.config.seed, held_out)
+    """Say which rows were held out or set aside, if any were."""
+    held_out, set_aside = job.tables.held_out, job.tables.set_aside
+    if len(held_out) or len(set_aside):
+        write_held_out(run.folder / HELD_OUT_FILE, job.config.seed, held_out, set_aside)
 
 
 def _further_sinks(

@@ -1,7 +1,8 @@
 """Rows of a table held out for testing, and rows set aside for validation, by each holder alone."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,35 @@ def hold_out(
     return split_strata(strata, share, seed, holder, purpose)
 
 
-def write_held_out(
-    path: Path, share: float, seed: int, holders: Mapping[str, Sequence[int] | Positions]
-) -> None:
-    """List which rows were held out, so that others can check the figures that rest on them.
+@dataclass(frozen=True)
+class ListedRows:
+    """The share of its rows that each holder was to put apart, and the numbers of those rows.
 
-    Numbers are places in the holder's file, counted from 1 without the header, and no values.
+    Numbers are places in the holder's file, counted from 1 without the header.
     """
-    content = {
-        "format": 1,
-        "about": "numbers of the rows held out for testing, from 1 in each holder's file, without "
-        "the header; blank lines count",
-        "share": share,
-        "seed": seed,
-        "rows": {name: list(map(int, numbers)) for name, numbers in holders.items()},
-    }
+
+    share: float
+    rows: Mapping[str, Positions]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def as_json(self) -> dict[str, object]:
+        """Return the same as plain data."""
+        numbers = {name: own.tolist() for name, own in self.rows.items()}
+        return {"share": self.share, "rows": numbers}
+
+
+def write_held_out(path: Path, seed: int, held_out: ListedRows, validation: ListedRows) -> None:
+    """List which rows were held out and set aside, so that others can check what rests on them.
+
+    There are numbers and no values.
+    """
+    about = (
+        "numbers of the rows held out for testing, and under validation of those that chose the "
+        "round, from 1 in each holder's file, without the header; blank lines count"
+    )
+    content = {"format": 1, "about": about, "seed": seed, **held_out.as_json()}
+    if len(validation):
+        content["validation"] = validation.as_json()
     write_text(path, json.dumps(content) + "\n")

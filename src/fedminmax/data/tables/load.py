@@ -7,7 +7,6 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
@@ -21,7 +20,7 @@ from fedminmax.data.tables.data_warnings import (
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed
-from fedminmax.data.tables.held_out import hold_out
+from fedminmax.data.tables.held_out import ListedRows, hold_out
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sizes import absence_note, size_warnings, small_group_remarks
@@ -42,16 +41,18 @@ class OwnedExamples:
 class FederatedTables:
     """Encoded training rows by holder, and test rows by holder or test file.
 
-    ``summary`` is that of all training rows. ``held_out`` are the numbers of the rows that were
-    held out, in each holder's file. ``validation`` are rows by holder that were set aside to choose
-    the round by; they are neither training nor test rows. Notes inform; warnings ask for attention.
+    ``summary`` is that of all training rows. ``validation`` are rows by holder that were set aside
+    to choose the round by; they are neither training nor test rows. ``held_out`` and ``set_aside``
+    are the numbers, in each holder's file, of rows that were held out and of validation rows. Notes
+    inform; warnings ask for attention.
     """
 
     train: tuple[OwnedExamples, ...]
     test: tuple[OwnedExamples, ...]
     encoding: Encoding
     summary: HolderSummary
-    held_out: dict[str, NDArray[np.int64]]
+    held_out: ListedRows
+    set_aside: ListedRows
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     validation: tuple[OwnedExamples, ...] = ()
@@ -92,7 +93,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         tuple(_encoded(part, encoding) for part in tested),
         encoding,
         total,
-        {test.owner: test.rows.numbers for _, test in split if len(test.rows)},
+        _listed(config.held_out, [test for _, test in split]),
+        _listed(config.validation, set_aside),
         (
             *_unused_note(files),
             *_encoding_notes(encoding, total),
@@ -125,6 +127,10 @@ def _suspicions(
         *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
         *leak_warnings([part.rows for part in training], schema),
     ]
+
+
+def _listed(share: float, parts: Sequence[Part]) -> ListedRows:
+    return ListedRows(share, {part.owner: part.rows.numbers for part in parts if len(part.rows)})
 
 
 def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
