@@ -14,7 +14,7 @@ from tests.cli.in_process import call
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 SMALL = [
-    *["--quick", "--rows", "200", "--rounds", "60", "--local-rounds", "2"],
+    *["--quick", "--rows", "200", "--rounds", "60", "--local-rounds", "2", "--fast-rounds", "3"],
     *["--holders", "4", "--epochs", "2", "--batch-size", "20"],
 ]
 

@@ -93,7 +93,7 @@ def test_a_row_that_follows_is_never_called_a_run() -> None:
     ]
     assert rows[2].ours.risks[0].mean == pytest.approx(0.2)
     origins = [cells[-1] for cells in table_2_cells(rows)]
-    assert origins == ["run", "", "= ESG", "", "run", "", "= ESG", ""]
+    assert origins == ["7 rounds", "", "= ESG", "", "7 rounds", "", "= ESG", ""]
     assert [entry["run"] for entry in fashion_rows_as_json(rows)] == [True, False, True, False]
     assert any("were not run" in note for note in notes_of(rows))
 
@@ -119,7 +119,7 @@ def test_folds_that_got_differently_far_are_said_to_have() -> None:
 def test_both_tables_show_the_papers_deviations_and_ours_over_folds() -> None:
     rows = summarise_fashion([run("ESG", "AFL", 0, 0.1), run("ESG", "AFL", 1, 0.3)], ())
     ours, paper = table_2_cells(rows)
-    assert ours == ("ESG", "AFL", "ours", "0.200±0.141", "0.220±0.141", "0.260±0.141", "run")
+    assert ours == ("ESG", "AFL", "ours", "0.200±0.141", "0.220±0.141", "0.260±0.141", "7 rounds")
     assert paper == ("", "", "paper", "0.239±0.003", "0.262±0.001", "0.494±0.004", "")
     assert appendix_cells(rows)[1][3:5] == ("0.239±0.003", "0.046±0.000")
 

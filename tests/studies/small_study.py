@@ -1,6 +1,6 @@
 """A study that takes no time: two groups, a linear model, few rows."""
 
-from fedminmax.studies.study import RunPlan, Selection
+from fedminmax.studies.study import Length, RunPlan, Selection
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plans_of
 
 CONFIG = SyntheticConfig(
@@ -24,8 +24,8 @@ METHODS = ["fedavg", "fedminmax", "centralized"]
 
 def plans_up_to(rounds: int, local_rounds: int) -> list[RunPlan]:
     """All runs, up to these rounds."""
-    selection = Selection(["ESG", "SSG", "centralized"], METHODS, [0], rounds, local_rounds)
-    return plans_of(CONFIG, selection)
+    length = Length(rounds, local_rounds)
+    return plans_of(CONFIG, Selection(["ESG", "SSG", "centralized"], METHODS, [0], length))
 
 
 PLANS = plans_up_to(30, 4)

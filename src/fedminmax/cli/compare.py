@@ -30,7 +30,6 @@ from fedminmax.report.run_result import read_results
 from fedminmax.studies.adult import AdultConfig
 from fedminmax.studies.comparison import (
     Entry,
-    Length,
     check_comparison,
     finish_comparison,
     parse_entry,
@@ -38,7 +37,7 @@ from fedminmax.studies.comparison import (
 )
 from fedminmax.studies.fashion_mnist import FashionConfig
 from fedminmax.studies.run_folder import claim_folder
-from fedminmax.studies.study import RunPlan, Study
+from fedminmax.studies.study import Length, RunPlan, Study
 from fedminmax.studies.synthetic import SyntheticConfig
 
 # The word for one of every method.
@@ -54,16 +53,21 @@ def compare(
     study: Study,
     config: SyntheticConfig | FashionConfig | AdultConfig,
     options: argparse.Namespace,
+    *,
+    network: bool,
 ) -> None:
-    """Finish the runs of all entries and print the table of those asked for."""
+    """Finish the runs of all entries and print the table of those asked for.
+
+    ``network`` tells whether the study's model is one: fast methods then set rows aside.
+    """
     given = {name: getattr(options, name) for name in COMMON}
     common = {name: value for name, value in given.items() if value is not None}
     entries = parse_entries(options.methods, common)
     folder = options.out or Path("runs", f"compare-{data}")
     call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
-    length = Length(options.rounds, options.local_rounds)
+    length = Length(options.rounds, options.local_rounds, options.fast_rounds)
     seeds = range(options.seeds)
-    plans = plan_comparison(entries, options.settings, seeds, length, options.rows)
+    plans = plan_comparison(entries, options.settings, seeds, length, options.rows, network=network)
     fixed = {name: value for name, value in asdict(config).items() if name not in UNUSED}
     own = {"data": data, "common": common} | fixed
     if call.status_only:

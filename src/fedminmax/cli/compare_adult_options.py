@@ -9,7 +9,7 @@ from fedminmax.cli.compare_shared_options import Defaults, add_shared
 FULL = Defaults(
     rounds=1500,
     local_rounds=100,
-    methods="fedminmax,fedavg,afl,qfedavg:q=0.2,qfedavg:q=5,fedminmax@centralized",
+    methods="fedminmax-fast,fedminmax,fedavg,afl,qfedavg:q=0.2,qfedavg:q=5,fedminmax@centralized",
     settings=("ESG", "SSG", "PSG"),
     learning_rate=1.0,
     epochs=1,
@@ -68,4 +68,4 @@ def _run(options: argparse.Namespace) -> None:
         "local_rounds": options.local_rounds or usual.local_rounds,
     }
     decided = argparse.Namespace(**(vars(options) | chosen))
-    compare("adult", AdultStudy(config, data), config, decided)
+    compare("adult", AdultStudy(config, data), config, decided, network=False)

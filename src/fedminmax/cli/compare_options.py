@@ -69,7 +69,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         seed=options.seed,
         device=options.device,
     )
-    compare("synthetic", SyntheticStudy(config), config, options)
+    compare("synthetic", SyntheticStudy(config), config, options, network=config.network)
 
 
 def _run_fashion(options: argparse.Namespace) -> None:
@@ -91,4 +91,4 @@ def _run_fashion(options: argparse.Namespace) -> None:
         device=options.device,
     )
     study = FashionStudy(config, fashion_mnist(options.data_dir))
-    compare("fashion-mnist", study, config, options)
+    compare("fashion-mnist", study, config, options, network=True)

@@ -15,7 +15,8 @@ class Defaults:
 
     rounds: int
     local_rounds: int
-    methods: str = "fedminmax,fedavg,afl,qfedavg:q=5"
+    fast_rounds: int = 100
+    methods: str = "fedminmax-fast,fedminmax,fedavg,afl,qfedavg:q=5"
     settings: tuple[str, ...] = ("ESG", "SSG")
     learning_rate: float | None = None
     epochs: int | None = None
@@ -43,6 +44,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
     for option, number, what in (
         ("rounds", defaults.rounds, "rounds of methods with one step per round"),
         ("local-rounds", defaults.local_rounds, "rounds of methods with local epochs"),
+        ("fast-rounds", defaults.fast_rounds, "most rounds of fast methods"),
     ):
         add(
             f"--{option}",

@@ -8,7 +8,11 @@ from typing import Any
 from fedminmax.cli.option_types import NameList, channel_pair, positive, positive_int
 from fedminmax.cli.study_options import add_folder_options, add_training_options
 
-METHODS = ("afl", "fedavg", "fedminmax", "centralized")
+METHODS = (
+    *("afl", "fedavg", "fedminmax"),
+    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
+    "centralized",
+)
 SETTINGS = ("ESG", "SSG", "PSG")
 
 
@@ -20,6 +24,7 @@ class Defaults:
     holders: int
     rounds: int
     local_rounds: int
+    fast_rounds: int
     channels: tuple[int, int]
     learning_rate: float
     folds: int
@@ -30,6 +35,7 @@ FULL = Defaults(
     holders=40,
     rounds=1500,
     local_rounds=50,
+    fast_rounds=100,
     channels=(16, 32),
     learning_rate=0.1,
     folds=3,
@@ -39,6 +45,7 @@ QUICK = Defaults(
     holders=20,
     rounds=150,
     local_rounds=5,
+    fast_rounds=40,
     channels=(8, 16),
     learning_rate=0.5,
     folds=1,
@@ -93,6 +100,12 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="rounds of FedAvg, each of several local epochs (50; quick: 5)",
     )
+    add(
+        "--fast-rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of the fast methods, one of which validation rows choose (100; quick: 40)",
+    )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
     add_training_options(parser, "40; quick: 20")
     parser.set_defaults(run=_run)
@@ -102,7 +115,7 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.reproduce_fashion import reproduce_fashion
     from fedminmax.cli.run_study import Call
     from fedminmax.studies.fashion_mnist import FashionConfig
-    from fedminmax.studies.study import Selection
+    from fedminmax.studies.study import Length, Selection
 
     defaults = QUICK if options.quick else FULL
     config = FashionConfig(
@@ -135,8 +148,11 @@ def _run(options: argparse.Namespace) -> None:
             settings,
             methods,
             folds,
-            options.rounds or defaults.rounds,
-            options.local_rounds or defaults.local_rounds,
+            Length(
+                options.rounds or defaults.rounds,
+                options.local_rounds or defaults.local_rounds,
+                options.fast_rounds or defaults.fast_rounds,
+            ),
         ),
         call,
         data_dir=options.data_dir,

@@ -8,7 +8,11 @@ from typing import Any
 from fedminmax.cli.option_types import NameList, positive, positive_int
 from fedminmax.cli.study_options import add_folder_options, add_training_options
 
-METHODS = ("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax", "centralized")
+METHODS = (
+    *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
+    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
+    "centralized",
+)
 SETTINGS = ("ESG", "SSG")
 
 
@@ -19,11 +23,14 @@ class Defaults:
     rows: int
     rounds: int
     local_rounds: int
+    fast_rounds: int
     hidden: tuple[int, ...]
 
 
-FULL = Defaults(rows=6000, rounds=1000, local_rounds=20, hidden=(512, 512, 512, 512))
-QUICK = Defaults(rows=2000, rounds=300, local_rounds=15, hidden=(64, 64))
+FULL = Defaults(
+    rows=6000, rounds=1000, local_rounds=20, fast_rounds=100, hidden=(512, 512, 512, 512)
+)
+QUICK = Defaults(rows=2000, rounds=300, local_rounds=15, fast_rounds=40, hidden=(64, 64))
 
 
 def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
@@ -69,6 +76,13 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="rounds of FedAvg and q-FedAvg, each of several local epochs (20; quick: 15)",
     )
+    add(
+        "--fast-rounds",
+        type=positive_int,
+        metavar="N",
+        help="most rounds of the fast methods (100; quick: 40): validation rows choose one of "
+        "them, or with --model sides the method knows when it is done",
+    )
     add("--learning-rate", type=positive, default=0.1, metavar="X", help="eta_theta (0.1)")
     add_training_options(parser)
     parser.set_defaults(run=_run)
@@ -78,7 +92,7 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.cli.reproduce_synthetic import reproduce_synthetic
     from fedminmax.cli.run_study import Call
     from fedminmax.core.errors import InputError
-    from fedminmax.studies.study import Selection
+    from fedminmax.studies.study import Length, Selection
     from fedminmax.studies.synthetic import SyntheticConfig
 
     defaults = QUICK if options.quick else FULL
@@ -112,7 +126,10 @@ def _run(options: argparse.Namespace) -> None:
         settings,
         methods,
         list(range(folds)),
-        options.rounds or defaults.rounds,
-        options.local_rounds or defaults.local_rounds,
+        Length(
+            options.rounds or defaults.rounds,
+            options.local_rounds or defaults.local_rounds,
+            options.fast_rounds or defaults.fast_rounds,
+        ),
     )
     reproduce_synthetic(config, selection, call)

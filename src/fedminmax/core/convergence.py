@@ -151,14 +151,14 @@ def judge_convergence(
         answer: the iterate that it answers with; None is a choice or mixture of its own, as the
             choice of validation rows is.
         playable: which groups are large enough to be called the worst; None is all.
-        left: the share of the worst risk that is left to gain, if the method knows it.
+        left: the share of what it minimises that is left to gain, if the method knows it.
     """
     last = rounds[-1].round if rounds else 0
     if answer is Iterate.BEST:
         answer = None
     chosen = [True] * len(rows) if playable is None else playable
     if left is not None and rounds:
-        return _by_what_is_left(rounds[-1], left, chosen)
+        return _by_what_is_left(rounds[-1], left, rows, chosen, goal)
     log = _Log(rounds, rows, chosen) if last >= FEWEST_ROUNDS else None
     if log is None or not log.playable.any():
         return Convergence(
@@ -183,17 +183,23 @@ def judge_convergence(
     )
 
 
-def _by_what_is_left(last: LoggedRound, left: float, playable: Sequence[bool]) -> Convergence:
+def _by_what_is_left(
+    last: LoggedRound, left: float, rows: Sequence[int], playable: Sequence[bool], goal: Goal
+) -> Convergence:
     """Judge a run by what its method knows: better than any guess from the log."""
-    risks = [
-        risk
-        for risk, plays in zip(last.risks, playable, strict=True)
-        if plays and risk is not None and not math.isnan(risk)
+    known = [
+        (risk, count, plays)
+        for risk, count, plays in zip(last.risks, rows, playable, strict=True)
+        if risk is not None and not math.isnan(risk)
     ]
-    risk = max(risks, default=0.0)
+    if goal.minimax:
+        measure, risk = WORST_GROUP, max((risk for risk, _, plays in known if plays), default=0.0)
+    else:
+        total = sum(count for _, count, _ in known)
+        measure, risk = MEAN, sum(risk * count for risk, count, _ in known) / max(total, 1)
     converged = left <= TOLERANCE
     reason = WITHIN_GAP if converged else "gap"
-    return Convergence(converged, reason, last.round, WORST_GROUP, risk, 0.0, left * risk)
+    return Convergence(converged, reason, last.round, measure, risk, 0.0, left * risk)
 
 
 class _Log:

@@ -10,8 +10,8 @@ from typing import Any
 
 from fedminmax import methods
 from fedminmax.core.convergence import Goal
-from fedminmax.methods.card import MethodCard, Over, card_of
-from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.card import MethodCard, Over, Pace, card_of
+from fedminmax.methods.method import AnyMethod, takes_one_step
 
 # Those that most readers look for, before the others of their section.
 FIRST = ("fedminmax", "fedminmax-fast", "fedavg", "fedavg-fast", "afl", "afl-fast")
@@ -37,6 +37,14 @@ def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
 CARDS: dict[str, MethodCard] = {
     card.key: card for card in sorted(_cards_in_this_room(), key=_place)
 }
+
+
+def pace_of(method: AnyMethod[Any]) -> Pace:
+    """Say how much a round of a method does; one of the user's own counts by its kind."""
+    card = card_of(method)
+    if card is None:
+        return Pace.ONE_STEP if takes_one_step(method) else Pace.LOCAL_EPOCHS
+    return card.pace
 
 
 def goal_of(method: AnyMethod[Any]) -> Goal:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
 from fedminmax.core.workspace import Workspace
@@ -54,6 +55,16 @@ class FedAvgFastState:
     def selected(self) -> Tensor:
         """The model with the lowest mean risk."""
         return self.server.selected
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the worst group: nothing."""
+        return None
+
+    @property
+    def remaining(self) -> float | None:
+        """The share of the mean risk that is left to gain; None if nobody can tell."""
+        return self.server.remaining
 
 
 @register(

@@ -69,7 +69,7 @@ class JudgingState(Protocol):
 
     @property
     def remaining(self) -> float | None:
-        """The share of the worst risk that may be left to gain; None if nobody can tell.
+        """The share of the risk it minimises that may be left to gain; None if nobody can tell.
 
         It is proved if there is a certificate.
         """

@@ -60,8 +60,7 @@ def summarise_comparison(
         for method in methods:
             own = runs.get((setting, method), [])
             if own:
-                chosen = "chosen" if own[0].chosen else own[0].shown.value.replace("_", " ")
-                rows.append(_row(own, [run.shown_scores for run in own], chosen))
+                rows.append(_row(own, [run.shown_scores for run in own], own[0].shown_name))
             personal = [run.personal for run in own if run.personal]
             if personal:
                 rows.append(_row(own, personal, "personal"))
@@ -128,8 +127,9 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
             "Test Brier risk by group: worst, best, mean over groups, worst minus best. "
             "Gradients: of one row's loss, all rounds together. Parity gap: largest difference "
             "between groups in the rate of answers 1; opportunity gap: the same among labels 1. "
-            "Model: which iterate is shown; chosen: the method's own choice (for a mixture the "
-            "mean over its members); personal: each holder's own model on its share of the rows."
+            "Model: which iterate is shown; best: that of the round that validation rows chose; "
+            "chosen: the method's own choice (for a mixture the mean over its members); personal: "
+            "each holder's own model on its share of the rows."
         )
     ]
     if seeds > 1:

@@ -22,6 +22,8 @@ PANELS = ("Worst group (Shirt)", "Best group (Trouser)", "Mean over groups")
 def draw_accuracies(rows: Sequence[FashionRow], stem: Path) -> list[Path]:
     """Draw one panel per kind of accuracy, one bar per setting and method."""
     settings = [name for name in SETTINGS if any(row.setting == name for row in rows)]
+    methods = [name for name in METHOD_COLOURS if any(row.method == name for row in rows)]
+    width = 0.81 / len(methods)
     with new_figure(11, 3.6) as figure:
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for panel, (axis, title) in enumerate(zip(axes, PANELS, strict=True)):
@@ -30,11 +32,11 @@ def draw_accuracies(rows: Sequence[FashionRow], stem: Path) -> list[Path]:
                 if row.setting == "centralized":
                     axis.axhline(value.mean, color="black", linestyle="--", linewidth=1)
                     continue
-                shift = list(METHOD_COLOURS).index(row.method) - 1
+                shift = methods.index(row.method) - (len(methods) - 1) / 2
                 axis.bar(
-                    settings.index(row.setting) + shift * 0.27,
+                    settings.index(row.setting) + shift * width,
                     value.mean,
-                    0.25,
+                    0.93 * width,
                     yerr=value.deviation,
                     color=METHOD_COLOURS[row.method],
                     hatch="//" if row.follows else None,

@@ -8,8 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
-from fedminmax.report.run_result import GroupScores, RunResult, all_converged
+from fedminmax.core.iterates import Iterate
+from fedminmax.report.run_result import (
+    SAME_OBJECTIVE,
+    GroupScores,
+    RunResult,
+    all_converged,
+    with_fast_lines,
+)
 from fedminmax.report.spread import Spread, spread
 
 # In the order of the groups' numbers, as printed.
@@ -71,7 +77,11 @@ class GroupSpread:
 
 @dataclass(frozen=True)
 class FashionRow:
-    """One line of the table: a setting and method, run here or following from another setting."""
+    """One line of the table: a setting and method, run here or following from another setting.
+
+    ``ours`` are the scores of the answer, which is called ``shown``; ``chosen_rounds`` has the
+    round of each fold if validation rows chose it. ``paper`` is of the same objective.
+    """
 
     setting: str
     method: str
@@ -79,15 +89,12 @@ class FashionRow:
     folds: int
     rounds_by_fold: tuple[int, ...]
     evaluations_by_fold: tuple[int, ...]
-    shown: Iterate
-    by_iterate: dict[Iterate, GroupSpread]
+    shown: str
+    ours: GroupSpread
+    by_model: dict[str, GroupSpread]
+    chosen_rounds: tuple[int, ...]
     paper: tuple[Spread, ...]
     converged: bool | None
-
-    @property
-    def ours(self) -> GroupSpread:
-        """The scores of the iterate that the method's paper returns."""
-        return self.by_iterate[self.shown]
 
     @property
     def rounds(self) -> str:
@@ -114,7 +121,7 @@ def summarise_fashion(
         runs.setdefault((result.setting, result.method), []).append(result)
     source = next((one for one in one_trajectory if (one, "FedMinMax") in runs), None)
     rows = []
-    for setting, method in PAPER_APPENDIX:
+    for setting, method in with_fast_lines(PAPER_APPENDIX):
         own = runs.get((setting, method))
         if own:
             rows.append(_row(setting, method, own, None))
@@ -124,8 +131,9 @@ def summarise_fashion(
 
 
 def paper_risks(setting: str, method: str) -> tuple[Spread, ...]:
-    """Return the paper's mean and deviation for each group."""
-    pairs = [word.split("±") for word in PAPER_APPENDIX[setting, method].split()]
+    """Return the paper's mean and deviation for each group, of the method's objective."""
+    objective = SAME_OBJECTIVE.get(method, method)
+    pairs = [word.split("±") for word in PAPER_APPENDIX[setting, objective].split()]
     return tuple(Spread(float(mean), float(deviation)) for mean, deviation in pairs)
 
 
@@ -137,11 +145,24 @@ def _row(setting: str, method: str, runs: list[RunResult], follows: str | None) 
         folds=len(runs),
         rounds_by_fold=tuple(run.rounds for run in runs),
         evaluations_by_fold=tuple(run.gradient_evaluations for run in runs),
-        shown=runs[0].shown,
-        by_iterate={which: _spread([run.scores[which] for run in runs]) for which in OF_EVERY_RUN},
+        shown=runs[0].shown_name,
+        ours=_spread([run.shown_scores for run in runs]),
+        by_model=_by_model(runs),
+        chosen_rounds=tuple(run.chosen_round for run in runs if run.chosen_round is not None),
         paper=paper_risks(setting, method),
         converged=all_converged(runs),
     )
+
+
+def _by_model(runs: list[RunResult]) -> dict[str, GroupSpread]:
+    """Return the scores of all iterates, and of the method's own choice if it makes one."""
+    found = {
+        which.value: _spread([run.scores[which] for run in runs])
+        for which in Iterate
+        if all(which in run.scores for run in runs)
+    }
+    chosen = [run.chosen for run in runs if run.chosen is not None]
+    return found | ({"chosen": _spread(chosen)} if chosen else {})
 
 
 def _spread(scores: list[GroupScores]) -> GroupSpread:

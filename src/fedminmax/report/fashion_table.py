@@ -7,6 +7,7 @@ from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.report.convergence_words import marked, notes_on_convergence
 from fedminmax.report.fashion_results import FashionRow, GroupSpread
 from fedminmax.report.markdown import markdown_table
+from fedminmax.report.run_result import notes_on_fast, shown_words
 from fedminmax.report.spread import Spread
 
 TABLE_2_GROUPS = ("T-shirt", "Pullover", "Shirt")
@@ -62,15 +63,16 @@ def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: i
     ]
     shown: dict[str, list[str]] = {}
     for row in rows:
-        word = f"{row.shown.value.replace('_', ' ')} iterate after {row.rounds}"
+        word = shown_words(row.shown, row.rounds, row.chosen_rounds)
         names = shown.setdefault(word, [])
-        alike = {other.rounds for other in rows if other.label == row.label}
+        alike = {(other.rounds, other.chosen_rounds) for other in rows if other.label == row.label}
         name = row.label if len(alike) == 1 else f"{row.label} in {row.setting}"
         if name not in names:
             names.append(name)
     if shown:
         words = "; ".join(f"{word} for {', '.join(names)}" for word, names in shown.items())
         notes.append(f"Shown: {words}.")
+    notes += notes_on_fast(row.method for row in rows)
     if any(row.follows for row in rows):
         notes.append("Rows marked '= ...' were not run: they follow from that run by Lemma 2.")
     if missing:
@@ -89,8 +91,9 @@ def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
             "folds": row.folds,
             "rounds_by_fold": row.rounds_by_fold,
             "gradient_evaluations_by_fold": row.evaluations_by_fold,
-            "iterate": row.shown.value,
-            "scores": {which.value: _scores(one) for which, one in row.by_iterate.items()},
+            "iterate": row.shown.replace(" ", "_"),
+            "chosen_rounds": row.chosen_rounds,
+            "scores": {name: _scores(one) for name, one in row.by_model.items()},
             "paper_risks": _by_group(row.paper),
             "converged": row.converged,
         }
@@ -114,4 +117,4 @@ def _by_group(values: Sequence[Spread]) -> dict[str, dict[str, float | None]]:
 
 
 def _origin(row: FashionRow) -> str:
-    return "run" if row.follows is None else f"= {row.follows}"
+    return row.rounds if row.follows is None else f"= {row.follows}"

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colours that people who see few of them can tell apart (Okabe and Ito).
-METHOD_COLOURS = {"AFL": "#E69F00", "FedAvg": "#56B4E9", "FedMinMax": "#009E73"}
+METHOD_COLOURS = {
+    "AFL": "#E69F00",
+    "AFLFast": "#D55E00",
+    "FedAvg": "#56B4E9",
+    "FedAvgFast": "#0072B2",
+    "FedMinMax": "#009E73",
+    "FedMinMaxFast": "#CC79A7",
+}
 SETTING_LINES = {"ESG": "-", "SSG": "--", "PSG": ":", "centralized": "-."}
 
 

@@ -1,7 +1,7 @@
 """What a finished run leaves: test scores by group for each iterate, and what they cost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ from fedminmax.core.convergence import Convergence
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.validation import ValidationRisk
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,37 @@ class GroupScores:
         return self.worst - self.best
 
 
+# A fast method, and the paper's that has the same objective.
+SAME_OBJECTIVE = {"AFLFast": "AFL", "FedAvgFast": "FedAvg", "FedMinMaxFast": "FedMinMax"}
+
+
+def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Put a fast method's (setting, method) after that of the paper's with the same objective.
+
+    >>> with_fast_lines([("ESG", "FedMinMax"), ("ESG", "q-FedAvg")])
+    [('ESG', 'FedMinMax'), ('ESG', 'FedMinMaxFast'), ('ESG', 'q-FedAvg')]
+    """
+    fast = {paper: name for name, paper in SAME_OBJECTIVE.items()}
+    return [
+        (setting, name)
+        for setting, method in lines
+        for name in (method, fast.get(method))
+        if name is not None
+    ]
+
+
+def notes_on_fast(methods: Iterable[str]) -> list[str]:
+    """Say what the fast methods among these minimise, and how."""
+    present = dict.fromkeys(methods)
+    over = {"AFLFast": "holders", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
+    words = [
+        f"{name} has {paper}'s objective, over {over[name]}"
+        for name, paper in SAME_OBJECTIVE.items()
+        if name in present
+    ]
+    return [f"{'; '.join(words)}: solved by the fast server."] if words else []
+
+
 def mix_scores(scores: Sequence[GroupScores], shares: Tensor) -> GroupScores:
     """Score a mixture: in group a, model m answers for the part ``shares[m, a]`` of the rows.
 
@@ -74,9 +106,10 @@ def _weighted(values: list[tuple[float, ...]], shares: Tensor) -> tuple[float, .
 class RunResult:
     """What one finished run leaves.
 
-    ``chosen`` are the scores of the model or mixture that the method chooses itself, if it does;
-    ``personal`` those of models that holders keep to themselves, if they do. ``gap_left`` is the
-    share of the worst training risk that was left to gain, if the method knows it.
+    ``chosen`` are the scores of the model or mixture that the method chooses itself by training
+    risks, if it does; ``personal`` those of models that holders keep to themselves, if they do.
+    ``gap_left`` is the share of the training risk that was left to gain, if the method knows it.
+    ``validation`` tells of the round that validation rows chose, if there were any.
     """
 
     setting: str
@@ -93,11 +126,26 @@ class RunResult:
     personal: GroupScores | None = None
     convergence: Convergence | None = None
     gap_left: float | None = None
+    validation: ValidationRisk | None = None
 
     @property
     def shown_scores(self) -> GroupScores:
-        """The scores of what the method's paper returns."""
-        return self.chosen or self.scores[self.shown]
+        """The scores of the answer: validation rows' choice, the method's own, or an iterate."""
+        if self.chosen is None or self.shown is Iterate.BEST:
+            return self.scores[self.shown]
+        return self.chosen
+
+    @property
+    def chosen_round(self) -> int | None:
+        """The round whose model is the answer, where validation rows chose it."""
+        return self.validation.round if self.validation and self.shown is Iterate.BEST else None
+
+    @property
+    def shown_name(self) -> str:
+        """What tables call the answer."""
+        if self.chosen is None or self.shown is Iterate.BEST:
+            return self.shown.value.replace("_", " ")
+        return "chosen"
 
 
 def write_result(folder: Path, result: RunResult) -> None:
@@ -118,6 +166,7 @@ def read_result(folder: Path) -> RunResult | None:
         content = json.loads(path.read_text())
         chosen, personal = content.pop("chosen", None), content.pop("personal", None)
         convergence = content.pop("convergence", None)
+        validation = content.pop("validation", None)
         return RunResult(
             shown=Iterate(content.pop("shown")),
             groups=tuple(content.pop("groups")),
@@ -125,6 +174,7 @@ def read_result(folder: Path) -> RunResult | None:
             chosen=_from_json(chosen) if chosen else None,
             personal=_from_json(personal) if personal else None,
             convergence=Convergence(**convergence) if convergence else None,
+            validation=ValidationRisk(**validation) if validation else None,
             **content,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -155,3 +205,19 @@ def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate
 
 def _from_json(content: dict[str, list[float]]) -> GroupScores:
     return GroupScores(**{name: tuple(values) for name, values in content.items()})
+
+
+def shown_words(name: str, rounds: str, chosen_rounds: Sequence[int]) -> str:
+    """Say which model of a run a table shows, after so many rounds.
+
+    >>> shown_words("tail average", "9 rounds", ())
+    'tail average iterate after 9 rounds'
+    >>> shown_words("best", "9 rounds", (7, 8))
+    'model that validation rows chose out of 9 rounds (that of round 7, 8)'
+    """
+    if chosen_rounds:
+        numbers = ", ".join(map(str, chosen_rounds))
+        return f"model that validation rows chose out of {rounds} (that of round {numbers})"
+    if name == "chosen":
+        return f"model of the lowest training risk out of {rounds}"
+    return f"{name} iterate after {rounds}"

@@ -6,15 +6,24 @@ The printed numbers are those of Papadaki et al. 2021, Table 1.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import Iterate
 from fedminmax.data.synthetic import MEAN_RISKS, MINIMAX_RISKS, GroupRisks, qffl_risks
-from fedminmax.report.run_result import RunResult, all_converged
+from fedminmax.report.run_result import (
+    SAME_OBJECTIVE,
+    RunResult,
+    all_converged,
+    with_fast_lines,
+)
 from fedminmax.report.spread import Spread, spread
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line of the table: ours, the paper's, and the analytic optimum that applies."""
+    """One line of the table: ours, the paper's, and the analytic optimum that applies.
+
+    ``shown`` is what our answer is called; ``chosen_rounds`` has the round of each fold if
+    validation rows chose it. ``paper_worst`` and ``paper_best`` are of the same objective.
+    """
 
     setting: str
     method: str
@@ -23,7 +32,8 @@ class TableRow:
     best: Spread
     worst_by_iterate: dict[Iterate, Spread]
     best_by_iterate: dict[Iterate, Spread]
-    shown: Iterate
+    shown: str
+    chosen_rounds: tuple[int, ...]
     paper_worst: float | None
     paper_best: float | None
     optimum: GroupRisks | None
@@ -78,23 +88,27 @@ def summarise(results: Iterable[RunResult]) -> list[TableRow]:
 
 
 def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
-    shown = runs[0].shown
-    worst = {which: spread([r.scores[which].worst for r in runs]) for which in OF_EVERY_RUN}
-    best = {which: spread([r.scores[which].best for r in runs]) for which in OF_EVERY_RUN}
-    paper = PAPER_TABLE_1.get(key)
+    tested = [which for which in Iterate if all(which in run.scores for run in runs)]
+    objective = (key[0], SAME_OBJECTIVE.get(key[1], key[1]))
+    paper = PAPER_TABLE_1.get(objective)
     factors = [r.step_factor for r in runs if r.step_factor is not None]
     return TableRow(
         setting=key[0],
         method=key[1],
         folds=len(runs),
-        worst=worst[shown],
-        best=best[shown],
-        worst_by_iterate=worst,
-        best_by_iterate=best,
-        shown=shown,
+        worst=spread([run.shown_scores.worst for run in runs]),
+        best=spread([run.shown_scores.best for run in runs]),
+        worst_by_iterate={
+            which: spread([run.scores[which].worst for run in runs]) for which in tested
+        },
+        best_by_iterate={
+            which: spread([run.scores[which].best for run in runs]) for which in tested
+        },
+        shown=runs[0].shown_name,
+        chosen_rounds=tuple(run.chosen_round for run in runs if run.chosen_round is not None),
         paper_worst=paper[0] if paper else None,
         paper_best=paper[1] if paper else None,
-        optimum=OPTIMA.get(key),
+        optimum=OPTIMA.get(objective),
         rounds=min(run.rounds for run in runs),
         gradient_evaluations=runs[0].gradient_evaluations,
         step_factor=min(factors) if factors else None,
@@ -103,4 +117,4 @@ def _row(key: tuple[str, str], runs: list[RunResult]) -> TableRow:
 
 
 def _place(result: RunResult) -> tuple[int, int]:
-    return list(PAPER_TABLE_1).index((result.setting, result.method)), result.fold
+    return with_fast_lines(PAPER_TABLE_1).index((result.setting, result.method)), result.fold

@@ -4,10 +4,14 @@ from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.report.convergence_words import marked, notes_on_convergence
+from fedminmax.report.run_result import notes_on_fast, shown_words
 from fedminmax.report.spread import Spread
 from fedminmax.report.synthetic_results import TableRow
 
-HEADERS = ("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt.")
+HEADERS = (
+    *("Setting", "Method", "Worst group", "paper", "opt.", "Best group", "paper", "opt."),
+    "rounds",
+)
 
 
 def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
@@ -22,6 +26,7 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
             str(row.best),
             _number(row.paper_best),
             _number(row.optimum.best if row.optimum else None),
+            str(row.rounds),
         )
         for row in rows
     ]
@@ -40,11 +45,9 @@ def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
         "Test risks are expectations: y integrated exactly, x over 20,000 quantiles of N(0, 1).",
         "opt.: analytic risk, in the population, of what the method minimises in its setting.",
         "Shown: "
-        + "; ".join(
-            f"{iterate} iterate after {rounds} rounds for {', '.join(methods)}"
-            for (iterate, rounds), methods in _shown(rows).items()
-        )
+        + "; ".join(f"{words} for {', '.join(methods)}" for words, methods in _shown(rows).items())
         + ".",
+        *notes_on_fast(row.method for row in rows),
     ]
     if missing:
         notes.append(
@@ -66,7 +69,8 @@ def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
             "setting": row.setting,
             "method": row.method,
             "folds": row.folds,
-            "iterate": row.shown.value,
+            "iterate": row.shown.replace(" ", "_"),
+            "chosen_rounds": row.chosen_rounds,
             "worst": asdict(row.worst),
             "best": asdict(row.best),
             "worst_by_iterate": _by_name(row.worst_by_iterate),
@@ -92,12 +96,16 @@ def _labels(row: TableRow) -> tuple[str, str]:
     return row.setting, row.method
 
 
-def _shown(rows: list[TableRow]) -> dict[tuple[str, int], list[str]]:
-    """Methods by the iterate that the table shows and the rounds behind it."""
-    shown: dict[tuple[str, int], list[str]] = {}
+def _shown(rows: list[TableRow]) -> dict[str, list[str]]:
+    """Methods by the model that the table shows."""
+    shown: dict[str, list[str]] = {}
     for row in rows:
-        methods = shown.setdefault((row.shown.value.replace("_", " "), row.rounds), [])
+        words = shown_words(row.shown, f"{row.rounds} rounds", row.chosen_rounds)
+        methods = shown.setdefault(words, [])
         label = _labels(row)[1]
+        alike = {other.chosen_rounds for other in rows if other.method == row.method}
+        if len(alike) > 1:
+            label = f"{label} in {row.setting}"
         if label not in methods:
             methods.append(label)
     return shown

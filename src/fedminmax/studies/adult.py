@@ -62,6 +62,8 @@ class AdultStudy:
             LOSSES_BY_NAME[config.loss],
             [(rows.x[part], rows.y[part], rows.group[part]) for part in parts],
             group_names=self.data.group_names,
+            validation=plan.validation,
+            seed=seed,
         )
 
     def scores(self, model: nn.Module) -> GroupScores:

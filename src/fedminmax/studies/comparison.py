@@ -12,10 +12,18 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.messages import Reveals
 from fedminmax.data.partition import Setting
 from fedminmax.federation.train import check_shown, start_of
-from fedminmax.methods.card import MethodCard, Pace
+from fedminmax.methods.card import MethodCard
 from fedminmax.report.failures import forget_failure, note_failure
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
-from fedminmax.studies.study import CENTRALIZED, RunPlan, Study, StudyMethod
+from fedminmax.studies.study import (
+    CENTRALIZED,
+    Length,
+    RunPlan,
+    Study,
+    StudyMethod,
+    cost_of,
+    validation_share,
+)
 
 # What a method's own arithmetic can raise: everything but a full disk or an interruption.
 FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
@@ -32,18 +40,6 @@ class Entry:
     card: MethodCard
     method: StudyMethod
     only_in: str = ""
-
-
-@dataclass(frozen=True)
-class Length:
-    """How far runs go: methods of one step per round, and those that do more in a round."""
-
-    rounds: int
-    local_rounds: int
-
-    def of(self, entry: Entry) -> int:
-        """Return the number of rounds of this method."""
-        return self.rounds if entry.card.pace is Pace.ONE_STEP else self.local_rounds
 
 
 def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str, object]) -> Entry:
@@ -71,6 +67,8 @@ def plan_comparison(
     seeds: Sequence[int],
     length: Length,
     rows: int,
+    *,
+    network: bool,
 ) -> list[RunPlan]:
     """List the runs: one whole table per seed."""
     lines = lines_of_table(entries, settings)
@@ -79,9 +77,10 @@ def plan_comparison(
             setting,
             entry.method,
             seed,
-            length.of(entry),
-            length.of(entry) * rows * getattr(entry.method, "epochs", 1),
+            length.of(entry.method),
+            cost_of(entry.method, length, rows),
             label=entry.label,
+            validation=validation_share(entry.method, network=network),
         )
         for seed in seeds
         for setting, entry in lines
@@ -103,8 +102,9 @@ def lines_of_table(entries: Sequence[Entry], settings: Sequence[str]) -> list[tu
 def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> dict[str, str]:
     """Bring every kind of run to its start; return why a method cannot do what is asked."""
     reasons: dict[str, str] = {}
-    for setting in dict.fromkeys(plan.setting for plan in plans):
-        alike = [plan for plan in plans if plan.setting == setting and plan.fold == plans[0].fold]
+    first = [plan for plan in plans if plan.fold == plans[0].fold]
+    for rows in dict.fromkeys((plan.setting, plan.validation) for plan in first):
+        alike = [plan for plan in first if (plan.setting, plan.validation) == rows]
         federation = study.federation(alike[0])
         for plan in alike:
             try:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedminmax.core.iterates import OF_EVERY_RUN
+from fedminmax.core.iterates import Iterate
 from fedminmax.federation.resumable import read_history
 from fedminmax.report.rounds_figure import Curve
 from fedminmax.report.run_result import GroupScores
@@ -27,10 +27,11 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
             )
         )
         scored = read_scored_rounds(own / "tests.jsonl")
-        for which in OF_EVERY_RUN:
+        for which in Iterate:
             curves = panels.setdefault(f"test, {which.value.replace('_', ' ')} iterate", [])
-            if scored:
-                rounds = tuple(point.round for point in scored)
-                scores = tuple(point.scores[which] for point in scored)
+            known = [point for point in scored if which in point.scores]
+            if known:
+                rounds = tuple(point.round for point in known)
+                scores = tuple(point.scores[which] for point in known)
                 curves.append(Curve(plan.setting, plan.method.name, rounds, scores))
     return {title: curves for title, curves in panels.items() if curves}

@@ -19,12 +19,17 @@ from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
+from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.report.run_result import GroupScores
 from fedminmax.report.scoring import score_by_group
 from fedminmax.studies.study import (
     CENTRALIZED,
+    Length,
+    RoundsBetweenTests,
     RunPlan,
     Selection,
     StudyMethod,
@@ -33,7 +38,7 @@ from fedminmax.studies.study import (
 )
 
 # A test of the three iterates costs as much as two rounds over 6,000 rows.
-ROUNDS_BETWEEN_TESTS = 50
+BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,14 @@ class FashionStudy:
         model.to(usable_device(config.device), precision)
         parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
-        return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+        return InProcessFederation(
+            model,
+            brier_loss,
+            holders,
+            group_names=GROUP_NAMES,
+            validation=plan.validation,
+            seed=seed,
+        )
 
     def scores(self, model: nn.Module) -> GroupScores:
         """Test a trained model on all 10,000 test images."""
@@ -88,6 +100,9 @@ def methods_of(config: FashionConfig) -> dict[str, StudyMethod]:
         "afl": AFL(rate, adversary),
         "fedavg": FedAvg(rate, config.epochs, config.batch_size),
         "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        "afl-fast": AFLFast(),
+        "fedavg-fast": FedAvgFast(),
+        "fedminmax-fast": FedMinMaxFast(config.epsilon),
         CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
     }
 
@@ -98,8 +113,8 @@ def plans_of(config: FashionConfig, selection: Selection) -> list[RunPlan]:
         selection,
         methods_of(config),
         rows=config.rows,
-        epochs=config.epochs,
-        rounds_between_tests=ROUNDS_BETWEEN_TESTS,
+        network=True,
+        between_tests=BETWEEN_TESTS,
     )
 
 
@@ -108,5 +123,5 @@ def plans_in(folder: Path, config: FashionConfig) -> list[RunPlan]:
     begun = {path.name for path in (folder / "runs").glob("*-fold-*")}
     folds = sorted({int(name.rsplit("-", 1)[-1]) for name in begun})
     settings = [*(setting.value for setting in Setting), CENTRALIZED]
-    everything = Selection(settings, list(methods_of(config)), folds, rounds=1, local_rounds=1)
+    everything = Selection(settings, list(methods_of(config)), folds, Length(1, 1))
     return [plan for plan in plans_of(config, everything) if plan.key in begun]

@@ -18,9 +18,10 @@ from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import History, read_history, restore, train_with_checkpoints
-from fedminmax.federation.train import Progress, start_of
-from fedminmax.methods.catalogue import goal_of
-from fedminmax.methods.method import JudgingState, SelectingState, is_done, takes_one_step
+from fedminmax.federation.train import Progress, answer_of, start_of
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import goal_of, pace_of
+from fedminmax.methods.method import JudgingState, SelectingState, is_done
 from fedminmax.methods.qfedavg import QFedAvgState
 from fedminmax.report.run_result import (
     GroupScores,
@@ -104,8 +105,9 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     ) as rounds:
         for done in rounds:
             progress = done.progress
-            # The time spent is known up to the last line, and a round of local epochs is long.
-            if done.number <= 10 or done.number % 10 == 0 or not takes_one_step(plan.method):
+            # The time spent is known up to the last line, and some methods' rounds are long or few.
+            every_round = done.number <= 10 or pace_of(plan.method) is not Pace.ONE_STEP
+            if every_round or done.number % 10 == 0:
                 history.add(done)
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
                 scored.add(done.number, _scores(study, federation, progress))
@@ -116,7 +118,7 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     ):
         result = _result(study, plan, federation, progress, history.seconds)
         counts = federation.census.counts.sum(dim=0).tolist()
-        answer = None if result.chosen else result.shown
+        answer = result.shown if result.chosen is None else None
         playable = federation.census.playable.tolist()
         goal, left = goal_of(plan.method), result.gap_left
         found = judge_convergence(read_history(log), counts, goal, answer, playable, left)
@@ -126,9 +128,11 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
 def _scores(
     study: Study, federation: InProcessFederation, progress: Progress[Any]
 ) -> dict[Iterate, GroupScores]:
+    """Test every iterate that there is; the best one so far only if validation rows chose it."""
+    chosen = progress.iterates.best.chosen.is_measured
     return {
         which: study.scores(federation.model(progress.iterates.parameters(which)))
-        for which in OF_EVERY_RUN
+        for which in (*OF_EVERY_RUN, *([Iterate.BEST] if chosen else []))
     }
 
 
@@ -139,8 +143,9 @@ def _result(
     progress: Progress[Any],
     seconds: float,
 ) -> RunResult:
-    """Score a finished run: its three iterates, its own choice, its holders' own models."""
-    state = progress.state
+    """Score a finished run: its iterates, its own choice, its holders' own models."""
+    state, best = progress.state, progress.iterates.best.chosen
+    answer = answer_of(progress, Iterate.BEST if plan.validation else plan.method.output)
     return RunResult(
         setting=plan.setting,
         method=plan.title,
@@ -149,12 +154,13 @@ def _result(
         rounds=progress.round,
         gradient_evaluations=progress.gradient_evaluations,
         seconds=round(seconds, 1),
-        shown=plan.method.output,
+        shown=answer or plan.method.output,
         scores=_scores(study, federation, progress),
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
         chosen=_chosen_scores(study, federation, progress),
         personal=_personal_scores(study, federation, progress),
         gap_left=state.remaining if isinstance(state, JudgingState) else None,
+        validation=best if best.is_measured else None,
     )
 
 

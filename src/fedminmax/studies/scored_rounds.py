@@ -11,7 +11,7 @@ from fedminmax.report.run_result import GroupScores, scores_as_json, scores_from
 
 @dataclass(frozen=True)
 class ScoredRound:
-    """The test scores of the three iterates after a round."""
+    """The test scores of a run's iterates after a round."""
 
     round: int
     scores: dict[Iterate, GroupScores]

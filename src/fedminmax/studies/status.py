@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.federation.resumable import read_history
-from fedminmax.methods.method import takes_one_step
+from fedminmax.methods.catalogue import pace_of
 from fedminmax.report.run_result import read_result
 from fedminmax.studies.finish import is_finished, run_folder
 from fedminmax.studies.study import RunPlan
@@ -43,7 +43,8 @@ def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None
     """
     if status.finished:
         return 0.0
-    alike = [one for one in others if _one_step(one) == _one_step(status)]
+    pace = pace_of(status.plan.method)
+    alike = [one for one in others if pace_of(one.plan.method) is pace]
     for witnesses in ([status], alike, others):
         cost = sum(one.cost_done for one in witnesses)
         if cost > 0:
@@ -59,7 +60,3 @@ def _status(plan: RunPlan, folder: Path) -> RunStatus:
     if not history:
         return RunStatus(plan, 0, 0.0, finished=False)
     return RunStatus(plan, history[-1].round, history[-1].seconds, finished=False)
-
-
-def _one_step(status: RunStatus) -> bool:
-    return takes_one_step(status.plan.method)

@@ -7,15 +7,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.methods.method import AnyMethod, takes_one_step
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import pace_of
+from fedminmax.methods.method import AnyMethod
 from fedminmax.report.run_result import GroupScores
 
 # A table mixes methods, and so types of state; each is only ever given its own.
 StudyMethod = AnyMethod[Any]
 # The setting of FedMinMax with one holder.
 CENTRALIZED = "centralized"
+# The fast methods settle in 10 to 100 rounds, or choose a round among them.
+FAST_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class RunPlan:
 
     ``cost`` is in gradient evaluations, which its time is proportional to; test scores are
     recorded every ``rounds_between_tests`` rounds (0: at the end alone). ``label`` tells variants
-    of a method apart; without one it is the method's name.
+    of a method apart; without one it is the method's name. ``validation`` is the share of its rows
+    that each holder sets aside to choose the round by.
     """
 
     setting: str
@@ -34,6 +40,7 @@ class RunPlan:
     cost: int
     rounds_between_tests: int = 0
     label: str = ""
+    validation: float = 0.0
 
     @property
     def title(self) -> str:
@@ -64,18 +71,51 @@ class Study(Protocol):
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which of a study's runs a call is about, and to which round it takes them.
+class Length:
+    """How far runs go: methods of one step per round, those that train locally, and fast ones.
 
-    ``local_rounds`` is for methods that train locally. The steps do not depend on the number of
-    rounds, so a later call may take the same runs further.
+    The steps do not depend on it, so a later call may take the same runs further.
     """
+
+    rounds: int
+    local_rounds: int
+    fast_rounds: int = FAST_ROUNDS
+
+    def of(self, method: StudyMethod) -> int:
+        """Return the number of rounds of this method."""
+        by_pace = {
+            Pace.ONE_STEP: self.rounds,
+            Pace.LOCAL_EPOCHS: self.local_rounds,
+            Pace.LOOK_AHEAD: self.fast_rounds,
+        }
+        return by_pace[pace_of(method)]
+
+
+@dataclass(frozen=True)
+class RoundsBetweenTests:
+    """How often runs are tested on the way; a round of local epochs is worth a test each."""
+
+    one_step: int
+    fast: int
+
+    def of(self, method: StudyMethod) -> int:
+        """Return the number of rounds between two tests of this method."""
+        by_pace = {
+            Pace.ONE_STEP: self.one_step,
+            Pace.LOCAL_EPOCHS: 1,
+            Pace.LOOK_AHEAD: self.fast,
+        }
+        return by_pace[pace_of(method)]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of a study's runs a call is about, and how far it takes them."""
 
     settings: list[str]
     methods: list[str]
     folds: list[int]
-    rounds: int
-    local_rounds: int
+    length: Length
 
     def table(self) -> list[tuple[str, str]]:
         """Return (setting, method) line by line; the centralized setting has its own method."""
@@ -92,35 +132,37 @@ def plan_runs(
     methods: Mapping[str, StudyMethod],
     *,
     rows: int,
-    epochs: int,
-    rounds_between_tests: int = 0,
+    network: bool,
+    between_tests: RoundsBetweenTests | None = None,
 ) -> list[RunPlan]:
-    """List the runs in the table's order, one whole table per fold.
-
-    ``rounds_between_tests`` is for one-step methods; a round of local epochs is worth a test each,
-    where there are tests on the way at all.
-    """
+    """List the runs in the table's order, one whole table per fold; None tests at the end alone."""
     return [
-        _plan(selection, (setting, fold), methods[name], rows, epochs, rounds_between_tests)
+        RunPlan(
+            setting,
+            methods[name],
+            fold,
+            rounds=selection.length.of(methods[name]),
+            cost=cost_of(methods[name], selection.length, rows),
+            rounds_between_tests=between_tests.of(methods[name]) if between_tests else 0,
+            validation=validation_share(methods[name], network=network),
+        )
         for fold in selection.folds
         for setting, name in selection.table()
     ]
 
 
-def _plan(
-    selection: Selection,
-    place: tuple[str, int],
-    method: StudyMethod,
-    rows: int,
-    epochs: int,
-    rounds_between_tests: int,
-) -> RunPlan:
-    one_step = takes_one_step(method)
-    rounds = selection.rounds if one_step else selection.local_rounds
-    cost = rounds * (1 if one_step else epochs) * rows
-    between = rounds_between_tests if one_step else min(1, rounds_between_tests)
-    setting, fold = place
-    return RunPlan(setting, method, fold, rounds, cost, between)
+def cost_of(method: StudyMethod, length: Length, rows: int) -> int:
+    """Return a run's gradient evaluations, about."""
+    return length.of(method) * rows * int(getattr(method, "epochs", 1))
+
+
+def validation_share(method: StudyMethod, *, network: bool) -> float:
+    """Return the share of rows that choose the round: a fast method overfits a network fast.
+
+    The papers' methods have none, and train on all rows.
+    """
+    fast = pace_of(method) is Pace.LOOK_AHEAD
+    return DEFAULT_SHARE_FOR_NETWORKS if fast and network else 0.0
 
 
 def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> list[Tensor]:

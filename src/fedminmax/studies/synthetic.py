@@ -13,8 +13,11 @@ from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed, torch_
 from fedminmax.data.synthetic import GROUP_NAMES, draw_synthetic, expected_rates, expected_risks
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.afl import AFL
+from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.report.run_result import GroupScores
 from fedminmax.studies.study import (
@@ -45,6 +48,11 @@ class SyntheticConfig:
     seed: int
     device: str
 
+    @property
+    def network(self) -> bool:
+        """Whether the model is the paper's network, and not linear."""
+        return self.model == "mlp"
+
 
 @dataclass(frozen=True)
 class SyntheticStudy:
@@ -63,12 +71,19 @@ class SyntheticStudy:
         config, seed = self.config, self.fold_seed(plan.fold)
         rows = fold_rows(self, plan.fold)
         with torch_seeded(seed, Purpose.INITIALISATION):
-            model = mlp(1, 2, config.hidden) if config.model == "mlp" else linear(2, 2)
+            model = mlp(1, 2, config.hidden) if config.network else linear(2, 2)
         parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         model.to(usable_device(config.device), precision)
         x = features_of(config, rows.x)
         holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
-        return InProcessFederation(model, brier_loss, holders, group_names=GROUP_NAMES)
+        return InProcessFederation(
+            model,
+            brier_loss,
+            holders,
+            group_names=GROUP_NAMES,
+            validation=plan.validation,
+            seed=seed,
+        )
 
     def scores(self, model: nn.Module) -> GroupScores:
         """Return the expected risks and rates of a trained model."""
@@ -87,13 +102,16 @@ def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:
         "q-fedavg-0.2": QFedAvg(0.2, rate, *local),
         "q-fedavg-5": QFedAvg(5.0, rate, *local),
         "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        "afl-fast": AFLFast(),
+        "fedavg-fast": FedAvgFast(),
+        "fedminmax-fast": FedMinMaxFast(config.epsilon),
         CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
     }
 
 
 def plans_of(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
     """List the runs of this study."""
-    return plan_runs(selection, methods_of(config), rows=config.rows, epochs=config.epochs)
+    return plan_runs(selection, methods_of(config), rows=config.rows, network=config.network)
 
 
 def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
@@ -117,7 +135,7 @@ def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
     A linear model of the two sides can express the optimum exactly, and is so cheap that samples
     can be large: it separates what a method does from what a network or a small sample adds.
     """
-    return x if config.model == "mlp" else torch.cat([x <= 0, x > 0], dim=1).float()
+    return x if config.network else torch.cat([x <= 0, x > 0], dim=1).float()
 
 
 @dataclass(frozen=True, eq=False)
