@@ -302,7 +302,7 @@ def test_a_full_disk_stops_the_run_and_loses_no_saved_round(
         full.setattr(resumable, "save_checkpoint", save_until_full)
         outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
     assert outcome.error is not None
-    assert "the server cannot save (No space left on device)" in outcome.error
+    assert "its disk is full (No space left on device)" in outcome.error
     assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
     assert [entry.round for entry in rounds_of(tmp_path, plan)] == [1, 2, 3]
     members = read_members(run_folder(tmp_path / "run", plan, 0))

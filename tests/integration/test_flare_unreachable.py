@@ -17,6 +17,7 @@ from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.flare_local import SERVER, LocalFederation
 from fedminmax.federation.live_round import Notice
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.federation.network_run import OUTCOME_FILE
 from tests.federation.network_problem import SITES, plan_of, write_tables
 from tests.integration.disturbed_runs import (
     finished_rounds,
@@ -103,13 +104,14 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
     site_rules = SiteRules(SECONDS_PER_ANSWER, minimum_sites=len(SITES), give_up_after=1.0)
     plan = plan_named("stops", folder, site_rules)
     current, _ = checkpoint_paths(kept_run(federation, plan))
+    outcome = federation.results(plan) / OUTCOME_FILE
 
     # Enough time for the faults: a held round would itself be one.
     held.slow_down()
     reason = stopped_run(
-        federation, plan, ROUND_OF_THE_FAULT, lambda: fill_the_disk(federation, current)
+        federation, plan, ROUND_OF_THE_FAULT, lambda: fill_the_disk(federation, current, outcome)
     )
-    assert "the server cannot save (No space left on device)" in reason
+    assert "its disk is full (No space left on device)" in reason
     assert "it goes on after its last saved round" in reason
     saved = saved_round(federation, plan, folder)
     assert ROUND_OF_THE_FAULT <= saved < ROUNDS
@@ -150,20 +152,21 @@ def hold(still: list[psutil.Process], jobs: list[psutil.Process]) -> None:
         still.append(job)
 
 
-def fill_the_disk(federation: LocalFederation, checkpoint: Path) -> None:
-    """Let the next checkpoint be written to a device without room.
+def fill_the_disk(federation: LocalFederation, checkpoint: Path, outcome: Path) -> None:
+    """Let the next checkpoint, and how the run ended, be written to a device without room.
 
     The server holds still meanwhile: between two checkpoints nothing stands beside them.
     """
     # The job of the run before may not have ended yet.
     job = max(jobs_of(federation, SERVER), key=psutil.Process.create_time)
-    beside = checkpoint.with_name(f"{checkpoint.name}.{job.pid}.partial")
+    beside = [path.with_name(f"{path.name}.{job.pid}.partial") for path in (checkpoint, outcome)]
     while True:
         job.suspend()
         while job.status() != psutil.STATUS_STOPPED:
             time.sleep(0.001)
-        if not beside.exists():
-            beside.symlink_to("/dev/full")
+        if not any(path.exists() for path in beside):
+            for path in beside:
+                path.symlink_to("/dev/full")
             job.resume()
             return
         job.resume()

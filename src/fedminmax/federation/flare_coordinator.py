@@ -84,7 +84,8 @@ class Coordinator:
                 losses = losses + 1 if seen == before else 1
                 yield LOST
         raise InputError(
-            f"the job was lost {MOST_LOSSES} times without a new round; look into the server's log"
+            f"the job was lost {MOST_LOSSES} times without a new round; look into the server's log "
+            "and its disk, and resume the run: everything saved is kept"
         )
 
     def stop(self, place: Path) -> str:

@@ -25,6 +25,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare_streams import lighten_streams
+from fedminmax.federation.server_disk import disk_is_full, full_disk_in
 
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOGINS = 0.5
@@ -46,10 +47,7 @@ def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[
             f"{kit.name} may not do this in the federation; ask somebody with the role coordinator"
         ) from error
     except FAILURES as error:
-        raise InputError(
-            f"the server failed ({_in_one_line(error)}); look into its log and its disk, and call "
-            "the command again: whatever was saved is kept"
-        ) from error
+        raise InputError(_failure(error)) from error
     finally:
         _close(session)
 
@@ -78,6 +76,18 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
                     f"the server does not answer within {seconds:g} seconds; {asked}"
                 ) from error
         time.sleep(SECONDS_BETWEEN_LOGINS)
+
+
+def _failure(error: Exception) -> str:
+    """Return what a call that the server failed at is told of."""
+    words = _in_one_line(error)
+    full = full_disk_in(words)
+    if full is not None:
+        return disk_is_full(full)
+    return (
+        f"the server failed ({words}); look into its log and its disk, and call the command again: "
+        "whatever was saved is kept"
+    )
 
 
 def _in_one_line(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 import queue
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.federation.flare_streams import lighten_streams
 from fedminmax.federation.network_news import NewsDesk, news_as_json
 from fedminmax.federation.network_plan import plan_from_bytes
-from fedminmax.federation.network_run import run_plan
+from fedminmax.federation.network_run import hand_over, run_plan
 from fedminmax.federation.transport import NO_LIMITS, SECONDS_TO_SAY_SO, Answer
 from fedminmax.federation.waiting import wait_for_all
 
@@ -54,8 +53,7 @@ class FlareServer:
         ) -> Iterator[Answer]:
             return ask_sites(sites, question, words, {**dict.fromkeys(sites, agreed), **seconds})
 
-        outcome = run_plan(plan, ask, folder)
-        shutil.copytree(folder, results)
+        outcome = hand_over(folder, run_plan(plan, ask, folder), results)
         if outcome.error is not None:
             raise InputError(outcome.error)
 

@@ -5,6 +5,7 @@ Called again with the same folder it goes on where it was, so that a lost job is
 
 import logging
 import math
+import shutil
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +26,20 @@ from fedminmax.federation.certify import (
     check_certifiable,
     check_single_answer,
 )
-from fedminmax.federation.claim import claimed
+from fedminmax.federation.checkpoint import checkpoint_paths
+from fedminmax.federation.claim import CLAIM_FILE, claimed
 from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.measure import measure, write_measured
 from fedminmax.federation.network_log import ROUNDS_FILE, NetworkLog, read_last_rounds
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.resumable import restore, train_with_checkpoints
+from fedminmax.federation.server_disk import (
+    MAX_REASON,
+    cannot_save,
+    check_room_for_a_copy,
+    room_kept,
+)
 from fedminmax.federation.tensor_file import read_tensors, write_tensors
 from fedminmax.federation.train import Progress, answer_of, members_of, start_of
 from fedminmax.federation.transport import Transport
@@ -43,7 +51,6 @@ VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
-MAX_REASON = 200
 # Checkpoints may take this share of the time; of a large model they come every few seconds.
 SAVING_SHARE = 0.04
 
@@ -85,30 +92,55 @@ class ToldByValidation:
 
 
 def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
-    """Do all runs of the plan; how it ended is also written to the folder."""
-    with claimed(folder):
-        return _run_claimed(plan, transport, folder)
+    """Do all runs of the plan; how it ended is also written to the folder, if it can be."""
+    try:
+        with claimed(folder):
+            outcome = _ended(plan, transport, folder)
+            write_outcome(folder, outcome)
+    except OSError as failed:
+        outcome = Outcome(cannot_save(failed))
+    return outcome
 
 
-def _run_claimed(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
     try:
-        outcome = _run_all(plan, transport, folder)
+        with room_kept(folder):
+            return _run_all(plan, transport, folder)
     except (InputError, DivergedError, TooFewSitesError) as stopped:
-        outcome = Outcome(str(stopped))
-    except OSError as full:
-        outcome = Outcome(
-            f"the server cannot save ({full.strerror or full}); make room or mend its folder "
-            "there and resume the run: it goes on after its last saved round"
-        )
+        return Outcome(str(stopped))
+    except OSError as failed:
+        return Outcome(cannot_save(failed))
     except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
         # Sent again, the job would end in the same way: it is told, and not lost without a word.
         logging.getLogger("fedminmax.server").exception("the run ended")
-        outcome = Outcome(
+        return Outcome(
             f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
             f"{str(unexpected)[:MAX_REASON]}); its log has more, and everything before is saved"
         )
-    _write_outcome(folder / OUTCOME_FILE, outcome)
+
+
+def hand_over(folder: Path, outcome: Outcome, results: Path) -> Outcome:
+    """Copy a run that has ended to where its coordinator fetches it; return how it ended.
+
+    Of a run that failed these are its rounds and the reason. The engine makes a copy, too: without
+    room for both, the reason alone is left.
+    """
+    wanted = "*" if outcome.error is None else f"*/{ROUNDS_FILE}"
+    _, previous = checkpoint_paths(folder)
+    try:
+        for path in sorted(folder.rglob(wanted)):
+            if path.is_file() and path.name not in (CLAIM_FILE, previous.name):
+                copied = results / path.relative_to(folder)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copied)
+        write_outcome(results, outcome)
+        check_room_for_a_copy(results)
+    except OSError as failed:
+        shutil.rmtree(results, ignore_errors=True)
+        if outcome.error is None:
+            outcome = Outcome(cannot_save(failed))
+        write_outcome(results, outcome)
     return outcome
 
 
@@ -244,5 +276,7 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     )
 
 
-def _write_outcome(path: Path, outcome: Outcome) -> None:
-    write_text(path, TypeAdapter(Outcome).dump_json(outcome, indent=2).decode() + "\n")
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Write how the job ended."""
+    content = TypeAdapter(Outcome).dump_json(outcome, indent=2).decode()
+    write_text(folder / OUTCOME_FILE, content + "\n")
