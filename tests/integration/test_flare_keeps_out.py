@@ -1,6 +1,7 @@
 """Real processes: who is kept out of a federation, and what does not travel."""
 
 import json
+import select
 import shutil
 import socket
 import ssl
@@ -192,13 +193,10 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_out(
         assert set(sites_present(session)) == set(SITES)
 
 
-def test_no_handshake_waits_for_a_stranger(
-    trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here a silent stranger's never ends: whoever waited for one would wait for ever."""
-    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", None)
-    kits, port = trained.federation.kits, free_port()
-    startup = kits.server / "startup"
+@contextmanager
+def listener_of(trained: TrainedFederation) -> Iterator[int]:
+    """Listen as the server of the federation does, on another port, in this process."""
+    startup, port = trained.federation.kits.server / "startup", free_port()
     names = {"ca_cert": "rootCA.pem", "server_cert": "server.crt", "server_key": "server.key"}
     params = {"host": "127.0.0.1", "port": port, "secure": True}
     params |= {name: str(startup / file) for name, file in names.items()}
@@ -208,18 +206,71 @@ def test_no_handshake_waits_for_a_stranger(
     listener.block_on_close = False
     thread = threading.Thread(target=listener.serve_forever, daemon=True)
     thread.start()
-    context = ssl.create_default_context(cafile=startup / "rootCA.pem")
-    own = kits.sites["north"] / "startup"
-    context.load_cert_chain(own / "client.crt", own / "client.key")
-    context.check_hostname = False
     try:
-        with (
-            strangers_at(port),
-            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
-            context.wrap_socket(plain) as secure,
-        ):
-            assert secure.getpeercert()
+        yield port
     finally:
         listener.shutdown()
         listener.server_close()
         thread.join()
+
+
+def shakes_hands(trained: TrainedFederation, port: int) -> bool:
+    """Whether a site of the federation comes to talk to whoever listens there."""
+    kits = trained.federation.kits
+    context = ssl.create_default_context(cafile=kits.server / "startup" / "rootCA.pem")
+    own = kits.sites["north"] / "startup"
+    context.load_cert_chain(own / "client.crt", own / "client.key")
+    context.check_hostname = False
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        return bool(secure.getpeercert())
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side ends this connection while we wait."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_no_handshake_waits_for_a_stranger(
+    trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a silent stranger's never ends: whoever waited for one would wait for ever."""
+    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    with listener_of(trained) as port, strangers_at(port):
+        assert shakes_hands(trained, port)
+
+
+def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
+    trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    monkeypatch.setattr(flare_server_process, "MAX_HANDSHAKES", 5)
+    with listener_of(trained) as port, ExitStack() as connections:
+        address = ("127.0.0.1", port)
+        waiting = [
+            connections.enter_context(socket.create_connection(address, timeout=PATIENCE))
+            for _ in range(10)
+        ]
+        while len(waiting) > 5:
+            ended, _, _ = select.select(waiting, [], [], PATIENCE)
+            assert ended
+            assert all(map(is_closed, ended))
+            waiting = [stranger for stranger in waiting if stranger not in ended]
+        assert shakes_hands(trained, port)
+
+
+def test_a_handshake_has_a_limit_of_time(
+    trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", 0.1)
+    with (
+        listener_of(trained) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger,
+    ):
+        assert is_closed(stranger)
+        assert shakes_hands(trained, port)
