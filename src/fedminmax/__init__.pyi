@@ -13,6 +13,7 @@ from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.report.advice import advise
 from fedminmax.report.group_metrics import group_metrics
 from fedminmax.report.model_file import load_model
+from fedminmax.studies.train_tables import train_tables
 
 __version__: str
 
@@ -37,4 +38,5 @@ __all__ = [
     "models",
     "train",
     "train_resumably",
+    "train_tables",
 ]

@@ -15,23 +15,11 @@ from rich.markup import escape
 from fedminmax.cli.progress import Display, display
 from fedminmax.cli.risk_words import highest_risks
 from fedminmax.cli.trained_table import print_trained
-from fedminmax.data.tables.config import (
-    LoggingChoice,
-    TableConfig,
-    read_config,
-    with_certificate,
-    with_gap,
-    with_words,
-)
-from fedminmax.data.tables.config_text import with_seed
-from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.run_folder_records import Results, record_as_json
-from fedminmax.report.table_results import finished_results
-from fedminmax.studies.change_of_run import add_change
-from fedminmax.studies.table_federation import federate
-from fedminmax.studies.table_runs import TableRun, plan_table_runs
-from fedminmax.studies.train_table import TableJob, is_finished, open_runs, train_table
+from fedminmax.studies.table_runs import TableRun
+from fedminmax.studies.train_tables import TableTraining, open_training, training_rounds
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -84,69 +72,62 @@ def train(request: Request) -> None:
 
 def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outcome:
     """Train what is left before the deadline; ``quietly`` says nothing about the tables again."""
-    job, runs = _prepare(request, quietly=quietly)
-    open_runs(job, runs)
+    training = open_training(_config(request), request.folder, request.device)
+    tables = training.job.tables
+    for note in () if quietly else tables.notes:
+        print(f"fedminmax: note: {note}", file=sys.stderr)
+    for warning in () if quietly else tables.warnings:
+        print(f"fedminmax: warning: {warning}", file=sys.stderr)
     try:
-        _train_with_bars(job, runs, deadline)
-        finished = [run for run in runs if is_finished(run)]
-        if len(finished) == len(runs):
-            add_change(job, runs)
+        _train_with_bars(training, deadline - time.monotonic())
     except OSError as error:
         kept = "the last checkpoint is kept, and the same command goes on"
         reason, where = error.strerror or str(error), error.filename or request.folder
         if error.errno in NO_ROOM:
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
-    results = [finished_results(run.folder) for run in finished]
-    return Outcome(results, len(finished) == len(runs))
+    return Outcome(training.results, training.is_finished)
 
 
-def _prepare(request: Request, *, quietly: bool) -> tuple[TableJob, list[TableRun]]:
-    """Read everything, and say what the user should know before it is used."""
-    config = with_gap(_with_words(read_config(request.config), request), request.gap)
-    config = with_certificate(config, certify=request.certify)
-    tables = load_federated_tables(config)
-    for note in () if quietly else tables.notes:
-        print(f"fedminmax: note: {note}", file=sys.stderr)
-    for warning in () if quietly else tables.warnings:
-        print(f"fedminmax: warning: {warning}", file=sys.stderr)
-    federation = federate(config, tables, request.device)
-    text = request.config.read_text(encoding="utf-8")
-    if request.seed is not None:
-        text = with_seed(text, request.seed)
-    job = TableJob(config, text, tables, federation, request.device)
-    return job, plan_table_runs(config, tables, request.folder)
-
-
-def _with_words(config: TableConfig, request: Request) -> TableConfig:
+def _config(request: Request) -> TableConfig:
     """Let the command line have the last word."""
+    config = read_config(request.config)
     logging = LoggingChoice(
         request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
     )
-    config = with_words(config, request.rounds, request.validation, request.patience)
-    seed = config.seed if request.seed is None else request.seed
-    return replace(config, seed=seed, logging=logging)
+    return adjusted(
+        replace(config, logging=logging),
+        rounds=request.rounds,
+        seed=request.seed,
+        validation=request.validation,
+        patience=request.patience,
+        gap=request.gap,
+        certify=request.certify,
+    )
 
 
-def _train_with_bars(job: TableJob, runs: Sequence[TableRun], deadline: float) -> None:
-    groups, small = job.tables.group_names, job.tables.encoding.small_group_names
-    with display("train", sum(run.rounds for run in runs)) as bars:
+def _train_with_bars(training: TableTraining, seconds: float) -> None:
+    tables, runs = training.job.tables, training.runs
+    groups, small = tables.group_names, tables.encoding.small_group_names
+    with (
+        display("train", sum(run.rounds for run in runs)) as bars,
+        closing(training_rounds(training, seconds)) as steps,
+    ):
+        shown: TableRun | None = None
         before = 0
-        for run in runs:
-            bars.start_run(run.method.name, run.rounds)
-            left = deadline - time.monotonic()
-            with closing(train_table(job, run, left)) as ticks:
-                for tick in ticks:
-                    if tick.complaint:
-                        print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
-                    if tick.record:
-                        _show_risks(bars, run, tick.record, groups, small)
-                    bars.show_round(tick.round)
-                    bars.show_work(before + tick.round)
-            if not is_finished(run):
-                return
-            before += run.rounds
-            bars.show_work(before)
+        for run, tick in steps:
+            if run is not shown:
+                before = sum(own.rounds for own in runs[: runs.index(run)])
+                bars.start_run(run.method.name, run.rounds)
+                shown = run
+            if tick.complaint:
+                print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
+            if tick.record:
+                _show_risks(bars, run, tick.record, groups, small)
+            bars.show_round(tick.round)
+            bars.show_work(before + tick.round)
+        if training.is_finished:
+            bars.show_work(sum(run.rounds for run in runs))
 
 
 def _show_risks(

@@ -14,13 +14,7 @@ from pydantic import TypeAdapter
 from fedminmax import __version__
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
-from fedminmax.data.tables.config import (
-    TableConfig,
-    read_config,
-    with_certificate,
-    with_gap,
-    with_words,
-)
+from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.federation.network_plan import NetworkPlan, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.report.table_results import read_results
@@ -53,9 +47,14 @@ class FederationRecord:
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with what was asked for in place of its own words."""
-        words = self.rounds, self.validation, self.patience
-        config = with_gap(with_words(read_config(self.config), *words), self.gap)
-        return with_certificate(config, certify=self.certify)
+        return adjusted(
+            read_config(self.config),
+            rounds=self.rounds,
+            validation=self.validation,
+            patience=self.patience,
+            gap=self.gap,
+            certify=self.certify,
+        )
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -91,7 +91,7 @@ class LoggingChoice:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """All that a run on tables needs to know."""
+    """All that a run on tables needs to know; ``text`` is the file that it was read from."""
 
     training: tuple[Source, ...]
     test: tuple[Source, ...]
@@ -105,6 +105,7 @@ class TableConfig:
     logging: LoggingChoice = LoggingChoice()
     report: ReportSection = NOTHING_STATED
     validation: float = 0.0
+    text: str = field(default="", repr=False, compare=False)
 
     @property
     def iterate(self) -> Iterate:
@@ -117,13 +118,14 @@ class TableConfig:
         return self.method.iterate or default
 
 
-def read_config(path: Path) -> TableConfig:
+def read_config(path: str | Path) -> TableConfig:
     """Read and check a configuration; its files are looked for beside it."""
+    path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; write one with 'fedminmax init'")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        sections = ConfigSections.model_validate(content)
+        text = path.read_text(encoding="utf-8")
+        sections = ConfigSections.model_validate(tomllib.loads(text))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
@@ -132,9 +134,25 @@ def read_config(path: Path) -> TableConfig:
         raise InputError(f"{path}: {validation_complaint(error, ConfigSections)}") from error
     try:
         check_sections(sections)
-        return with_certificate(_record(sections, path.parent))
+        return replace(with_certificate(_record(sections, path.parent)), text=text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def adjusted(
+    config: TableConfig,
+    *,
+    rounds: int | None = None,
+    seed: int | None = None,
+    validation: float | None = None,
+    patience: int | None = None,
+    gap: float | None = None,
+    certify: bool = False,
+) -> TableConfig:
+    """Let a call have the last word, where it says something, over what the file says."""
+    config = with_gap(with_words(config, rounds, validation, patience), gap)
+    config = with_certificate(config, certify=certify)
+    return config if seed is None else replace(config, seed=seed)
 
 
 def with_certificate(config: TableConfig, *, certify: bool = False) -> TableConfig:
