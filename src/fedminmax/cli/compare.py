@@ -9,11 +9,12 @@ from pathlib import Path
 
 from fedminmax import __version__
 from fedminmax.cli.run_study import Call, print_status, show_ticks
+from fedminmax.cli.say import say
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.catalogue import CARDS, complaints
 from fedminmax.report.comparison import (
     HEADERS,
     ComparisonRow,
@@ -97,6 +98,9 @@ def compare(
 
 def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
     """Make the entries from a comma-separated list, where "all" is one of every method."""
+    if ALL in split_words(words):
+        for complaint in complaints():
+            say(f"warning: {complaint}")
     parts = [key for word in split_words(words) for key in (CARDS if word == ALL else [word])]
     return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]
 

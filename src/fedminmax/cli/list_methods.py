@@ -6,10 +6,11 @@ from dataclasses import asdict
 
 from rich.markup import escape
 
+from fedminmax.cli.say import say
 from fedminmax.cli.tables import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.catalogue import CARDS, complaints
 
 
 def list_methods(names: Sequence[str], *, as_json: bool) -> None:
@@ -18,6 +19,8 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
         if name not in CARDS:
             raise InputError(f"method '{name}' is unknown; choose from {', '.join(CARDS)}")
     cards = [CARDS[name] for name in names or CARDS]
+    for words in [] if names else complaints():
+        say(f"warning: {words}")
     if as_json:
         print(json.dumps([_plain(card) for card in cards]))
         return

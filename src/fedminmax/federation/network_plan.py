@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -24,7 +25,7 @@ from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.schema import Schema
 from fedminmax.federation.reply_checks import MAX_STEP_RATIO
 from fedminmax.federation.wire_vectors import RefusedError, checked_bytes
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.methods.method import AnyMethod
 
 LARGEST_PLAN = 2**22
@@ -33,6 +34,8 @@ MINIMUM_GROUP = 5
 # With fewer than two sites the results are those of one site alone.
 MINIMUM_SITES = 2
 # Names of runs become names of folders at the sites.
+PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -94,7 +97,8 @@ class NetworkPlan:
     ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
     travel in fewer bytes (``lighter_replies``). ``validation`` is the share of its training rows
     that each site sets aside to choose the round by. With ``certify`` the first run's answer is
-    followed by rounds that prove how much better any model could be.
+    followed by rounds that prove how much better any model could be. ``packages`` are those of
+    methods that are not built in: sites must have the same.
     """
 
     run: str
@@ -110,6 +114,7 @@ class NetworkPlan:
     compress: bool = False
     validation: float = 0.0
     certify: bool = False
+    packages: tuple[MethodPackage, ...] = ()
 
     @property
     def minimum_sites(self) -> int:
@@ -136,9 +141,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         )
     if not 0.0 <= plan.validation <= MAX_SHARE:
         raise RefusedError(f"{sender} asks for {plan.validation:g} of the rows as validation rows")
-    for run in plan.runs:
-        if run.method not in CARDS:
-            raise RefusedError(f"{sender} asks for method '{run.method}', which is not installed")
+    _check_methods(plan, sender)
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):
@@ -149,6 +152,48 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
         raise RefusedError(f"{sender} asks for a proof about a model of which nothing is provable")
     return plan
+
+
+def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
+    """Return the packages that the runs' methods come from; none for built-in ones."""
+    found = [package_of(method) for method in dict.fromkeys(run.method for run in runs)]
+    return tuple(package for package in found if package is not None)
+
+
+def _check_methods(plan: NetworkPlan, sender: str) -> None:
+    """Refuse a method that is not here, or is another here than where the plan comes from."""
+    packages = {wanted.method: wanted for wanted in plan.packages}
+    for method in dict.fromkeys(run.method for run in plan.runs):
+        wanted = packages.get(method)
+        asks = f"{sender} asks for method '{method[:100]}'"
+        if wanted is not None:
+            if not (PACKAGE_NAME.fullmatch(wanted.package) and VERSION.fullmatch(wanted.version)):
+                raise RefusedError(f"{asks} of a package without a proper name and version")
+            asks += f" of the package '{wanted.package}' {wanted.version}"
+        if method not in CARDS:
+            raise RefusedError(
+                f"{asks}, which is not installed"
+                + (f" here; if you trust it: {_pip(wanted)}" if wanted is not None else "")
+            )
+        try:
+            here = package_of(method)
+        except InputError as error:
+            raise RefusedError(f"{asks}, but here {error}") from error
+        if here == wanted:
+            continue
+        if wanted is None or here is None or here.package != wanted.package:
+            owner = "built-in" if here is None else f"of the package '{here.package}'"
+            raise RefusedError(f"{asks}, which is {owner} here; refused")
+        if here.version != wanted.version:
+            raise RefusedError(f"{asks}; here is version {here.version}: {_pip(wanted)}")
+        raise RefusedError(
+            f"{asks}, whose code is not the same here; install the same files at the server and "
+            "at all sites"
+        )
+
+
+def _pip(wanted: MethodPackage) -> str:
+    return f"pip install {wanted.package}=={wanted.version}"
 
 
 def digest_of(plan: NetworkPlan) -> str:
@@ -164,9 +209,9 @@ def digest_of(plan: NetworkPlan) -> str:
         runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
         site_rules=SiteRules(),
     )
-    # Sites that checked a configuration with an earlier version know nothing of proofs.
-    silent = {"compress"} if plan.certify else {"compress", "certify"}
-    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude=silent)
+    # Sites that checked a configuration with an earlier version know nothing of these.
+    unused = {name for name in ("certify", "packages") if not getattr(plan, name)}
+    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress", *unused})
     return hashlib.sha256(content).hexdigest()[:32]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedminmax.data.tables.config import MethodChoice, TableConfig
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
+from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules, packages_of
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 
@@ -28,12 +28,13 @@ def plan_of_config(
     compress: bool = False,
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
+    runs = tuple(replace(own, iterate=config.iterate) for own in planned_runs(config.method))
     return NetworkPlan(
         run=run,
         sites=tuple(sites),
         schema=config.schema,
         model=config.model,
-        runs=tuple(replace(run, iterate=config.iterate) for run in planned_runs(config.method)),
+        runs=runs,
         held_out=config.held_out,
         seed=config.seed,
         format=config.format,
@@ -41,6 +42,7 @@ def plan_of_config(
         compress=compress,
         validation=config.validation,
         certify=config.method.certify,
+        packages=packages_of(runs),
     )
 
 

@@ -1,23 +1,32 @@
 """Every method, as users see it: one card each, in the order of tables.
 
-A card stands in its method's file (``register``); this module looks through the files.
+A card stands in its method's file (``register``); this module looks through the files of this
+package. Other packages add methods by entry points of the group ``fedminmax.methods``, whose names
+are the methods' keys. Such a package is imported when its method is asked for, or all are listed.
 """
 
-from collections.abc import Iterator
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from typing import Any
 
 from fedminmax import methods
 from fedminmax.core.convergence import Goal
+from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard, Over, Pace, card_of
 from fedminmax.methods.method import AnyMethod, takes_one_step
 
+GROUP = "fedminmax.methods"
 # Those that most readers look for, before the others of their section.
 FIRST = ("fedminmax", "fedminmax-fast", "fedavg", "fedavg-fast", "afl", "afl-fast")
 
 
-def _cards_in_this_room() -> Iterator[MethodCard]:
+def _built_in_cards() -> Iterator[MethodCard]:
     for found in iter_modules(methods.__path__, f"{methods.__name__}."):
         if not found.ispkg and found.name != __name__:
             module = import_module(found.name)
@@ -34,9 +43,69 @@ def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
     return card.parity, card.over is not Over.GROUPS, order, card.key
 
 
-CARDS: dict[str, MethodCard] = {
-    card.key: card for card in sorted(_cards_in_this_room(), key=_place)
+BUILT_IN: Mapping[str, MethodCard] = {
+    card.key: card for card in sorted(_built_in_cards(), key=_place)
 }
+
+
+@dataclass(frozen=True)
+class MethodPackage:
+    """The package that a method comes from; ``digest`` is that of the method's own file."""
+
+    method: str
+    package: str
+    version: str
+    digest: str
+
+
+class Catalogue(Mapping[str, MethodCard]):
+    """The built-in methods, then those of installed packages.
+
+    It has no memory: a package that was just installed is found. Asking for a method whose package
+    cannot be used raises ``InputError``; going through all methods passes it over.
+    """
+
+    def __getitem__(self, key: str) -> MethodCard:
+        """Return the card of a method; of a package's method after importing the package."""
+        if key in BUILT_IN:
+            return BUILT_IN[key]
+        return _load(_entry_point(key))
+
+    def __iter__(self) -> Iterator[str]:
+        yield from BUILT_IN
+        for key in _installed_keys():
+            if key not in BUILT_IN and _complaint(key) is None:
+                yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str):
+            return False
+        return key in BUILT_IN or bool(_entry_points(key))
+
+
+CARDS = Catalogue()
+
+
+def complaints() -> list[str]:
+    """Return one line for each method of a package that cannot be used."""
+    found = [_complaint(key) for key in _installed_keys()]
+    return [words for words in found if words is not None]
+
+
+def package_of(key: str) -> MethodPackage | None:
+    """Return the package of a method; None for a built-in one."""
+    if key in BUILT_IN:
+        return None
+    entry = _entry_point(key)
+    try:
+        source = inspect.getsource(sys.modules[_load(entry).make.__module__])
+    except OSError:
+        source = ""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return MethodPackage(key, _package_name(entry), _version(entry), digest)
 
 
 def pace_of(method: AnyMethod[Any]) -> Pace:
@@ -59,3 +128,69 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
     if card is None or not card.minimax_over_groups or getattr(method, "adversary_rate", 1) == 0:
         return Goal(minimax=False)
     return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
+
+
+def _installed_keys() -> list[str]:
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def _entry_points(key: str) -> list[EntryPoint]:
+    return list(entry_points(group=GROUP, name=key))
+
+
+def _entry_point(key: str) -> EntryPoint:
+    """Return the only entry point of this key."""
+    entries = _entry_points(key)
+    if not entries:
+        raise KeyError(key)
+    if len(entries) > 1:
+        names = " and ".join(sorted(f"'{_package_name(entry)}'" for entry in entries))
+        raise InputError(f"method '{key}' is in the packages {names}; uninstall all but one")
+    return entries[0]
+
+
+def _load(entry: EntryPoint) -> MethodCard:
+    """Import the package and return the card; name the package if that cannot be done."""
+    owner = f"method '{entry.name}' of the package '{_package_name(entry)}' {_version(entry)}"
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:
+        # Whatever goes wrong in there, our own commands go on.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{owner} cannot be loaded ({reason}); repair or uninstall the package"
+        ) from error
+    card = card_of(found) if isinstance(found, type) else None
+    if card is None:
+        raise InputError(
+            f"{owner}: {entry.value} is no class with @fedminmax.extend.register; "
+            "repair or uninstall the package"
+        )
+    if card.key != entry.name:
+        raise InputError(
+            f"{owner} is registered as '{card.key}'; its entry point must have the same name"
+        )
+    return card
+
+
+def _complaint(key: str) -> str | None:
+    """Say why an installed method cannot be used; None if it can."""
+    try:
+        if key in BUILT_IN:
+            names = " and ".join(sorted(f"'{_package_name(own)}'" for own in _entry_points(key)))
+            return (
+                f"the package {names} has a method '{key}', which is a built-in one's name; "
+                "it is ignored: its author has to choose another"
+            )
+        _load(_entry_point(key))
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _package_name(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "unknown"
+
+
+def _version(entry: EntryPoint) -> str:
+    return entry.dist.version if entry.dist else ""

@@ -157,7 +157,7 @@ def _check_method(sections: ConfigSections) -> None:
     name, baseline = sections.method.name, sections.method.baseline
     if name not in CARDS:
         raise InputError(f"[method] name = '{name}' is unknown; {did_you_mean(name, list(CARDS))}")
-    if baseline not in (NO_BASELINE, *CARDS):
+    if baseline != NO_BASELINE and baseline not in CARDS:
         hint = did_you_mean(baseline, [NO_BASELINE, *CARDS])
         raise InputError(f"[method] baseline = '{baseline}' is unknown; {hint}")
     try:
