@@ -1,6 +1,7 @@
 """The page: whole, self-contained, safe with any name, and the same every time."""
 
 import itertools
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -10,9 +11,12 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from fedminmax.report.html_curves import rounds_figure
 from fedminmax.report.html_export import export_figures
 from fedminmax.report.html_read_run import read_run, read_runs
 from fedminmax.report.html_report import Report, build_report, is_report, render_report
+from fedminmax.report.html_svg import inline_svg
+from fedminmax.report.html_words import NOTHING
 from tests.report.run_folders import write_run
 
 HOSTILE = ('<script>alert("1")</script>', "a & b 'c' $^$", "_日本 --> ]]>", "x" * 200)
@@ -53,6 +57,40 @@ def hostile_report(folder: Path) -> Report:
     )
     (run / "config.toml").write_text(HOSTILE[0])
     return build_report([read_run(run)])
+
+
+def validated_run(folder: Path, iterate: str) -> Path:
+    """A run whose validation risks fall up to round 40 and rise from there."""
+    risks = {"risk": 0.32, "standard_error": 0.02, "group": "women"}
+    found = {
+        "rows": [40, 60],
+        "chosen": {"round": 40, **risks},
+        "last": {"round": 100, **risks, "risk": 0.5},
+    }
+    run = write_run(folder, groups=("women", "men"), validation=found, iterate=iterate)
+    for own in (run, run / "baseline"):
+        lines = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            line["validation_risks"] = [0.32 + abs(line["round"] - 41) / 400, None]
+        (own / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+@pytest.mark.parametrize(("iterate", "verb"), [("best", "chose"), ("last", "would have chosen")])
+def test_validation_risks_are_drawn_and_the_chosen_round_is_marked(
+    iterate: str, verb: str, tmp_path: Path
+) -> None:
+    figure = rounds_figure(read_run(validated_run(tmp_path / "run", iterate)), "rounds")
+    marks = (
+        f"The vertical line marks the model after round 40, which validation rows {verb}: its "
+        "worst risk there is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
+    )
+    assert "risk by group on validation rows. Below: weight by group." in figure.description
+    assert marks in figure.description
+    assert marks in figure.caption
+    _, validation, _ = figure.tables
+    assert validation.lines[0] == ("1", "0.420", NOTHING)
+    assert ">model after round 40<" in inline_svg(figure)
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedminmax.core.counted import counted
+from fedminmax.core.iterates import Iterate
 from fedminmax.report.html_figure import ReportFigure, is_narrow
 from fedminmax.report.html_panels import Panel, panel_table, panels_of, thinned, value_at
 from fedminmax.report.html_read_run import Run, Trained
@@ -17,6 +18,8 @@ from fedminmax.report.html_style import (
 )
 from fedminmax.report.html_words import distinct, risk_name
 from fedminmax.report.round_records import RoundRecord
+from fedminmax.report.run_folder_records import RiskAfterRound
+from fedminmax.report.validation_words import risk_with_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,31 +32,67 @@ WIDEST_LINEAR = 20.0
 
 
 def rounds_figure(run: Run, name: str) -> ReportFigure:
-    """Describe the figure: risks above; below, weights over groups or holders if there are any."""
-    results, rounds = run.chosen.results, run.chosen.rounds
-    panels = panels_of(run)
-    weighted = len(panels) == 2
+    """Describe the figure: risks on training rows and on validation rows, then weights."""
+    rounds, panels = run.chosen.rounds, panels_of(run)
+    weighted = not panels[-1].risks
     weights = f" and weight by {rounds[-1].weights_over.removesuffix('s')}" * weighted
     return ReportFigure(
         name,
         f"Risk by group{weights} over rounds",
         f"Lines over {counted(rounds[-1].round, 'round')} of {run.label}: "
         + ". Below: ".join(panel.title for panel in panels)
-        + ".",
-        f"Above: {risk_name(results)} of each group on the training rows, as the server saw it."
-        + _baseline_words(run.baseline)
-        + (
-            " Below: how much the method attended to each; weights add up to 1."
-            if weighted
-            else f" {run.label} has no weights over groups or holders."
-        )
-        + _grey_words(panels),
+        + "."
+        + _chosen_words(run),
+        _caption(run, panels) + _grey_words(panels),
         8.2,
-        5.4 if weighted else 3.2,
-        (5.2 if weighted else 3.2) + 0.2 * sum(len(panel.named) + 2 for panel in panels),
+        3.2 + 2.2 * (len(panels) - 1),
+        3.2 + 2.0 * (len(panels) - 1) + 0.2 * sum(len(own.named) + 2 for own in panels),
         lambda figure: _draw(figure, run, panels),
         tuple(panel_table(run, panel) for panel in panels),
     )
+
+
+def _caption(run: Run, panels: Sequence[Panel]) -> str:
+    words = (
+        f"Above: {risk_name(run.chosen.results)} of each group on the training rows, as the "
+        f"server saw it.{_baseline_words(run.baseline)}"
+    )
+    if len(panels) > 1 and panels[1].risks:
+        words += (
+            " Below it: the same on validation rows, which training does not use. A round's risks "
+            f"are those of the model that entered it.{_chosen_words(run)}"
+        )
+    if panels[-1].risks:
+        return f"{words} {run.label} has no weights over groups or holders."
+    where = "At the bottom" if len(panels) > 2 else "Below"
+    return f"{words} {where}: how much the method attended to each; weights add up to 1."
+
+
+def _chosen(run: Run) -> RiskAfterRound | None:
+    found = run.chosen.results.validation
+    return found.chosen if found else None
+
+
+def _chosen_words(run: Run) -> str:
+    """Say which model the vertical line marks, also to those who do not see it."""
+    chosen = _chosen(run)
+    if chosen is None:
+        return ""
+    best = run.chosen.results.iterate == Iterate.BEST.value
+    return (
+        f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
+        f"{'chose' if best else 'would have chosen'}: its worst risk there is "
+        f"{risk_with_error(chosen)}."
+    )
+
+
+def _legends(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels that need a legend: those whose lines are not named before."""
+    return [
+        panel
+        for place, panel in enumerate(panels)
+        if not any((own.names, own.named) == (panel.names, panel.named) for own in panels[:place])
+    ]
 
 
 def _baseline_words(baseline: Trained | None) -> str:
@@ -71,25 +110,30 @@ def _name(trained: Trained) -> str:
 
 
 def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
-    lines = thinned(run.chosen.rounds, MOST_POINTS)
+    lines, chosen = thinned(run.chosen.rounds, MOST_POINTS), _chosen(run)
     all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, panel in zip(all_axes, panels, strict=True):
-        plain_axes(axes, "y")
-        _curves(axes, panel, lines)
-        axes.set_title(panel.title)
     if run.baseline is not None:
         level = max(risk or 0.0 for risk in run.baseline.rounds[-1].risks)
         label = f"worst group, {_name(run.baseline)}"
         all_axes[0].axhline(level, color=INK, linestyle=":", linewidth=1.4, label=label)
-    _choose_scale(all_axes[0], [risk for line in lines for risk in line.risks if risk is not None])
-    same = len(panels) == 2 and panels[0].named == panels[1].named
     place = (-0.05, -0.18) if is_narrow(figure) else (1.01, 1.02)
-    for axes in all_axes[:1] if same else all_axes:
-        # Handles are long enough for a whole pattern of dashes.
-        axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
-    if len(panels) == 2:
-        # A weight of 0 is seen above the axis, not on it.
-        all_axes[1].set_ylim(bottom=-0.02)
+    for axes, panel in zip(all_axes, panels, strict=True):
+        plain_axes(axes, "y")
+        _curves(axes, panel, lines)
+        axes.set_title(panel.title)
+        if chosen is not None:
+            # Where its risks are: those of the model that entered the next round.
+            label = f"model after round {chosen.round:,}"
+            axes.axvline(chosen.round + 1, color=INK, linewidth=1.0, label=label, zorder=1)
+        if panel.risks:
+            drawn = [value for line in lines for value in panel.values(line)]
+            _choose_scale(axes, [value for value in drawn if value is not None])
+        else:
+            # A weight of 0 is seen above the axis, not on it.
+            axes.set_ylim(bottom=-0.02)
+        if panel in _legends(panels):
+            # Handles are long enough for a whole pattern of dashes.
+            axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
     all_axes[-1].set_xlabel("round")
 
 

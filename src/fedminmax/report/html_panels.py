@@ -1,4 +1,4 @@
-"""Which curves over rounds a run has: risks by group, weights by group or by holder."""
+"""Which curves over rounds a run has: risks on training and on validation rows, weights."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,28 +18,40 @@ WEIGHT_DECIMALS = 3
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over rounds: which to name, in the order of their styles; the others are grey."""
+    """Curves over rounds: which to name, in the order of their styles; the others are grey.
+
+    ``risks`` tells whether the values are risks, or else weights.
+    """
 
     title: str
     names: tuple[str, ...]
     named: tuple[int, ...]
     values: Callable[[RoundRecord], tuple[float | None, ...]]
     decimals: int
+    risks: bool = True
 
 
 def panels_of(run: Run) -> list[Panel]:
-    """Return the panel of risks and, if weights belong to groups or holders, that of weights."""
+    """Return the panel of risks, and those of validation risks and of weights if there are any.
+
+    Weights that belong neither to groups nor to holders have none.
+    """
     groups, last = run.chosen.results.groups, run.chosen.rounds[-1]
     names = {"groups": groups, "holders": run.census.holders}.get(last.weights_over, ())
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
     order = _highest(last.risks, last.weights if by_group else ())
     title, decimals = "risk by group on training rows", decimals_of(run.chosen.results)
     panels = [Panel(title, groups, order, lambda line: line.risks, decimals)]
+    if any(line.validation_risks for line in run.chosen.rounds):
+        title = "risk by group on validation rows"
+        panels.append(Panel(title, groups, order, lambda line: line.validation_risks, decimals))
     if last.weights and len(last.weights) == len(names):
         # Groups keep the styles that they have above.
         chosen = order if by_group else _highest(last.weights)
         title = f"weight by {last.weights_over.removesuffix('s')}"
-        panels.append(Panel(title, names, chosen, lambda line: line.weights, WEIGHT_DECIMALS))
+        panels.append(
+            Panel(title, names, chosen, lambda line: line.weights, WEIGHT_DECIMALS, risks=False)
+        )
     return panels
 
 
