@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.ablated_server import AblatedServer
+from benchmarks.rounds_linear import ADULT_ROUND_3000
 from benchmarks.target_rows import SETTINGS, Reached, Target, reach
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear
@@ -30,8 +31,6 @@ from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
 HOLDERS = 40
 ALGORITHM_1_RUNS = Path(__file__).parents[1] / "experiments" / "synthetic" / "full" / "runs"
 ALGORITHM_1_ROUND = 1000
-# Adult, Brier, logistic: Algorithm 1's lowest worst training risk of 3,000 rounds.
-ADULT_ROUND_3000 = 0.25726
 FASHION_ROUND_1150 = 0.26
 VARIANTS: dict[str, LocalMethod[Any]] = {
     "": FedMinMaxFast(curvature=False),

@@ -17,6 +17,7 @@ from benchmarks.target_rows import HEADER, Reached
 TASKS: dict[str, Callable[[range], Iterator[Reached]]] = {
     "regression": rounds_linear.regression,
     "adult-cross-entropy": rounds_linear.adult_cross_entropy,
+    "adult-ablations": rounds_linear.adult_ablations,
     "adult-brier": rounds_linear.adult_brier,
     "wide-cross-entropy": partial(rounds_linear.wide, "cross-entropy"),
     "wide-brier": partial(rounds_linear.wide, "brier"),
