@@ -27,7 +27,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The tables of methods in README.md and docs/methods.md, from the methods' cards.
+# What lists all methods (tables in README.md and docs/methods.md, names in fedminmax.methods), from their cards.
 tables: $(READY)
 	$(BIN)/python scripts/method_tables.py
 

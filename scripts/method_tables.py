@@ -1,12 +1,16 @@
-"""Writes the tables of methods in README.md and docs/methods.md from the methods' cards.
+"""Writes what lists all methods from their cards: tables in the docs, and the names of a room.
+
+README.md and docs/methods.md have the tables, ``methods/__init__.pyi`` the names.
 
 usage: python scripts/method_tables.py   (or: make tables)
 """
 
 from pathlib import Path
 
+from fedminmax import methods
 from fedminmax.core.messages import Reveals
-from fedminmax.methods.catalogue import CARDS
+from fedminmax.core.parity import Parity
+from fedminmax.methods.catalogue import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- begin: written by scripts/method_tables.py from the methods' cards -->\n"
@@ -21,7 +25,7 @@ SHORT = {
 def readme_table() -> str:
     """Return a short table: methods that minimise the same and show the same share a line."""
     names: dict[tuple[str, str], list[str]] = {}
-    for card in CARDS.values():
+    for card in BUILT_IN.values():
         facts = card.optimises, SHORT[card.reveals]
         names.setdefault(facts, []).append(f"`{card.make.__name__}`")
     lines = [[", ".join(own), *facts] for facts, own in names.items()]
@@ -41,11 +45,21 @@ def methods_table() -> str:
             card.reveals,
             "any" if card.works_with_absent else "all",
         ]
-        for card in CARDS.values()
+        for card in BUILT_IN.values()
     ]
     return _table(headers, lines)
 
 
+def names_of_the_room() -> str:
+    """Return the stub by which ``fedminmax.methods`` offers every method."""
+    kinds: list[type] = [Parity, *(card.make for card in BUILT_IN.values())]
+    imports = sorted(f"from {kind.__module__} import {kind.__name__}\n" for kind in kinds)
+    names = sorted((kind.__name__ for kind in kinds), key=lambda name: (not name.isupper(), name))
+    listed = "".join(f'    "{name}",\n' for name in names)
+    return "".join([*imports, f"\n__all__ = [\n{listed}]\n"])
+
+
+STUB = Path(methods.__path__[0]) / "__init__.pyi"
 TABLES = {"README.md": readme_table, "docs/methods.md": methods_table}
 
 
@@ -66,3 +80,4 @@ if __name__ == "__main__":
         page = ROOT / name
         text = page.read_text(encoding="utf-8")
         page.write_text(with_table(text, table()), encoding="utf-8")
+    STUB.write_text(names_of_the_room(), encoding="utf-8")

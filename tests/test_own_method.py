@@ -71,6 +71,17 @@ def test_its_weights_are_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         np.testing.assert_allclose(to_numpy(done.weights), shares, rtol=1e-12)
 
 
+def test_its_options_may_be_annotated_in_any_style(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = CODE.replace("adversary_rate: float = 0.01", "adversary_rate: Optional[float] = None")
+    imports = "from __future__ import annotations\nfrom typing import Optional\n"
+    install(tmp_path, monkeypatch, code=imports + old)
+    for word in ("0.5", "none"):
+        made = CARDS["group-dro"].build({}, {"adversary_rate": word})
+        assert f"adversary_rate={word.title()}" in repr(made)
+
+
 def test_train_knows_it(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch)
     done = fedminmax("train", config.name, "--out", "run", cwd=tmp_path)
@@ -164,6 +175,7 @@ def test_a_broken_package_costs_a_line_and_nothing_else(
         ({"target": "Sums"}, "group_dro:Sums is no class with @fedminmax.extend.register"),
         ({"target": "Missing"}, "cannot be loaded"),
         ({"code": "raise SystemExit(3)"}, "cannot be loaded"),
+        ({"code": CODE.replace("rate: float = 0.1", "rate: float")}, "made without options"),
     ],
 )
 def test_what_is_no_method_is_named_and_passed_over(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedminmax.core.errors import InputError
 from fedminmax.methods.method import AnyMethod
@@ -97,8 +97,9 @@ class MethodCard:
     @property
     def option_types(self) -> dict[str, Any]:
         """The settings by name, with their types."""
+        kinds = get_type_hints(self.make)
         return {
-            field.name: field.type
+            field.name: kinds[field.name]
             for field in fields(self.make)
             if field.init and field.name not in DESCRIPTIVE
         }
@@ -185,7 +186,7 @@ def card_of(method: object) -> MethodCard | None:
 
 def _parse(key: str, name: str, word: str, kind: Any) -> object:
     """Turn a word into a value of this type, or say what was expected."""
-    if isinstance(kind, UnionType):
+    if get_origin(kind) in (Union, UnionType):
         if word == "none" and NoneType in get_args(kind):
             return None
         kind = next(part for part in get_args(kind) if part is not NoneType)

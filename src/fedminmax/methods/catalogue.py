@@ -166,6 +166,13 @@ def _load(entry: EntryPoint) -> MethodCard:
             f"{owner}: {entry.value} is no class with @fedminmax.extend.register; "
             "repair or uninstall the package"
         )
+    try:
+        card.build({})
+    except (TypeError, InputError) as error:
+        raise InputError(
+            f"{owner} cannot be made without options ({error}); its author has to give defaults, "
+            "or examples in 'required'"
+        ) from error
     if card.key != entry.name:
         raise InputError(
             f"{owner} is registered as '{card.key}'; its entry point must have the same name"
