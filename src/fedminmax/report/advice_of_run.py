@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from fedminmax.core.counted import counted
 from fedminmax.core.holder_mixes import SAME
 from fedminmax.core.messages import Census
 from fedminmax.report.advice import Advice, advise, nearest_to_weights
@@ -84,7 +85,7 @@ def _cost_words(results: Results) -> list[str]:
     if cost is None:
         return []
     rounds = results.method.rounds
-    words = f"{results.method.name} took {rounds:,} rounds"
+    words = f"{results.method.name} took {counted(rounds, 'round')}"
     if cost.usual_rounds is not None:
         low, high = cost.usual_rounds
         words += f"; the estimate of what it needs was {low:,} to {high:,}"
