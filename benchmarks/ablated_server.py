@@ -13,10 +13,17 @@ from fedminmax.core.simplex_qp import maximise_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.first_order_server import FirstOrderState
+from fedminmax.methods.first_order_server import (
+    FIRST_GROWTH,
+    GROWTH,
+    LEAST_METRIC,
+    MEMORY_OF_SQUARES,
+    SHRINKAGE,
+    FirstOrderState,
+)
 from fedminmax.methods.method import Holder
 
-MOMENTUM, MEMORY, GROWTH = 0.9, 0.99, 1.2
+MOMENTUM = FedMinMaxFast.momentum
 # Algorithm 1's.
 ADVERSARY_RATE = 0.1
 
@@ -71,7 +78,7 @@ class AblatedServer:
         slopes = (total.step.reshape(groups, -1) / rows[:, None]).to(state.slopes)
         now = float(risks.max())
         if state.rounds == 0 or now < state.level or not self.chooses_rate:
-            growth = (GROWTH if state.failures else 2.0) if state.rounds else 1.0
+            growth = (GROWTH if state.failures else FIRST_GROWTH) if state.rounds else 1.0
             slope = state.weights.to(slopes) @ slopes
             state = replace(
                 state,
@@ -79,7 +86,7 @@ class AblatedServer:
                 risks=risks,
                 slopes=slopes,
                 slope_sums=MOMENTUM * state.slope_sums + (1 - MOMENTUM) * slopes,
-                squares=MEMORY * state.squares + (1 - MEMORY) * slope.square(),
+                squares=torch.lerp(slope.square(), state.squares, MEMORY_OF_SQUARES),
                 steps=state.steps + 1,
                 rounds=state.rounds + 1,
                 rate=state.rate * (growth if self.chooses_rate else 1.0),
@@ -90,15 +97,17 @@ class AblatedServer:
                 state,
                 slope_sums=(1 - MOMENTUM) * state.slopes,
                 steps=1,
-                rate=0.5 * state.rate,
+                rate=SHRINKAGE * state.rate,
                 failures=state.failures + 1,
             )
         return self._next(state)
 
     def _next(self, state: FirstOrderState) -> FirstOrderState:
         means = state.slope_sums / (1 - MOMENTUM**state.steps)
-        metric = (state.squares / (1 - MEMORY**state.rounds)).sqrt()
-        metric = metric + 1e-8 * metric.max() if self.metric else metric.mean().expand_as(metric)
+        metric = (state.squares / (1 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
+        metric = (
+            metric + LEAST_METRIC * metric.max() if self.metric else metric.mean().expand_as(metric)
+        )
         if self.look_ahead:
             scaled = (means / metric.sqrt()).double()
             products = state.rate * scaled @ scaled.T
