@@ -39,6 +39,43 @@ def test_a_run_says_which_groups_it_was_not_for(
     assert "small_groups" in complaint_here(capsys, "train", config, "--out", out)
 
 
+def test_merged_groups_are_named_and_each_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_small_groups(tmp_path, groups='minimum_size = 10\nsmall = "merge"')
+    out = tmp_path / "run"
+    run_here("train", tmp_path / "fedminmax.toml", "--out", out)
+    said = " ".join(capsys.readouterr().out.split())
+    results = results_of(out)
+    merged, whole = results["merged"], results["test"]["metrics"]["risk"]["by_group"][-1]
+    assert merged["groups"] == [
+        "Quechua / age under 60",
+        "Quechua / age 60 and over",
+        "Sami / age 60 and over",
+    ]
+    risks = merged["test"]["metrics"]["risk"]["by_group"]
+    assert sum(own["rows"] for own in risks) == merged["test"]["rows"] == whole["rows"]
+    total = sum(own["rows"] * own["value"] for own in risks)
+    assert total / whole["rows"] == pytest.approx(whole["value"])
+    # One of them by the rows that were held out, as anybody can.
+    listed = json.loads((out / "held_out.json").read_text())["rows"]
+    lines = (tmp_path / "north.csv").read_text().splitlines()
+    held = [lines[number] for number in listed["north"] if "Quechua" in lines[number]]
+    young = [line for line in held if ",40," in f",{line},"]
+    (tmp_path / "young.csv").write_text("\n".join([lines[0], *young]) + "\n")
+    run_here("evaluate", out, tmp_path / "young.csv", "--json")
+    alone = json.loads(capsys.readouterr().out)["test"]
+    assert alone["rows"] == risks[0]["rows"] > 0
+    assert alone["metrics"]["risk"]["overall"]["value"] == pytest.approx(risks[0]["value"])
+    words = "'merged small groups' are 3, each too small to be trained for: Quechua / age under 60"
+    assert words in said
+    assert "Sami / age 60 and over" in said.split(words)[1]
+    assert "merged small groups" in (out / "model_card.md").read_text().split("Quechua")[0]
+    run_here("report", out, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "each of the merged small groups by itself" in page
+
+
 def test_a_word_that_is_no_rule_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

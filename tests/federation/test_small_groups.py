@@ -5,12 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedminmax import load_model
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
+from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.network_news import NewsDesk
 from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.network_run import read_members, run_folder, run_plan
+from fedminmax.report.table_metrics import measure, measure_merged
+from fedminmax.studies.network_folder import collect_network_run
 from tests.complaints import complaint_of
 from tests.federation.network_problem import DirectTransport, plan_of, simulated_members
 from tests.federation.small_group_tables import write_small_groups
@@ -46,6 +50,29 @@ def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
     else:
         assert outcome.group_names == (*LARGE, MERGED_NAME)
         assert list(rounds[-1].weights) != pytest.approx(shares, abs=1e-3)
+
+
+def test_merged_groups_are_measured_as_in_the_simulation(tmp_path: Path) -> None:
+    groups = f'{MINIMUM}\nsmall = "merge"'
+    config = write_small_groups(tmp_path, held_out=0.4, groups=groups)
+    plan = plan_of(config, [PlannedRun("fedminmax", {}, 2)])
+    assert run_plan(plan, DirectTransport(tmp_path), tmp_path / "run").error is None
+    (results,) = collect_network_run(tmp_path / "run", plan, config, tmp_path / "out")
+    saved = load_model(tmp_path / "out" / "model.safetensors")
+    tables = load_federated_tables(config)
+    rows = [(part.examples, part.merged) for part in tables.test]
+    expected = measure_merged(saved, rows)
+    assert expected is not None
+    assert results.merged is not None
+    assert results.merged.groups == expected.groups == SMALL
+    ours, theirs = (own.test.metrics["risk"] for own in (results.merged, expected))
+    for own, other in zip(ours.by_group, theirs.by_group, strict=True):
+        assert own.rows == other.rows > 0
+        assert own.model_dump() == pytest.approx(other.model_dump(), rel=1e-5)
+    whole = measure(saved, [part for part, _ in rows]).metrics["risk"].by_group
+    assert [own.rows for own in results.risk.by_group] == [own.rows for own in whole]
+    values = [own.value for own in whole]
+    assert [own.value for own in results.risk.by_group] == pytest.approx(values, rel=1e-5)
 
 
 def test_the_rows_of_merged_groups_are_those_of_their_sites(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ from fedminmax.report.certificate_words import certificate_words
 from fedminmax.report.change_results import change_from
 from fedminmax.report.convergence_words import no_gain_yet, verdict
 from fedminmax.report.run_folder_records import RISK, Results
-from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
+from fedminmax.report.table_metrics import (
+    interval_words,
+    merged_words,
+    metric_cells,
+    small_groups_words,
+)
 from fedminmax.report.validation_words import validation_words
 
 TOO_FEW = "too few rows to say"
@@ -75,8 +80,9 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
         if metric.worst_group is not None:
             _say(console, f"Worst off with {name}: {metric.worst_group}")
     small = small_groups_words(results[0].groups, tests[0])
-    if small:
-        _say(console, small)
+    for words in (small, merged_words(results[0])):
+        if words:
+            _say(console, words)
 
 
 def _print_personal(console: Console, results: Results) -> None:

@@ -34,6 +34,20 @@ class ScoreSums:
             self.products + other.products,
         )
 
+    def split(self, groups: int, into: int) -> tuple["ScoreSums", "ScoreSums"]:
+        """Return sums of the first groups, with all others within one of them, and of the others.
+
+        >>> sums = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 1, 2]), 3)
+        >>> first, others = sums.split(2, into=1)
+        >>> first.totals[:, 0].tolist(), others.totals[:, 0].tolist()
+        ([1.0, 8.0], [5.0])
+        """
+        own = (self.counts, self.totals, self.products)
+        first = [values[:groups].clone() for values in own]
+        for values, whole in zip(first, own, strict=True):
+            values[into] += whole[groups:].sum(dim=0)
+        return ScoreSums(*first), ScoreSums(*(values[groups:] for values in own))
+
     @property
     def covariances(self) -> Tensor:
         """Return the rows of each group times the scores' covariances [groups, scores, scores]."""

@@ -28,11 +28,19 @@ ROUNDING = 1e-5
 class Measured:
     """Sums of all runs' scores over sites; the scores of run 0 come first.
 
+    They are by group and then, by themselves, of the groups that were merged into one of these.
     ``rows`` counts held-out rows by site, in the plan's order, and group.
     """
 
     sums: ScoreSums
     rows: Tensor
+
+
+def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]:
+    """Return sums by group, merged ones within theirs, and those of each merged group."""
+    together = merged_key(encoding.schema)
+    into = encoding.groups.index(together) if encoding.merged_groups else 0
+    return sums.split(len(encoding.groups), into)
 
 
 def measure(
@@ -48,25 +56,31 @@ def measure(
     told, silent = _told(answers.messages, agreement, scores)
     rows = torch.zeros(len(plan.sites), groups, dtype=torch.int64)
     for site, sums in told.items():
-        rows[plan.sites.index(site)] = sums.counts
+        rows[plan.sites.index(site)] = by_group(sums, agreement.encoding)[0].counts
+    lines = _lines(agreement.encoding)
     nothing = ScoreSums(
-        torch.zeros(groups, dtype=torch.int64),
-        torch.zeros(groups, scores, dtype=torch.float64),
-        torch.zeros(groups, scores, scores, dtype=torch.float64),
+        torch.zeros(lines, dtype=torch.int64),
+        torch.zeros(lines, scores, dtype=torch.float64),
+        torch.zeros(lines, scores, scores, dtype=torch.float64),
     )
     in_order = [told[site] for site in plan.sites if site in told]
     return Measured(reduce(add, in_order, nothing), rows), dict(answers.failures) | silent
+
+
+def _lines(encoding: Encoding) -> int:
+    return len(encoding.groups) + len(encoding.merged_groups)
 
 
 def _told(
     messages: Mapping[str, object], agreement: Agreement, scores: int
 ) -> tuple[dict[str, ScoreSums], dict[str, str]]:
     told, refused = {}, {}
-    groups, most = len(agreement.encoding.groups), _max_scores(agreement.encoding, scores)
+    encoding = agreement.encoding
+    most = _max_scores(encoding, scores)
     for site, message in messages.items():
         try:
-            sums = score_sums_from_bytes(message, groups, scores, site)
-            _check_held_out(sums.counts.tolist(), agreement, site)
+            sums = score_sums_from_bytes(message, _lines(encoding), scores, site)
+            _check_held_out(by_group(sums, encoding)[0].counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
             told[site] = sums
         except RefusedError as error:

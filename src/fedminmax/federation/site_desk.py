@@ -16,7 +16,7 @@ from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.work_size import choose_rows_per_chunk
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.row_scores import stacked
-from fedminmax.data.tables.encode import encode
+from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.score_rows import score_rows
 from fedminmax.federation.group_policy import SiteRows
@@ -27,13 +27,17 @@ from fedminmax.methods.method import Holder
 
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0."""
+    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0.
+
+    ``merged`` is which of the merged groups each held-out row is of; -1 where it is of none.
+    """
 
     plan: NetworkPlan
     encoding: Encoding
     task: Task
     holder: Holder
     held_out: Examples
+    merged: Tensor
     validation: Examples
     workspace: Workspace
     start: Tensor
@@ -57,7 +61,10 @@ class Desk:
         return sum_losses(losses, self.validation.group, self.holder.groups)
 
     def measure(self, runs: list[Tensor]) -> ScoreSums:
-        """Return sums over held-out rows of all runs' scores, side by side."""
+        """Return sums over held-out rows of all runs' scores, side by side.
+
+        Rows of merged groups are added up for each of these, after all groups.
+        """
         classifies = self.encoding.outputs > 1
         scores = [
             score_rows(
@@ -68,7 +75,9 @@ class Desk:
             for members in runs
         ]
         table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
-        return sum_scores(table, self.held_out.group, self.holder.groups)
+        groups, apart = self.holder.groups, len(self.encoding.merged_groups)
+        group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
+        return sum_scores(table, group, groups + apart)
 
 
 def furnish(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> Desk:
@@ -89,7 +98,9 @@ def furnish(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) ->
         kept=NOTHING,
     )
     start = task.initial_parameters
-    return Desk(plan, encoding, task, holder, held_out, validation, Workspace(task), start)
+    merged = merged_numbers(rows.held_out, encoding)
+    workspace = Workspace(task)
+    return Desk(plan, encoding, task, holder, held_out, merged, validation, workspace, start)
 
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:

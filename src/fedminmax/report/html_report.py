@@ -23,7 +23,7 @@ from fedminmax.report.html_tables import measures_tables, settings_table
 from fedminmax.report.html_tradeoff import trade_off_figure
 from fedminmax.report.html_words import interval_name, risk_meaning, risk_name
 from fedminmax.report.run_folder_records import Results
-from fedminmax.report.table_metrics import small_groups_words
+from fedminmax.report.table_metrics import merged_words, small_groups_words
 from fedminmax.report.validation_words import validation_words
 
 # Tells our own pages from a user's other files.
@@ -121,7 +121,11 @@ def _part(run: Run, name: str) -> RunPart:
         run,
         people(run),
         " ".join([story(run), *(words for words in further if words)]),
-        small_groups_words(results.groups, results.test),
+        " ".join(
+            words
+            for words in (small_groups_words(results.groups, results.test), merged_words(results))
+            if words
+        ),
         tuple(facts(run)),
         (
             risk_by_group_figure(run, f"{name}-risk-by-group"),

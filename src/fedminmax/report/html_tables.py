@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.report.convergence_words import short_verdict
 from fedminmax.report.durations import in_words
 from fedminmax.report.html_figure import Table
@@ -19,6 +20,10 @@ def measures_tables(results: Results) -> list[Table]:
         own = results.model_copy(update={"test": results.personal})
         label = f"{name}, personal models, each on its own holder's test rows"
         tables.append(_measures_table(own, label))
+    if results.merged and results.merged.test.metrics:
+        merged = {"groups": results.merged.groups, "test": results.merged.test}
+        label = f"{name}, each of the {MERGED_NAME} by itself"
+        tables.append(_measures_table(results.model_copy(update=merged), label))
     return tables
 
 

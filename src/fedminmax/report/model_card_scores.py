@@ -5,7 +5,12 @@ from fedminmax.report.convergence_words import no_gain_yet
 from fedminmax.report.markdown import markdown_table, markdown_text
 from fedminmax.report.mean_interval import MIN_ROWS
 from fedminmax.report.run_folder_records import ChangeOfRun, Measured, Results
-from fedminmax.report.table_metrics import interval_words, metric_cells, small_groups_words
+from fedminmax.report.table_metrics import (
+    interval_words,
+    merged_words,
+    metric_cells,
+    small_groups_words,
+)
 
 
 def scores_section(results: Results) -> str:
@@ -21,7 +26,7 @@ def scores_section(results: Results) -> str:
         "gap is between the highest and the lowest group. Groups with fewer than "
         f"{MIN_ROWS} test rows, or too few training rows, are neither: they come "
         f"last.\n\n{_table(results, test)}"
-        f"{_small_groups(results)}"
+        f"{_small_groups(results)}{_merged_groups(results)}"
     )
 
 
@@ -72,6 +77,11 @@ def _table(results: Results, test: Measured) -> str:
 def _small_groups(results: Results) -> str:
     words = small_groups_words(list(map(markdown_text, results.groups)), results.test)
     return f"\n\n{words}" if words else ""
+
+
+def _merged_groups(results: Results) -> str:
+    words = merged_words(results)
+    return f"\n\n{markdown_text(words)}" if words else ""
 
 
 def _intervals(made: Measured | ChangeOfRun) -> str:

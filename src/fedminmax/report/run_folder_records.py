@@ -216,10 +216,19 @@ class CostOfRun(BaseModel):
     counted_up: Count | None = None
 
 
+class MergedOfRun(BaseModel):
+    """The groups that were merged into one, and what the model scored on each of them by itself."""
+
+    model_config = FROZEN
+    groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    test: Measured
+
+
 class Results(BaseModel):
     """results.json; ``finished`` is a day, which earlier versions did not write down.
 
-    ``small_groups`` had too few training rows to be trained for. ``gap_left`` is the share of the
+    ``small_groups`` had too few training rows to be trained for, ``merged`` are those of them that
+    are one group. ``gap_left`` is the share of the
     worst training risk that was left to gain, if the method knows it; ``proof`` proves it.
     """
 
@@ -246,6 +255,7 @@ class Results(BaseModel):
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     personal: Measured | None = None
+    merged: MergedOfRun | None = None
     sites: tuple[SiteOfRun, ...] | None = None
     change: ChangeOfRun | None = None
     reach: ReachOfRun | None = None
@@ -254,19 +264,20 @@ class Results(BaseModel):
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":
         """Refuse metrics without a risk, or without a value for each group."""
-        parts: dict[str, Mapping[str, Metric] | Mapping[str, ChangeOfMetric]] = {
-            "test": self.test.metrics,
-            "personal": self.personal.metrics if self.personal else {},
-            "change": self.change.metrics if self.change else {},
+        groups, merged = len(self.groups), self.merged
+        parts: dict[str, tuple[int, Mapping[str, Metric] | Mapping[str, ChangeOfMetric]]] = {
+            "test": (groups, self.test.metrics),
+            "personal": (groups, self.personal.metrics if self.personal else {}),
+            "change": (groups, self.change.metrics if self.change else {}),
+            "merged": (len(merged.groups), merged.test.metrics) if merged else (0, {}),
         }
-        for part, metrics in parts.items():
+        for part, (count, metrics) in parts.items():
             if metrics and RISK not in metrics:
                 raise ValueError(f"{part} has no {RISK}")
             for name, metric in metrics.items():
-                if len(metric.by_group) != len(self.groups):
+                if len(metric.by_group) != count:
                     raise ValueError(
-                        f"{part}: {name} has {len(metric.by_group)} values for "
-                        f"{len(self.groups)} groups"
+                        f"{part}: {name} has {len(metric.by_group)} values for {count} groups"
                     )
         return self
 

@@ -3,12 +3,24 @@
 import math
 from collections.abc import Collection, Sequence
 
+from torch import Tensor
+
+from fedminmax.core.counted import counted
 from fedminmax.core.examples import Examples
+from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.report.group_metrics import measure_scores
 from fedminmax.report.mean_interval import MIN_ROWS, NO_ESTIMATE, Estimate
 from fedminmax.report.metric_by_group import GroupMetrics, MetricByGroup
 from fedminmax.report.model_scores import RISKS, ScoredRows, score_rows
-from fedminmax.report.run_folder_records import NOT_MEASURED, RISK, Interval, Measured, Metric
+from fedminmax.report.run_folder_records import (
+    NOT_MEASURED,
+    RISK,
+    Interval,
+    Measured,
+    MergedOfRun,
+    Metric,
+    Results,
+)
 from fedminmax.report.saved_model import SavedModel
 
 
@@ -24,13 +36,39 @@ def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
 
 def measure_scored(rows: ScoredRows, saved: SavedModel) -> Measured:
     """Measure rows that are scored already."""
-    small = [str(number) for number in saved.small_group_numbers]
-    return measured(measure_scores(rows.scores, rows.group, small=small), saved)
+    small = saved.small_group_numbers
+    found = measure_scores(rows.scores, rows.group, small=list(map(str, small)))
+    return measured(found, saved.groups, small)
 
 
-def measured(found: GroupMetrics, saved: SavedModel) -> Measured:
-    """Name the groups, which the metrics know by their numbers."""
-    groups, small = saved.groups, saved.small_group_numbers
+def measure_merged(
+    saved: SavedModel, parts: Sequence[tuple[Examples, Tensor]]
+) -> MergedOfRun | None:
+    """Measure each of the groups that were merged into one by itself; None if there are none.
+
+    Beside each part's rows is which of the merged groups they are of, -1 for none.
+    """
+    names = saved.encoding.merged_group_names
+    if not names:
+        return None
+    rows = [
+        (saved, Examples(part.x[own >= 0], part.y[own >= 0], own[own >= 0]))
+        for part, own in parts
+        if bool((own >= 0).any())
+    ]
+    if not rows:
+        return MergedOfRun(groups=names, test=NOT_MEASURED)
+    scored = score_rows(rows)
+    everyone = range(len(names))
+    found = measure_scores(scored.scores, scored.group, small=list(map(str, everyone)))
+    return MergedOfRun(groups=names, test=measured(found, names, everyone))
+
+
+def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int]) -> Measured:
+    """Name the groups, which the metrics know by their numbers.
+
+    Small ones were not trained for.
+    """
     return Measured(
         rows=sum(found.counts.values()),
         confidence=found.confidence,
@@ -83,6 +121,23 @@ def small_groups_words(groups: Sequence[str], test: Measured) -> str:
     if untrained:
         sentences.append(f"Too few training rows to be trained for: {', '.join(untrained)}.")
     return " ".join(sentences)
+
+
+def merged_words(results: Results) -> str:
+    """Say which groups were merged into one, and the risk of each; nothing if none were."""
+    merged = results.merged
+    if merged is None:
+        return ""
+    told = ", ".join(merged.groups)
+    if merged.test.rows:
+        risks = merged.test.metrics[RISK].by_group
+        told = "; ".join(
+            f"{name} {interval_words(own)}, {counted(own.rows, 'test row')}"
+            if own.rows
+            else f"{name}, no test row"
+            for name, own in zip(merged.groups, risks, strict=True)
+        )
+    return f"'{MERGED_NAME}' are {len(merged.groups)}, each too small to be trained for: {told}."
 
 
 def interval_words(interval: Interval, like: Interval | None = None) -> str:

@@ -20,7 +20,7 @@ from fedminmax.report.model_file import FILE_NAME, save_model
 from fedminmax.report.round_records import RoundRecord
 from fedminmax.report.run_folder_records import Measured, ValidationOfRun
 from fedminmax.report.saved_model import SavedModel
-from fedminmax.report.table_metrics import measure
+from fedminmax.report.table_metrics import measure, measure_merged
 from fedminmax.report.table_results import (
     Remarks,
     TrainingFacts,
@@ -89,6 +89,9 @@ def finish_table(
     results = add_advice(results, run, task, tables.encoding, census, rounds)
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
+    merged = measure_merged(saved, [(part.examples, part.merged) for part in tables.test])
+    if merged is not None:
+        results = results.model_copy(update={"merged": merged})
     if validation is not None:
         results = results.model_copy(update={"validation": validation})
         other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST

@@ -10,7 +10,13 @@ from fedminmax.federation.network_plan import NetworkPlan, task_of
 from fedminmax.report.certificate_words import with_proof
 from fedminmax.report.change_results import with_change
 from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
-from fedminmax.report.run_folder_records import FORMAT, NOT_MEASURED, CensusFile, Results
+from fedminmax.report.run_folder_records import (
+    FORMAT,
+    NOT_MEASURED,
+    CensusFile,
+    MergedOfRun,
+    Results,
+)
 from fedminmax.report.saved_model import SavedModel
 from fedminmax.report.table_metrics import measured
 from fedminmax.report.table_results import Remarks, TrainingFacts, results_of, today
@@ -49,7 +55,7 @@ def results_of_runs(
         if has_rows:
             small = run.saved.small_group_numbers
             found = metrics_from_sums(tests.metrics, tests.sums, number, small)
-            test = measured(found, run.saved)
+            test = measured(found, run.saved.groups, small)
         remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
         train = _train_rows(run.saved, census)
         sizes = _sizes(run.saved, train, tests)
@@ -63,8 +69,13 @@ def results_of_runs(
         if proof is not None and proof.certificate is not None:
             last = replace(last, certificate=proof.certificate.in_units(run.unit))
         own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
-        validation = {} if run.validation is None else {"validation": run.validation}
-        own = own.model_copy(update={"sites": sites_of(run.rounds, plan), **validation})
+        further: dict[str, object] = {"sites": sites_of(run.rounds, plan)}
+        if run.validation is not None:
+            further["validation"] = run.validation
+        merged = _merged(run.saved, tests, number)
+        if merged is not None:
+            further["merged"] = merged
+        own = own.model_copy(update=further)
         task = task_of(plan, encoding)
         own = add_advice(
             own,
@@ -81,6 +92,19 @@ def results_of_runs(
         pairs = paired_sums_of(tests.metrics, tests.sums)
         results[0] = with_change(results[0], pairs, results[1])
     return results
+
+
+def _merged(saved: SavedModel, tests: MeasuredTests, number: int) -> MergedOfRun | None:
+    """Return what a model scored on each of the groups that were merged into one."""
+    names = saved.encoding.merged_group_names
+    if not names:
+        return None
+    test = NOT_MEASURED
+    if bool(tests.merged.counts.any()):
+        everyone = range(len(names))
+        found = metrics_from_sums(tests.metrics, tests.merged, number, everyone)
+        test = measured(found, names, everyone)
+    return MergedOfRun(groups=names, test=test)
 
 
 def _train_rows(saved: SavedModel, census: CensusFile) -> dict[GroupKey, int]:

@@ -16,20 +16,24 @@ from torch import Tensor
 from fedminmax.core.score_sums import ScoreSums, sum_scores
 from fedminmax.data.row_scores import stacked
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.encode import encode
+from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.score_rows import metric_names, score_rows
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.measure import read_measured
+from fedminmax.federation.measure import by_group, read_measured
 from fedminmax.federation.network_plan import NetworkPlan
 from fedminmax.report.saved_model import SavedModel
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTests:
-    """Sums of all runs' scores, the metrics' names, and rows by site and by owner of a file."""
+    """Sums of all runs' scores, the metrics' names, and rows by site and by owner of a file.
+
+    ``merged`` are sums of each of the groups that were merged into one.
+    """
 
     metrics: tuple[str, ...]
     sums: ScoreSums
+    merged: ScoreSums
     by_site: Tensor
     of_files: dict[str, tuple[int, ...]]
 
@@ -46,18 +50,23 @@ def measured_tests(
             rows = encode(part.rows, encoding, part.source)
             scores = [stacked(score_rows(saved.model, rows, encoding)) for saved in models]
             table = torch.from_numpy(np.concatenate(scores, axis=1))
-            own = sum_scores(table, rows.group, len(encoding.groups))
+            apart, groups = merged_numbers(part.rows, encoding), len(encoding.groups)
+            group = torch.where(apart >= 0, groups + apart, rows.group)
+            own = sum_scores(table, group, groups + len(encoding.merged_groups))
             by_owner[part.owner] = by_owner[part.owner] + own if part.owner in by_owner else own
     by_site = measured.rows.clone()
+    counts = {owner: by_group(sums, encoding)[0].counts for owner, sums in by_owner.items()}
     for owner in set(by_owner) & set(plan.sites):
-        by_site[plan.sites.index(owner)] += by_owner[owner].counts
+        by_site[plan.sites.index(owner)] += counts[owner]
+    sums, merged = by_group(reduce(add, by_owner.values(), measured.sums), encoding)
     return MeasuredTests(
         metric_names(encoding),
-        reduce(add, by_owner.values(), measured.sums),
+        sums,
+        merged,
         by_site,
         {
-            owner: tuple(int(count) for count in sums.counts)
-            for owner, sums in by_owner.items()
+            owner: tuple(int(count) for count in own)
+            for owner, own in counts.items()
             if owner not in plan.sites
         },
     )

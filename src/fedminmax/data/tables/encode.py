@@ -20,6 +20,13 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
     return Examples(x, _encode_target(rows, encoding), _encode_groups(rows, encoding, owner))
 
 
+def merged_numbers(rows: ParsedRows, encoding: Encoding) -> Tensor:
+    """Return which of the merged groups each row is of, by number; -1 where it is of none."""
+    numbers = {key_by_value(key): number for number, key in enumerate(encoding.merged_groups)}
+    number_of = np.array([numbers.get(key_by_value(key), -1) for key in rows.group_keys], np.int64)
+    return torch.from_numpy(number_of[rows.group])
+
+
 def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
     """Return the rows of groups that training knows, and the number of others by group's name."""
     trained = {key_by_value(key) for key in encoding.group_numbers}

@@ -95,6 +95,11 @@ class Encoding:
         return tuple(group_name(key, self.schema) for key in self.small_groups)
 
     @property
+    def merged_group_names(self) -> tuple[str, ...]:
+        """Names of the groups that were merged into one."""
+        return tuple(group_name(key, self.schema) for key in self.merged_groups)
+
+    @property
     def group_numbers(self) -> dict[GroupKey, int]:
         """The number of each group, also of those that were merged."""
         numbers = {key: number for number, key in enumerate(self.groups)}

@@ -7,6 +7,7 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
@@ -17,7 +18,7 @@ from fedminmax.data.tables.data_warnings import (
     copy_warnings,
     leak_warnings,
 )
-from fedminmax.data.tables.encode import encode
+from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed
 from fedminmax.data.tables.held_out import ListedRows, hold_out
@@ -30,11 +31,15 @@ from fedminmax.data.tables.words import listed
 
 @dataclass(frozen=True, eq=False)
 class OwnedExamples:
-    """Encoded rows, whose they are, and how many were left out for want of a group."""
+    """Encoded rows, whose they are, and how many were left out for want of a group.
+
+    ``merged`` is which of the merged groups each row is of, by number; -1 where it is of none.
+    """
 
     owner: str
     examples: Examples
     left_out: int
+    merged: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +166,7 @@ def _validation_note(parts: Sequence[Part]) -> list[str]:
 
 def _encoded(part: Part, encoding: Encoding) -> OwnedExamples:
     examples = encode(part.rows, encoding, part.source)
-    return OwnedExamples(part.owner, examples, part.left_out)
+    return OwnedExamples(part.owner, examples, part.left_out, merged_numbers(part.rows, encoding))
 
 
 def _group_counts(parts: Sequence[Part]) -> Counter[GroupKey]:
