@@ -5,8 +5,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from nvflare.fuel.f3.cellnet.cell import Adapter
 from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming import byte_streamer
@@ -14,6 +16,8 @@ from nvflare.fuel.f3.streaming.blob_streamer import BlobStream
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer, TxTask
 from nvflare.fuel.f3.streaming.stream_const import STREAM_DATA_TOPIC, StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_types import StreamFuture
+from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 
 from fedminmax.federation.flare_streams import LaterCalls, lighten_streams
 
@@ -28,6 +32,7 @@ def _lightened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (RxTask, "_send_ack"),
         (TxTask, "__init__"),
         (byte_streamer, "reliable_retry_scheduler"),
+        (ConsumableBufferList, "__repr__"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     lighten_streams()
@@ -119,6 +124,26 @@ def test_messages_of_all_sizes_arrive_whole(size: int, *, reliable: bool) -> Non
     assert bool(back.sent) == reliable
     task.cancel()
     received._remove_task()
+
+
+def test_a_message_that_comes_is_not_written_out_for_a_log_that_nobody_keeps() -> None:
+    """The engine makes the text of each message before it knows whether anybody logs it."""
+
+    class Unwritable(bytes):
+        def __repr__(self) -> str:
+            pytest.fail("a message was written out")
+
+    arrived = StreamFuture(1)
+    arrived.headers = {}
+    arrived.set_result(ConsumableBufferList([Unwritable(300), Unwritable(5)]))
+    requests: list[Message] = []
+    cell = SimpleNamespace(
+        decode_pass_through_channels=(),
+        decode_pass_through_topics=(),
+        get_fobs_context=lambda **_: {},
+    )
+    Adapter(requests.append, None, cell).call(arrived)
+    assert [str(request.payload) for request in requests] == ["305 bytes"]
 
 
 def test_calls_are_made_in_the_order_of_their_times_unless_cancelled() -> None:
