@@ -144,3 +144,29 @@ def test_rounding_never_makes_it_false_for_a_softmax(seed: int, size: int, size_
     assert all(own.lower <= math.log(2.0) + rounding for own in found)
     assert all(own.upper >= math.log(2.0) - rounding for own in found)
     assert found[-1].gap < 1e-3
+
+
+@pytest.mark.parametrize("loss", [cross_entropy_loss, squared_error_loss])
+def test_a_model_too_wide_for_second_derivatives_has_the_one_round_bound(
+    loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It brackets the optimum at any model, in single precision too, and is close at the best."""
+    rng = np.random.default_rng(3)
+    x = torch.from_numpy(rng.normal(size=(90, 4))).float()
+    group = torch.arange(90) % 3
+    noise = torch.from_numpy(rng.normal(size=90)).float()
+    y = x[:, 0] * (group - 1) + noise
+    outputs = 1 if loss is squared_error_loss else 2
+    rows = (x, y if outputs == 1 else (y > 0).long(), group)
+    federation = InProcessFederation(nn.Linear(4, outputs), loss, [rows], ridge=0.1)
+    *_, last = train(federation, FedMinMaxFast(gap=1e-9), rounds=40)
+    best, answer = last.certificate, last.members[0]
+    assert best is not None
+    monkeypatch.setattr("fedminmax.methods.second_order_server.MAX_CURVATURE", 0)
+    generator = torch.Generator().manual_seed(0)
+    for distance in (0.0, 1e-3, 1e-2, 0.1, 1.0):
+        step = distance * torch.randn(len(answer), generator=generator)
+        found = certify(federation, answer + step)
+        assert 0.0 <= found.lower <= best.upper
+        assert found.upper >= best.lower
+        assert found.gap < (1e-5 if distance == 0.0 else 1.01)

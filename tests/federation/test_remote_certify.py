@@ -169,3 +169,16 @@ def test_what_cannot_be_proved_is_refused_before_anything_is_asked(tmp_path: Pat
     assert outcome.error is not None
     assert "asks for a proof about a model of which nothing is provable" in outcome.error
     assert [question for question, _ in transport.calls] == ["prepare"]
+
+
+def test_a_wide_models_proof_is_one_round_of_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedminmax.methods.second_order_server.MAX_CURVATURE", 0)
+    plan, transport = replace(job(tmp_path), compress=True), DirectTransport(tmp_path)
+    told = proof_after(tmp_path, plan, transport)
+    members = read_members(run_folder(tmp_path / "run", plan, 0))
+    expected = certify(simulated_federation(tmp_path, plan, fused=True), members[0])
+    assert told.certificate is not None
+    assert asdict(told.certificate) == pytest.approx(asdict(expected), rel=1e-9, abs=1e-12)
+    assert [question for question, _ in transport.calls].count("certify") == 1

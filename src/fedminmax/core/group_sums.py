@@ -40,14 +40,22 @@ class GroupSums:
 
 
 def linear_group_sums(
-    structure: LinearStructure, parameters: Tensor, examples: Examples, groups: int
+    structure: LinearStructure,
+    parameters: Tensor,
+    examples: Examples,
+    groups: int,
+    *,
+    curvature: bool = True,
 ) -> GroupSums:
-    """Return the sums of a linear model with these parameters over these rows."""
+    """Return the sums of a linear model with these parameters over these rows.
+
+    Without ``curvature`` there are no numbers of it.
+    """
     matrix = structure.as_matrix(parameters.detach().double())
     sums = GroupSums(
         torch.zeros(groups, dtype=torch.float64),
         torch.zeros(groups, structure.outputs, structure.columns, dtype=torch.float64),
-        torch.zeros(groups, structure.curvature_numbers, dtype=torch.float64),
+        torch.zeros(groups, structure.curvature_numbers * curvature, dtype=torch.float64),
     )
     for group, own in _rows_by_part(examples.group, groups):
         for chunk in torch.split(own, linear_rows_per_chunk(structure)):
@@ -113,10 +121,12 @@ def _add_chunk(
         x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
     y = rows.y.double() if rows.y.is_floating_point() else rows.y
     outputs = x @ matrix.T
-    weights = _pair_weights(structure, outputs)
     losses, gradient = LOSSES_WITH_GRADIENTS[LOSSES_BY_NAME[structure.loss]](outputs, y)
     sums.losses[group] += losses.sum()
     sums.gradients[group].addmm_(gradient.T, x)
+    if not sums.curvature.shape[1]:
+        return
+    weights = _pair_weights(structure, outputs)
     lower = torch.tril_indices(structure.columns, structure.columns)
     packed = sums.curvature[group].view(structure.blocks, -1)
     for block in range(structure.blocks):

@@ -3,7 +3,8 @@
 The first round is at the model itself: its worst risk, and the one-round bound
 f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) for the best mu (see ``core.certificate``). With a small
 ridge m that is close only where the gradient is tiny, so further rounds look for a model that is
-best, as FedMinMaxFast does, and their bounds count for the first one, too.
+best, as FedMinMaxFast does, and their bounds count for the first one, too. A model that is too wide
+for second derivatives has the first round alone.
 """
 
 from typing import Any
@@ -13,24 +14,23 @@ from torch import Tensor
 
 from fedminmax.core.certificate import Certificate, check_provable
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Census, Moment
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Census, Moment, Sums, all_finite
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.one_round import run_round
 from fedminmax.methods.checks import check_whole
 from fedminmax.methods.fast_server import DEFAULT_GAP
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.method import AnyMethod
-from fedminmax.methods.second_order_server import (
-    MAX_CURVATURE,
-    SecondOrderState,
-    second_order_fits,
-)
+from fedminmax.methods.gradients_for_proof import GradientsForProof, one_round_bound
+from fedminmax.methods.method import AnyMethod, RowSumsMethod
+from fedminmax.methods.second_order_server import SecondOrderState, second_order_fits
 from fedminmax.methods.weighted_fits import max_members
 
 # About twice as many as a few hundred features take.
 MAX_ROUNDS = 20
-# Whose sums the rounds ask for.
+# Whose sums the rounds ask for, and the only round of a model that is too wide for these.
 PROVER = FedMinMaxFast(gap=DEFAULT_GAP)
+WIDE_PROVER = GradientsForProof()
 
 
 class IncompleteError(RuntimeError):
@@ -39,12 +39,11 @@ class IncompleteError(RuntimeError):
 
 def check_certifiable(census: Census) -> None:
     """Refuse models of which nothing can be proved, with the reason."""
-    structure = census.linear
-    check_provable(structure)
-    if structure is not None and not second_order_fits(structure, census.groups):
+    check_provable(census.linear)
+    if census.row_lengths is None or not all_finite(census.row_lengths):
         raise InputError(
-            f"certify: {census.groups} groups x {structure.free_numbers:,}^2 second derivatives "
-            f"are more than {MAX_CURVATURE:,}; use fewer features"
+            "certify: how far rounding reaches is not known, because this run began with an "
+            "earlier version; begin a new one"
         )
 
 
@@ -78,6 +77,13 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     check_whole("certify", least=1, rounds=rounds)
     census = federation.census
     check_certifiable(census)
+    structure = census.linear
+    if structure is not None and prover_for(structure, census.groups) is WIDE_PROVER:
+        still = WIDE_PROVER.init(parameters, census)
+        moment, everyone = Moment(0, 1), census.occupied
+        only = run_round(federation, WIDE_PROVER, still, parameters[:0], moment, everyone)
+        _check_complete(only.total, census)
+        return one_round_bound(structure, census, parameters, only.total)
     state = PROVER.init(parameters, census)
     length = float(state.parameters.double().norm())
     worst = float("inf")
@@ -85,11 +91,8 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     for number in range(1, rounds + 1):
         moment = Moment(0, number)
         done = run_round(federation, PROVER, state, parameters[:0], moment, census.occupied)
-        told, rows = done.total.group_count.cpu(), census.counts.sum(dim=0)
-        if number == 1 and not torch.equal(told, rows):
-            raise IncompleteError(
-                f"nothing is proved: {int(told.sum()):,} of {int(rows.sum()):,} training rows told"
-            )
+        if number == 1:
+            _check_complete(done.total, census)
         if number == 1 and isinstance(state, SecondOrderState):
             worst = state.worst_of(done.total.group_risks)
         state = done.state
@@ -98,3 +101,16 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
         if PROVER.is_done(state):
             break
     return Certificate(worst, min(lower, worst), 0.5 * ridge * length**2, ridge)
+
+
+def prover_for(structure: LinearStructure | None, groups: int) -> RowSumsMethod[Any]:
+    """Return whose sums a proof asks for; both sides ask this."""
+    return PROVER if second_order_fits(structure, groups) else WIDE_PROVER
+
+
+def _check_complete(total: Sums, census: Census) -> None:
+    told, rows = total.group_count.cpu(), census.counts.sum(dim=0)
+    if not torch.equal(told, rows):
+        raise IncompleteError(
+            f"nothing is proved: {int(told.sum()):,} of {int(rows.sum()):,} training rows told"
+        )

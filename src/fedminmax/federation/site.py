@@ -19,7 +19,7 @@ from fedminmax.core.safe_rate import POWER_ITERATIONS
 from fedminmax.data.tables.encoding_json import encoding_from_json
 from fedminmax.data.tables.held_out import ListedRows, write_held_out
 from fedminmax.data.tables.holder_summary import summarise
-from fedminmax.federation.certify import MAX_ROUNDS, PROVER
+from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.group_policy import SiteRows, rows_to_measure
 from fedminmax.federation.kept_models import KeptModels
 from fedminmax.federation.lighter_replies import (
@@ -212,9 +212,10 @@ class Site:
         self._check_after_latest(asked)
         ledger.note(asked, *_content(came.parameters))
         self._latest = asked
-        reply = answer(PROVER, came, desk.holder, desk.workspace)
+        prover = prover_for(desk.workspace.linear, desk.holder.groups)
+        reply = answer(prover, came, desk.holder, desk.workspace)
         return sums_to_bytes(
-            self._lighter(0, PROVER, came, reply, desk), time.monotonic() - started
+            self._lighter(0, prover, came, reply, desk), time.monotonic() - started
         )
 
     def measure(self, models: object) -> bytes:

@@ -62,7 +62,7 @@ def _why_not(results: Results) -> str:
     return (
         "Nothing is proved of how low the risk can be: that takes a ridge in [model], such as "
         "1e-4, rounds in which every holder takes part, and few enough features for second "
-        "derivatives."
+        "derivatives; with more of them --certify proves what one more round can."
     )
 
 
