@@ -15,29 +15,14 @@ from tests.problems import Problem, Vector
 Labels = NDArray[np.int64]
 
 
-def brier_losses(problem: Problem, theta: Vector, x: Vector, y: Labels) -> Vector:
-    """Return the sum over classes of (p - e)^2, one number per row."""
-    p, e = _probabilities(problem, theta, x), np.eye(problem.classes)[y]
-    losses: Vector = ((p - e) ** 2).sum(axis=1)
-    return losses
-
-
 def brier_gradient(
     problem: Problem, theta: Vector, x: Vector, y: Labels, row_weights: Vector
 ) -> Vector:
     """Return sum_i row_weights[i] * grad loss_i."""
-    p, e = _probabilities(problem, theta, x), np.eye(problem.classes)[y]
+    p, e = problem.probabilities(theta, x), np.eye(problem.classes)[y]
     g = 2.0 * (p - e)
     dz = p * (g - (p * g).sum(axis=1, keepdims=True)) * row_weights[:, None]
     return np.concatenate([(dz.T @ x).reshape(-1), dz.sum(axis=0)])
-
-
-def _probabilities(problem: Problem, theta: Vector, x: Vector) -> Vector:
-    cut = problem.features * problem.classes
-    z = x @ theta[:cut].reshape(problem.classes, problem.features).T + theta[cut:]
-    powers = np.exp(z - z.max(axis=1, keepdims=True))
-    p: Vector = powers / powers.sum(axis=1, keepdims=True)
-    return p
 
 
 def project_by_bisection(vector: Vector, *, floor: float = 0.0, total: float = 1.0) -> Vector:
@@ -91,7 +76,7 @@ def fedminmax_by_hand(
             n_k = len(y)
             gradient = brier_gradient(problem, theta, x, y, (mu / rho)[group]) / n_k
             average += n_k / n * (theta - eta * gradient)
-            loss += np.bincount(group, brier_losses(problem, theta, x, y), problem.groups)
+            loss += np.bincount(group, problem.brier_losses(theta, x, y), problem.groups)
         risks = loss / n_a
         trace.thetas.append(average)
         trace.risks.append(risks)
@@ -113,7 +98,7 @@ def centralized_by_hand(problem: Problem, *, rounds: int, eta: float, eta_mu: fl
         for weight, own in zip(mu, mine, strict=True):
             each = np.full(own.sum(), weight / own.sum())
             gradient += brier_gradient(problem, theta, x[own], y[own], each)
-        losses = brier_losses(problem, theta, x, y)
+        losses = problem.brier_losses(theta, x, y)
         trace.risks.append(np.array([losses[own].mean() for own in mine]))
         trace.thetas.append(theta - eta * gradient)
         trace.weights.append(project_by_bisection(mu + eta_mu * trace.risks[-1]))
@@ -129,7 +114,7 @@ def afl_by_hand(
     for _ in range(rounds):
         theta, weights = trace.thetas[-1], trace.weights[-1]
         own = [theta - eta * _mean_gradient(problem, theta, x, y) for x, y, _ in rows]
-        risks = np.array([brier_losses(problem, theta, x, y).mean() for x, y, _ in rows])
+        risks = np.array([problem.brier_losses(theta, x, y).mean() for x, y, _ in rows])
         trace.thetas.append(np.sum([w * t for w, t in zip(weights, own, strict=True)], axis=0))
         trace.risks.append(risks)
         trace.weights.append(project_by_bisection(weights + eta_lambda * risks))
@@ -162,7 +147,7 @@ def qfedavg_by_hand(
         numerator, denominator = np.zeros_like(theta), 0.0
         for x, y, _ in rows:
             p = len(y) / n if by_rows else 1.0 / len(rows)
-            loss = float(brier_losses(problem, theta, x, y).mean())
+            loss = float(problem.brier_losses(theta, x, y).mean())
             v = lipschitz * (theta - _descend_locally(problem, theta, x, y, eta, epochs))
             numerator += p * loss**q * v
             denominator += p * (q * loss ** (q - 1.0) * float(v @ v) + lipschitz * loss**q)

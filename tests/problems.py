@@ -1,82 +1,28 @@
 """Small problems that library and oracles share: rows at holders, models with a known start."""
 
-from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedminmax.core.losses import Loss, brier_loss
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.testing.problems import Problem, Rows, Vector, softmax_problem, to_numpy
 
-Vector = NDArray[np.float64]
-Rows = tuple[Tensor, Tensor, Tensor]
-
-
-def to_numpy(tensor: Tensor) -> Vector:
-    """Copy out of torch."""
-    return np.array(tensor.tolist(), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Softmax regression in float64: holders' rows and theta^0 (weights row by row, then bias)."""
-
-    holders: list[Rows]
-    start: Vector
-    features: int
-    classes: int
-    groups: int
-
-    def model(self) -> nn.Module:
-        """Return the linear model at theta^0."""
-        model = nn.Linear(self.features, self.classes, dtype=torch.float64)
-        cut = self.features * self.classes
-        with torch.no_grad():
-            start = torch.from_numpy(self.start)
-            model.weight.copy_(start[:cut].view(self.classes, self.features))
-            model.bias.copy_(start[cut:])
-        return model
-
-    def federation(
-        self,
-        *,
-        fused: bool = True,
-        holders: list[Rows] | None = None,
-        loss: Loss = brier_loss,
-        validation: float = 0.0,
-    ) -> InProcessFederation:
-        """Put the rows (or these instead) into the library's simulator."""
-        return InProcessFederation(
-            self.model(), loss, holders or self.holders, fused=fused, validation=validation
-        )
-
-    def numpy_rows(self) -> list[tuple[Vector, NDArray[np.int64], NDArray[np.int64]]]:
-        """Return each holder's x, y, group for the oracles."""
-        return [
-            (to_numpy(x), np.array(y.tolist(), dtype=np.int64), np.array(g.tolist(), np.int64))
-            for x, y, g in self.holders
-        ]
-
-
-def softmax_problem(
-    counts: list[list[int]], *, seed: int = 0, features: int = 2, classes: int = 3
-) -> Problem:
-    """Draw counts[k][a] rows of group a for holder k, shuffled; each group has its own mean."""
-    rng = np.random.default_rng(seed)
-    groups = len(counts[0])
-    centres = rng.normal(size=(groups, features))
-    holders = []
-    for row in counts:
-        group = rng.permutation(np.repeat(np.arange(groups), row))
-        x = centres[group] + rng.normal(size=(len(group), features))
-        y = rng.integers(classes, size=len(group))
-        holders.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
-    start = rng.normal(size=(features + 1) * classes)
-    return Problem(holders, start, features, classes, groups)
+__all__ = [
+    "Point",
+    "Problem",
+    "Rows",
+    "Vector",
+    "count_tables",
+    "half_squared_distance",
+    "points",
+    "pooled",
+    "quadratic_federation",
+    "softmax_problem",
+    "softmax_problems",
+    "to_numpy",
+]
 
 
 @st.composite

@@ -7,30 +7,11 @@ import pytest
 import torch
 
 from fedminmax.core.messages import Census, Moment
-from fedminmax.federation.train import draw_participants, train
-from tests.contract.cases import Case, every_method
-from tests.problems import softmax_problem
+from fedminmax.federation.train import draw_participants
 
 
 def census(holders: int) -> Census:
     return Census(torch.ones(holders, 2, dtype=torch.int64))
-
-
-@every_method
-def test_participants_are_seeded_and_their_number_is_right(case: Case) -> None:
-    problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]], classes=2)
-
-    def drawn(seed: int) -> list[tuple[int, ...]]:
-        rounds = train(
-            problem.federation(), case.full_batch, rounds=6, seed=seed, participation=0.5
-        )
-        return [done.participants for done in rounds]
-
-    first = drawn(3)
-    assert all(len(set(own)) == 3 and list(own) == sorted(own) for own in first)
-    assert drawn(3) == first
-    assert drawn(4) != first
-    assert len(set(first)) > 1
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.testing import Case
+from fedminmax.testing.case import Method
 from tests.complaints import complaint_of
-from tests.contract.cases import MINMAX, Case, Method, every_method
+from tests.contract.cases import MINMAX, every_method
 from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[4, 2], [3, 3]], classes=2)

@@ -21,8 +21,9 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, start_of, train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.testing import Case
 from tests.complaints import complaint_of
-from tests.contract.cases import Case, every_method
+from tests.contract.cases import every_method
 from tests.problems import Point, Rows, half_squared_distance, points, pooled, softmax_problem
 
 RATE = 0.1

@@ -17,7 +17,7 @@ from fedminmax.methods.fedavg import FedAvg
 from tests.complaints import complaint_of
 from tests.methods.all_lots import all_draws, assert_frequencies
 from tests.methods.snapshot_by_hand import models_on_the_way, plain
-from tests.oracles import brier_losses, project_by_bisection
+from tests.oracles import project_by_bisection
 from tests.problems import Vector, points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
@@ -28,7 +28,7 @@ EVEN = np.full(3, 1 / 3)
 
 
 def risks_at(theta: Vector) -> Vector:
-    return np.array([brier_losses(PROBLEM, theta, x, y).mean() for x, y, _ in ROWS])
+    return np.array([PROBLEM.brier_losses(theta, x, y).mean() for x, y, _ in ROWS])
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 2.0])

@@ -17,7 +17,7 @@ from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import AnyMethod
 from tests.complaints import complaint_of
-from tests.oracles import Labels, brier_gradient, brier_losses
+from tests.oracles import Labels, brier_gradient
 from tests.problems import Problem, Rows, Vector, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 3, 2], [5, 6, 0], [4, 4, 5]], seed=5, classes=2)
@@ -51,7 +51,7 @@ def gap_by_hand(problem: Problem, parity: Parity, theta: Vector, rows: NumpyRows
 
 
 def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
-    return float(brier_losses(problem, theta, x, y).mean())
+    return float(problem.brier_losses(theta, x, y).mean())
 
 
 def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:

@@ -11,7 +11,7 @@ from fedminmax.federation.train import start_of, train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.method import AnyMethod
-from tests.oracles import brier_gradient, brier_losses, project_by_bisection
+from tests.oracles import brier_gradient, project_by_bisection
 from tests.parity_problems import answers, hard_gap, pooled_rows, rates, unequal_problem
 from tests.problems import Problem, Vector, softmax_problem, to_numpy
 
@@ -69,7 +69,7 @@ def fedfb_by_hand(
         if parity is Parity.DEMOGRAPHIC:
             told = answers(problem, theta, x)
         else:
-            told = brier_losses(problem, theta, x, y)
+            told = problem.brier_losses(theta, x, y)
         values = rates(parity, told, y, group, problem.groups)
         mu = values - values.mean()
         step = alpha / t**0.5 * mu / np.linalg.norm(mu) if np.ptp(values) > 0 else 0.0 * mu
@@ -144,7 +144,7 @@ def test_equal_opportunity_equalises_the_losses_of_positive_rows() -> None:
     x, y, group = pooled_rows(problem)
     gaps = []
     for method in (PLAIN, FedFB(0.5, 0.1, Parity.OPPORTUNITY, epochs=5, batch_size=None)):
-        losses = brier_losses(problem, to_numpy(trained(problem, method)), x, y)
+        losses = problem.brier_losses(to_numpy(trained(problem, method)), x, y)
         gaps.append(float(np.ptp(rates(Parity.OPPORTUNITY, losses, y, group, 2))))
     assert gaps[0] > 0.1
     assert gaps[1] < 0.1 * gaps[0]

@@ -17,7 +17,7 @@ from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.method import AnyMethod
 from tests.complaints import complaint_of
 from tests.methods.snapshot_by_hand import models_on_the_way
-from tests.oracles import brier_losses, project_by_bisection
+from tests.oracles import project_by_bisection
 from tests.problems import Problem, Vector, points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
@@ -31,7 +31,7 @@ def run(problem: Problem, method: AnyMethod[Any], rounds: int, seed: int = 0) ->
 
 
 def group_risks(theta: Vector) -> Vector:
-    losses = np.concatenate([brier_losses(PROBLEM, theta, x, y) for x, y, _ in ROWS])
+    losses = np.concatenate([PROBLEM.brier_losses(theta, x, y) for x, y, _ in ROWS])
     group = np.concatenate([own for _, _, own in ROWS])
     return np.array([losses[group == a].mean() for a in range(3)])
 

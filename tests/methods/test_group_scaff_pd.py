@@ -22,7 +22,6 @@ from tests.complaints import complaint_of
 from tests.oracles import (
     Labels,
     brier_gradient,
-    brier_losses,
     fedminmax_by_hand,
     project_by_bisection,
 )
@@ -64,7 +63,7 @@ def round_by_hand(
     rows = [everyone[number] for number in participants]
     loss, count = np.zeros(problem.groups), np.zeros(problem.groups)
     for x, y, group in rows:
-        loss += np.bincount(group, brier_losses(problem, point.theta, x, y), problem.groups)
+        loss += np.bincount(group, problem.brier_losses(point.theta, x, y), problem.groups)
         count += np.bincount(group, minlength=problem.groups)
     seen = count > 0
     risks = point.risks.copy()

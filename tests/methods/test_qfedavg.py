@@ -18,7 +18,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.federation.train import train
 from fedminmax.methods.qfedavg import HolderWeighting, QFedAvg
 from tests.complaints import complaint_of
-from tests.oracles import brier_losses, fedavg_by_hand, qfedavg_by_hand
+from tests.oracles import fedavg_by_hand, qfedavg_by_hand
 from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
@@ -151,6 +151,6 @@ def test_the_next_reference_is_the_mean_loss_over_all_rows() -> None:
     theta = PROBLEM.start
     method = QFedAvg(1.0, learning_rate=0.3, epochs=1, batch_size=None)
     for done in train(PROBLEM.federation(), method, rounds=3):
-        losses = np.concatenate([brier_losses(PROBLEM, theta, x, y) for x, y, _ in rows])
+        losses = np.concatenate([PROBLEM.brier_losses(theta, x, y) for x, y, _ in rows])
         assert done.progress.state.reference_loss == pytest.approx(losses.mean(), rel=1e-9)
         theta = to_numpy(done.parameters(Iterate.LAST))

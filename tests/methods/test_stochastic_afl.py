@@ -14,7 +14,7 @@ from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
 from tests.complaints import complaint_of
 from tests.methods.all_lots import all_draws, assert_frequencies
-from tests.oracles import brier_gradient, brier_losses
+from tests.oracles import brier_gradient
 from tests.problems import points, quadratic_federation, softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
@@ -39,7 +39,7 @@ def test_both_gradients_are_unbiased_over_the_lots(
         ],
         axis=0,
     )
-    risks = np.array([brier_losses(PROBLEM, PROBLEM.start, x, y).mean() for x, y, _ in rows])
+    risks = np.array([PROBLEM.brier_losses(PROBLEM.start, x, y).mean() for x, y, _ in rows])
     federation = PROBLEM.federation()
     method = StochasticAFL(0.1, 1e-3, estimator, draws, batch_size=None)
     state = replace(start_of(federation, method).state, weights=torch.from_numpy(LAMBDA))

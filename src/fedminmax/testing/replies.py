@@ -1,0 +1,284 @@
+"""What holders reply: whoever is asked, on every path, over the network; and the method's card."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
+from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.row_limits import RowLengths, row_limits
+from fedminmax.core.validation import LossSums
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.per_holder import add_up
+from fedminmax.federation.reply_checks import ToldLosses, check_losses, check_reply
+from fedminmax.federation.train import Round, start_of, train
+from fedminmax.federation.wire import (
+    largest_reply,
+    order_from_bytes,
+    order_to_bytes,
+    sums_from_bytes,
+    sums_to_bytes,
+)
+from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.methods.card import Pace, Weights
+from fedminmax.methods.expected_reply import Sender
+from fedminmax.methods.method import (
+    KeepingMethod,
+    StateT,
+    SumsMethod,
+    VectorMethod,
+    lets_holders_keep,
+    needs_each_reply,
+    takes_one_step,
+)
+from fedminmax.testing.case import Case, Method, require, require_close, require_equal
+from fedminmax.testing.problems import Problem, Rows, four_holders, softmax_problem, three_holders
+
+
+def check_card(case: Case) -> None:
+    """What the card says is what the method does."""
+    card, method = case.card, case.full_batch
+    unknown = card.sources.keys() - card.option_types.keys()
+    require(case, not unknown, f"the card has sources for options that it has not: {unknown}")
+    require(
+        case,
+        needs_each_reply(method) == (method.reveals is Reveals.OWN_VECTOR),
+        "reveals must be OWN_VECTOR exactly if the server needs each reply (update_from_each)",
+    )
+    if takes_one_step(method):
+        require(case, card.pace is Pace.ONE_STEP, "a method with weigh has the pace ONE_STEP")
+    # Two groups, three holders, two classes: no two kinds of weights are equally many.
+    census = Census(torch.tensor([[3, 1], [2, 2], [0, 4]]), classes=2)
+    found = len(method.init(torch.zeros(4), census).weights)
+    sizes = {Weights.NONE: 0, Weights.GROUPS: 2, Weights.HOLDERS: 3, Weights.CELLS: 4}
+    require(
+        case,
+        found == sizes[card.weights],
+        f"state.weights has {found} entries, but the card says weights over {card.weights.value}",
+    )
+
+
+# Who is absent
+
+ABSENT_COUNTS = [[4, 1, 0], [1, 5, 0], [1, 0, 3], [2, 2, 0]]
+
+
+def check_the_absent_keep_their_weight(case: Case) -> None:
+    """Not seen in a round is not risk zero: whoever is absent keeps its weight to the last bit.
+
+    Group 2 lives at holder 2 alone, so it is absent whenever that holder is not drawn.
+    """
+    federation = softmax_problem(ABSENT_COUNTS, seed=4, classes=2).federation()
+    counts, over = torch.tensor(ABSENT_COUNTS), case.card.weights
+    weights = start_of(federation, case.full_batch).state.weights
+    changes = 0
+    for done in train(federation, case.full_batch, rounds=30, seed=1, participation=0.5):
+        seen = torch.tensor([number in done.participants for number in range(4)])
+        group_seen = counts[seen].sum(dim=0) > 0
+        require_equal(case, done.risks.isnan(), ~group_seen, "a group without rows has no risk")
+        require_equal(
+            case,
+            done.total.group_count,
+            counts[seen].sum(dim=0),
+            "group_count is the sum over the holders that took part",
+        )
+        if over not in (Weights.GROUPS, Weights.HOLDERS) or not case.card.absent_keep_weight:
+            continue
+        present = group_seen if over is Weights.GROUPS else seen
+        require_equal(
+            case, done.weights[~present], weights[~present], "the absent keep their weight"
+        )
+        total = float(done.weights.sum())
+        require(case, abs(total - 1.0) < 1e-12, f"weights add up to {total}, not to 1")
+        changes += int((done.weights[present] != weights[present]).sum())
+        weights = done.weights
+    if over in (Weights.GROUPS, Weights.HOLDERS) and case.card.absent_keep_weight:
+        require(case, changes > 5, "the weights of those that are present do not move")
+
+
+def check_participants(case: Case) -> None:
+    """Half of five holders are three, without repetition, by seed and round alone."""
+    problem = softmax_problem([[2, 1], [1, 2], [1, 1], [2, 2], [1, 3]], classes=2)
+
+    def drawn(seed: int) -> list[tuple[int, ...]]:
+        federation = problem.federation()
+        rounds = train(federation, case.full_batch, rounds=6, seed=seed, participation=0.5)
+        return [done.participants for done in rounds]
+
+    first = drawn(3)
+    right = all(len(set(own)) == 3 and list(own) == sorted(own) for own in first)
+    require(case, right, f"three of five holders were expected in each round, not {first}")
+    require(case, drawn(3) == first, "the same seed draws other holders")
+    require(case, drawn(4) != first, "another seed draws the same holders")
+    require(case, len(set(first)) > 1, "every round draws the same holders")
+
+
+# Two paths, same numbers
+
+
+def check_fused_equals_plain(
+    case: Case, problem: Problem | None = None, participation: float = 1.0
+) -> None:
+    """One pass over the pooled rows equals one reply per holder."""
+    problem = problem or four_holders()
+    strict = takes_one_step(case.full_batch)
+    rounds, method = 50 if strict else 4, case.full_batch
+    fused = train(problem.federation(), method, rounds=rounds, participation=participation)
+    plain = train(
+        problem.federation(fused=False), method, rounds=rounds, participation=participation
+    )
+    for one, other in zip(fused, plain, strict=True):
+        if strict:
+            _check_same_round(case, one, other)
+        elif one.number == rounds:
+            models = one.parameters(Iterate.LAST), other.parameters(Iterate.LAST)
+            require_close(case, *models, "models on both paths", case.tolerance, case.tolerance)
+            require(case, one.total.scale == other.total.scale, "scales differ between paths")
+            counts = one.total.group_count, other.total.group_count
+            require_equal(case, *counts, "counts on both paths")
+
+
+def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
+    require(case, fused.participants == plain.participants, "participants differ between paths")
+    for which in OF_EVERY_RUN:
+        require_close(
+            case, fused.parameters(which), plain.parameters(which), f"{which.value} model"
+        )
+    require_close(case, fused.weights, plain.weights, "weights")
+    one, other = fused.total, plain.total
+    require_close(case, one.step, other.step, "step", rtol=1e-9)
+    require_close(case, one.group_loss, other.group_loss, "group_loss")
+    require_close(case, one.holder_loss, other.holder_loss, "holder_loss")
+    require(case, abs(one.scale - other.scale) <= 1e-12 * abs(other.scale), "scales differ")
+    require_equal(case, one.group_count, other.group_count, "group_count on both paths")
+    require_equal(case, one.holder_count, other.holder_count, "holder_count on both paths")
+    evaluations = one.gradient_evaluations, other.gradient_evaluations
+    require(case, evaluations[0] == evaluations[1], f"gradient evaluations: {evaluations}")
+
+
+def check_replies_add_up(case: Case) -> None:
+    """The reply of many is the sum of the replies of each, whoever is asked, in any order."""
+    federation, method = three_holders().federation(), case.mini_batch
+    order = method.order(start_of(federation, method).state, Moment(seed=3, round=2))
+    backwards = [_ask(federation, method, order, [number]) for number in (2, 1, 0)]
+    first = backwards[0]
+    size = float(first.step.norm() + first.statistics.norm() + first.holder_loss.norm())
+    require(case, size > 1e-3, "a reply of zeros says nothing")
+    _check_sum(case, _ask(federation, method, order, [0, 1, 2]), backwards)
+    _check_sum(case, _ask(federation, method, order, [0, 2]), [backwards[2], backwards[0]])
+
+
+def _check_sum(case: Case, total: Sums, parts: list[Sums]) -> None:
+    for name in ("step", "group_loss", "group_count", "holder_loss", "holder_count", "statistics"):
+        expected = torch.stack([getattr(part, name) for part in parts]).sum(dim=0)
+        require_close(case, getattr(total, name), expected, f"the sum of {name}", rtol=0)
+    for name in ("scale", "curvature", "gradient_evaluations"):
+        difference = getattr(total, name) - sum(getattr(part, name) for part in parts)
+        require(case, abs(difference) < 1e-12, f"{name} does not add up")
+
+
+def _ask(
+    federation: InProcessFederation, method: Method, order: Order, participants: list[int]
+) -> Sums:
+    """Ask a method's first question, whatever its kind, and add up the replies."""
+    if needs_each_reply(method):
+        return add_up(federation.ask_each(method, order, participants))
+    if lets_holders_keep(method):
+        kept = start_of(federation, method).kept
+        return federation.ask_keeping(method, order, participants, kept)[0]
+    return federation.ask(method, order, participants)
+
+
+def check_the_network_takes_its_replies(case: Case) -> None:
+    """Through bytes and the server's checks, rounds are those of the simulation, bit for bit."""
+    problem, method = three_holders(), case.mini_batch
+    for loss in (brier_loss, cross_entropy_loss):
+        inner = problem.federation(fused=False, loss=loss)
+        try:
+            *_, sent = train(_OverBytes(inner, problem.holders, loss), method, rounds=4)
+        except RefusedError as error:
+            raise AssertionError(
+                f"{case.label}: the server refuses an honest reply: {error}; see expected()"
+            ) from error
+        *_, plain = train(problem.federation(fused=False, loss=loss), method, rounds=4)
+        require_equal(case, sent.members, plain.members, "the model after rounds over the network")
+
+
+class _OverBytes:
+    """A simulation in which orders and replies travel as bytes, and replies are checked."""
+
+    def __init__(self, inner: InProcessFederation, holders: list[Rows], loss: Loss) -> None:
+        self._inner, self._loss = inner, loss
+        self._lengths = [
+            RowLengths(float((x.square().sum() + len(x)).sqrt())) for x, _, _ in holders
+        ]
+        self._told: dict[int, ToldLosses] = {}
+        self.census, self.group_names = inner.census, inner.group_names
+        self.initial_parameters = inner.initial_parameters
+        self.parameter_shapes, self.validation_rows = inner.parameter_shapes, inner.validation_rows
+        self.reveals = Reveals.OWN_VECTOR
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return the model with these parameters."""
+        return self._inner.model(parameters)
+
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        """Add up the replies."""
+        return add_up(
+            [
+                self._read(method, order, number, self._inner.ask(method, _sent(order), [number]))
+                for number in participants
+            ]
+        )
+
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        """Return the replies."""
+        return tuple(
+            self._read(
+                method, order, number, self._inner.ask_each(method, _sent(order), [number])[0]
+            )
+            for number in participants
+        )
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        """Add up the replies; what holders keep does not travel."""
+        replies = []
+        for number in participants:
+            reply, kept = self._inner.ask_keeping(method, _sent(order), [number], kept)
+            replies.append(self._read(method, order, number, reply))
+        return add_up(replies), kept
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Return the losses on validation rows."""
+        return self._inner.validate(order, participants)
+
+    def _read(self, method: Method, order: Order, number: int, reply: Sums) -> Sums:
+        start, census, site = self.initial_parameters, self.census, f"holder {number}"
+        limit = largest_reply(method, start, census)
+        message = sums_to_bytes(reply, 0.0)
+        if len(message) > limit:
+            raise RefusedError(f"{site} sent {len(message)} bytes, at most {limit} are expected")
+        read, _ = sums_from_bytes(message, start, census.groups, limit, site)
+        layers = [layer for layer in self.model(start).modules() if isinstance(layer, nn.Linear)]
+        limits = row_limits(layers, order.parameters, self._loss)
+        counts = census.counts[number]
+        sender = Sender(number, counts, census.holders, limits, self._lengths[number])
+        check_losses(read, sender, site)
+        check_reply(method, order, sender, read, site, self._told.get(number))
+        self._told[number] = ToldLosses(order.parameters, read.group_loss)
+        return read
+
+
+def _sent(order: Order) -> Order:
+    return order_from_bytes(order_to_bytes(order), order.parameters, "the server")
