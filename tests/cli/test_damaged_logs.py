@@ -36,7 +36,17 @@ def test_reproduce_and_its_status_name_a_history(
     monkeypatch.chdir(tmp_path)
     run = Path("here/runs/esg-fedminmax-fold-0")
     words = [
-        *["reproduce", "synthetic", "--quick", "--rows", "200", "--rounds", "5000"],
+        *[
+            "reproduce",
+            "synthetic",
+            "--quick",
+            "--model",
+            "mlp",
+            "--rows",
+            "200",
+            "--rounds",
+            "5000",
+        ],
         *["--methods", "fedminmax", "--settings", "ESG", "--out", "here"],
     ]
     run_here(*words, "--budget", "0.05s")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
+from fedminmax.methods.afl import AFL
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from tests.methods.test_fast_networks import by_group, network
@@ -54,3 +55,29 @@ def test_holders_that_are_groups_are_played_for_as_groups(model: nn.Module) -> N
     *_, over_groups = train(federation, FedMinMaxFast(gap=0.0), rounds=8)
     torch.testing.assert_close(over_holders.members, over_groups.members, atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(over_holders.weights, over_groups.weights, atol=1e-7, rtol=0.0)
+
+
+def test_the_objective_is_that_of_afl() -> None:
+    """Holders of mixed groups: AFL, run long, comes down to the worst holder's risk of AFLFast.
+
+    Its average model, and so its worst holder's risk, tends to the minimum from above.
+    """
+    torch.manual_seed(0)
+    holders = []
+    for number, zeros in enumerate((30, 18, 6)):
+        x, group = torch.randn(36, 2).double(), torch.tensor([0] * zeros + [1] * (36 - zeros))
+        y = (x[:, 0] + (number - group) * x[:, 1] + 0.5 * torch.randn(36).double() > 0).long()
+        holders.append((x, y, group))
+    federation = InProcessFederation(nn.Linear(2, 2).double(), brier_loss, holders)
+
+    def worst_holder(parameters: Tensor) -> float:
+        model = federation.model(parameters)
+        with torch.no_grad():
+            return max(float(brier_loss(model(x), y).mean()) for x, y, _ in holders)
+
+    *_, fast = train(federation, AFLFast(), rounds=30)
+    *_, slow = train(federation, AFL(learning_rate=1.0, adversary_rate=0.1), rounds=1500)
+    lowest = worst_holder(fast.members[0])
+    over_groups = list(train(federation, FedMinMaxFast(gap=0.0), rounds=30))[-1]
+    assert -1e-9 < worst_holder(slow.parameters()) - lowest < 1e-3
+    assert worst_holder(over_groups.members[0]) > lowest + 3e-3

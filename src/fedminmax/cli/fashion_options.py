@@ -28,6 +28,8 @@ class Defaults:
     channels: tuple[int, int]
     learning_rate: float
     folds: int
+    epochs: int = 15
+    batch_size: int = 100
 
 
 FULL = Defaults(
@@ -107,7 +109,7 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         help="rounds of the fast methods, one of which validation rows choose (100; quick: 40)",
     )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
-    add_training_options(parser, "40; quick: 20")
+    add_training_options(parser, holders="40; quick: 20")
     parser.set_defaults(run=_run)
 
 
@@ -125,8 +127,8 @@ def _run(options: argparse.Namespace) -> None:
         learning_rate=options.learning_rate or defaults.learning_rate,
         adversary_rate=options.adversary_rate,
         epsilon=options.epsilon,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
+        epochs=options.epochs or defaults.epochs,
+        batch_size=options.batch_size or defaults.batch_size,
         seed=options.seed,
         device=options.device,
     )

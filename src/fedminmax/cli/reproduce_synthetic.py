@@ -19,8 +19,15 @@ from fedminmax.report.synthetic_table import (
 from fedminmax.studies.study import Selection
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plans_of
 
+QUICK = (
+    "Quick: a linear model of the side of 0 that x is on, which can express every optimum, in "
+    "place of the network; local methods take full-batch steps."
+)
 
-def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Call) -> None:
+
+def reproduce_synthetic(
+    config: SyntheticConfig, selection: Selection, call: Call, *, quick: bool
+) -> None:
     """Finish the selected runs and print the table of all finished runs in the folder."""
     plans = plans_of(config, selection)
     if call.status_only:
@@ -31,7 +38,14 @@ def reproduce_synthetic(config: SyntheticConfig, selection: Selection, call: Cal
     missing = finish_with_bars("reproduce synthetic", study, plans, call)
     folder = call.folder
     rows = summarise(read_results(folder))
-    notes = table_notes(rows, config.folds_by, missing=missing)
+    settings = (
+        f"{config.rows} rows, {config.holders} holders, eta_theta = {config.learning_rate:g}, "
+        f"eta_mu = eta_lambda = {config.adversary_rate:g}; FedAvg and q-FedAvg: local epochs "
+        f"E = {config.epochs}, batch {config.batch_size}."
+    )
+    notes = [*table_notes(rows, config.folds_by, missing=missing), settings]
+    if quick and not config.network:
+        notes.append(QUICK)
     content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
     write_json(folder / "results.json", content)
     table = markdown_table(HEADERS, table_cells(rows))

@@ -20,8 +20,14 @@ def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
     add("--json", action="store_true", help="print machine-readable results alone on stdout")
 
 
-def add_training_options(parser: argparse.ArgumentParser, holders: str = "40") -> None:
-    """Add the hyperparameters of the paper's Table 3, with its values as defaults."""
+def add_training_options(
+    parser: argparse.ArgumentParser,
+    *,
+    holders: str = "40",
+    epochs: str = "15",
+    batch_size: str = "100",
+) -> None:
+    """Add the hyperparameters of the paper's Table 3; the words say what stands for None."""
     add = parser.add_argument
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
     add("--holders", type=positive_int, metavar="N", help=f"number of holders ({holders})")
@@ -29,6 +35,6 @@ def add_training_options(parser: argparse.ArgumentParser, holders: str = "40") -
         "--adversary-rate", type=positive, default=0.1, metavar="X", help="eta_mu, eta_lambda (0.1)"
     )
     add("--epsilon", type=not_negative, default=0.0, metavar="X", help="FedMinMax's floor (0)")
-    add("--epochs", type=positive_int, default=15, metavar="N", help="local epochs E (15)")
-    add("--batch-size", type=positive_int, default=100, metavar="N", help="local batch (100)")
+    add("--epochs", type=positive_int, metavar="N", help=f"local epochs E ({epochs})")
+    add("--batch-size", type=positive_int, metavar="N", help=f"local batch ({batch_size})")
     add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")

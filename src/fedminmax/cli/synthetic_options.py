@@ -24,13 +24,40 @@ class Defaults:
     rounds: int
     local_rounds: int
     fast_rounds: int
+    model: str
     hidden: tuple[int, ...]
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    methods: tuple[str, ...]
 
 
 FULL = Defaults(
-    rows=6000, rounds=1000, local_rounds=20, fast_rounds=100, hidden=(512, 512, 512, 512)
+    rows=6000,
+    rounds=1000,
+    local_rounds=20,
+    fast_rounds=100,
+    model="mlp",
+    hidden=(512, 512, 512, 512),
+    learning_rate=0.1,
+    epochs=15,
+    batch_size=100,
+    methods=METHODS,
 )
-QUICK = Defaults(rows=2000, rounds=300, local_rounds=15, fast_rounds=40, hidden=(64, 64))
+# A minimax over holders needs thousands of rows at each to be what it is in the population, and a
+# linear model is what makes so many rows cheap. Holders take one step on all their rows.
+QUICK = Defaults(
+    rows=200_000,
+    rounds=200,
+    local_rounds=30,
+    fast_rounds=15,
+    model="sides",
+    hidden=(64, 64),
+    learning_rate=1.0,
+    epochs=1,
+    batch_size=10_000,
+    methods=("fedavg", "q-fedavg-5", "fedminmax", "afl-fast", "fedminmax-fast"),
+)
 
 
 def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
@@ -46,7 +73,11 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
         epilog="example: fedminmax reproduce synthetic --settings ESG --methods fedavg,fedminmax",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller model, fewer rows and rounds, one fold")
+    add(
+        "--quick",
+        action="store_true",
+        help="a linear model of the side of 0, 200000 rows, one fold",
+    )
     add_folder_options(parser, "runs/synthetic")
     add("--methods", type=NameList(METHODS), metavar="LIST", help=f"of {','.join(METHODS)}")
     add("--settings", type=NameList(SETTINGS), metavar="LIST", help=f"of {','.join(SETTINGS)}")
@@ -60,31 +91,31 @@ def add_to(experiments: "argparse._SubParsersAction[Any]") -> None:
     add(
         "--model",
         choices=("mlp", "sides"),
-        default="mlp",
-        help="the paper's network, or a linear model of the side of 0 that x is on (mlp)",
+        help="the paper's network, or a linear model of the side of 0 that x is on (mlp; quick: "
+        "sides)",
     )
-    add("--rows", type=positive_int, metavar="N", help="training rows (6000; quick: 2000)")
+    add("--rows", type=positive_int, metavar="N", help="training rows (6000; quick: 200000)")
     add(
         "--rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of AFL, FedMinMax, Centralized (1000; quick: 300)",
+        help="rounds of AFL, FedMinMax, Centralized (1000; quick: 200)",
     )
     add(
         "--local-rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of FedAvg and q-FedAvg, each of several local epochs (20; quick: 15)",
+        help="rounds of FedAvg and q-FedAvg, each of several local epochs (20; quick: 30)",
     )
     add(
         "--fast-rounds",
         type=positive_int,
         metavar="N",
-        help="most rounds of the fast methods (100; quick: 40): validation rows choose one of "
+        help="most rounds of the fast methods (100; quick: 15): validation rows choose one of "
         "them, or with --model sides the method knows when it is done",
     )
-    add("--learning-rate", type=positive, default=0.1, metavar="X", help="eta_theta (0.1)")
-    add_training_options(parser)
+    add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 1)")
+    add_training_options(parser, epochs="15; quick: 1", batch_size="100; quick: 10000")
     parser.set_defaults(run=_run)
 
 
@@ -96,6 +127,7 @@ def _run(options: argparse.Namespace) -> None:
     from fedminmax.studies.synthetic import SyntheticConfig
 
     defaults = QUICK if options.quick else FULL
+    model = options.model or defaults.model
     cross_validation = options.folds_by == "cross-validation"
     folds = options.folds or (1 if options.quick and not cross_validation else 3)
     if cross_validation and folds < 2:
@@ -103,20 +135,20 @@ def _run(options: argparse.Namespace) -> None:
     config = SyntheticConfig(
         rows=options.rows or defaults.rows,
         holders=options.holders or 40,
-        model=options.model,
-        hidden=defaults.hidden if options.model == "mlp" else (),
-        learning_rate=options.learning_rate,
+        model=model,
+        hidden=defaults.hidden if model == "mlp" else (),
+        learning_rate=options.learning_rate or defaults.learning_rate,
         adversary_rate=options.adversary_rate,
         epsilon=options.epsilon,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
+        epochs=options.epochs or defaults.epochs,
+        batch_size=options.batch_size or defaults.batch_size,
         folds_by=options.folds_by,
         # By seeds, folds are independent: later calls may add some to the same folder.
         folds_in_all=folds if cross_validation else 0,
         seed=options.seed,
         device=options.device,
     )
-    methods = options.methods or list(METHODS)
+    methods = options.methods or list(defaults.methods)
     settings = options.settings or list(SETTINGS)
     if "centralized" in methods:
         settings = [*settings, "centralized"]
@@ -132,4 +164,4 @@ def _run(options: argparse.Namespace) -> None:
             options.fast_rounds or defaults.fast_rounds,
         ),
     )
-    reproduce_synthetic(config, selection, call)
+    reproduce_synthetic(config, selection, call, quick=options.quick)
