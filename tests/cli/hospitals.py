@@ -68,9 +68,15 @@ def write_config(
     method: str = "",
     name: str = "fedminmax",
 ) -> Path:
-    """Write a configuration for these hospitals with further lines in some of its sections."""
+    """Write a configuration for these hospitals with further lines in some of its sections.
+
+    If its method is not named, it is Algorithm 1, which takes as many rounds as it is told.
+    """
     files = {hospital: f"{hospital}.csv" for hospital in HOSPITALS} if holders is None else holders
     kind = "linear" if target == "cost" else "logistic"
+    method = method or "rounds = 30"
+    if "name = " not in method:
+        method = f'name = "fedminmax"\n{method}'
     lines = [
         *["[data]", TARGETS[target], data],
         *(
@@ -78,7 +84,7 @@ def write_config(
             * bool(files)
         ),
         *["[groups]", 'columns = ["sex"]', "minimum_size = 5", FEATURES],
-        *["[model]", model or f'kind = "{kind}"', "[method]", method or "rounds = 30"],
+        *["[model]", model or f'kind = "{kind}"', "[method]", method],
     ]
     path = folder / f"{name}.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -35,6 +35,10 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
         ({"epsilon": 0.7}, "epsilon at most 0.5"),
         ({"learning_rate": -1.0}, "learning_rate = -1"),
         ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 came with a method"),
+        ({"method": FedAvg(), "gap": 0.1}, "gap = 0.1 came with a method"),
+        ({"adversary_rate": 0.1, "gap": 0.1}, "gap = 0.1 came with a rate, which is Algorithm 1's"),
+        ({"gap": -1.0}, "gap = -1"),
+        ({"iterate": "last"}, "iterate = 'last' with a method that chooses its model by itself"),
     ],
 )
 def test_settings(settings: dict[str, Any], words: str) -> None:

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
+from fedminmax.core.iterates import Iterate
 from fedminmax.methods import AFL, FedAvg, FedMinMax, MinimaxFair
 from tests.estimators.problems import two_groups
 
@@ -154,7 +155,9 @@ def test_single_precision_stays_single() -> None:
 
 
 def test_history_has_a_point_for_each_round() -> None:
-    trained = fitted(PROBLEM.x, WORDS, SEX, None)
+    trained = FedMinMaxClassifier(loss="brier", rounds=20, gap=0.0).fit(
+        PROBLEM.x, WORDS, sensitive_features=SEX
+    )
     assert [point.round for point in trained.history_] == list(range(1, 21))
     assert trained.n_iter_ == 20
     assert trained.history_[0].risks == pytest.approx((0.5, 0.5))
@@ -171,7 +174,7 @@ def test_fit_warns_until_the_rounds_are_enough(rounds: int, told_by: list[str]) 
     sex = np.repeat(["f", "m"], 100)
     # Slopes of 1 and 2 with the same noise: the minimax answer is in between.
     y = x[:, 0] * np.repeat([1.0, 2.0], 100) + generator.normal(size=200)
-    model = FedMinMaxRegressor(rounds=rounds)
+    model = FedMinMaxRegressor(rounds=rounds, adversary_rate=0.1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(x, y, sensitive_features=sex)
@@ -179,6 +182,24 @@ def test_fit_warns_until_the_rounds_are_enough(rounds: int, told_by: list[str]) 
     assert model.convergence_.converged == (not told_by)
     assert [str(w.message).partition(" has not")[0] for w in told] == told_by
     assert all(w.filename == __file__ for w in told)
+
+
+def test_a_method_that_stops_by_itself_warns_if_it_could_not() -> None:
+    with pytest.warns(ConvergenceWarning, match="may be .* above the lowest"):
+        FedMinMaxClassifier(rounds=2).fit(PROBLEM.x, WORDS, sensitive_features=SEX)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FedMinMaxClassifier().fit(PROBLEM.x, WORDS, sensitive_features=SEX)
+
+
+def test_a_rate_asks_for_algorithm_1_as_it_was() -> None:
+    """Brier, no ridge, 500 rounds and the tail average were the defaults then."""
+    asked = FedMinMaxClassifier(learning_rate=0.5).fit(PROBLEM.x, WORDS, sensitive_features=SEX)
+    method = FedMinMax(0.5, 0.1, output=Iterate.TAIL_AVERAGE)
+    given = FedMinMaxClassifier(method=method, loss="brier", ridge=0.0, rounds=500)
+    given.fit(PROBLEM.x, WORDS, sensitive_features=SEX)
+    assert asked.n_iter_ == 500
+    np.testing.assert_array_equal(asked.predict_proba(PROBLEM.x), given.predict_proba(PROBLEM.x))
 
 
 def test_a_network_chooses_its_round_by_rows_that_it_is_not_trained_on() -> None:

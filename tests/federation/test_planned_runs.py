@@ -16,6 +16,7 @@ from fedminmax.federation.network_plan import PlannedRun
 from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import DEFAULT_ROUNDS
 from fedminmax.studies.table_runs import plan_table_runs
 from tests.federation.network_problem import write_tables
 
@@ -37,6 +38,27 @@ def test_the_baseline_of_one_step_makes_one_full_step_at_the_same_rate() -> None
     assert [run.rounds for run in runs] == [20, 20]
     assert [run.participation for run in runs] == [0.5, 0.5]
     assert [run.iterate for run in runs] == [Iterate.LAST] * 2
+
+
+def test_the_baseline_of_a_server_that_looks_ahead_has_the_same_server() -> None:
+    options = {"gap": "0.01", "momentum": "0.5", "epsilon": "0.1"}
+    runs = planned_runs(chosen("fedminmax-fast", "fedavg-fast", **options))
+    method, baseline = built(runs)
+    assert (baseline.gap, baseline.momentum) == (method.gap, method.momentum) == (0.01, 0.5)
+    assert [run.rounds for run in runs] == [20, 20]
+
+
+@pytest.mark.parametrize(
+    ("key", "baseline"),
+    [("fedminmax-fast", "fedavg"), ("fedminmax-fast", "afl"), ("fedminmax", "fedavg-fast")],
+)
+def test_rates_and_rounds_of_one_server_are_not_those_of_another(key: str, baseline: str) -> None:
+    """A first step of 0.001, or 20 rounds, would leave a method of small steps at its start."""
+    run = planned_runs(chosen(key, baseline))[1]
+    (other,) = built(with_rate([run], "0.25"))
+    own = CARDS[baseline].build({}).learning_rate
+    assert other.learning_rate == (0.25 if CARDS[baseline].pace is Pace.ONE_STEP else own)
+    assert run.rounds == DEFAULT_ROUNDS[CARDS[baseline].pace]
 
 
 def test_the_baseline_of_local_epochs_has_the_same_epochs_and_batches() -> None:

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.losses import brier_loss, cross_entropy_loss
 from fedminmax.estimators.fitted import keep, outputs_for
 from fedminmax.estimators.rows import Rows, place_rows
 from fedminmax.estimators.scaling import measure_scaling
@@ -20,18 +19,25 @@ from fedminmax.estimators.scikit_learn import (
     seed_of,
     validate_data,
 )
-from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
+from fedminmax.estimators.settings import (
+    TrainingSettings,
+    check_settings,
+    loss_of,
+    validation_share,
+)
 from fedminmax.estimators.training import train_rows
 
-LOSSES = {"brier": brier_loss, "cross_entropy": cross_entropy_loss}
+LOSSES = {"brier": "brier", "cross_entropy": "cross-entropy"}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     """Softmax classifier whose worst group does as well as possible.
 
-    All settings are those of ``TrainingSettings``, and ``loss``: "brier" (the sum over classes of
-    squared differences, 0 to 2) or "cross_entropy".
+    All settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
+    regression) or "brier" (the sum over classes of squared differences, 0 to 2). None is
+    cross-entropy where FedMinMaxFast trains a linear model, because it can then prove how low the
+    worst group's risk can be, else Brier.
 
     After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
     names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained
@@ -44,12 +50,12 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
     (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["f", "m", "f", "m"]
-    >>> trained = FedMinMaxClassifier(rounds=100).fit(x, y, sensitive_features=sex)
+    >>> trained = FedMinMaxClassifier().fit(x, y, sensitive_features=sex)
     >>> trained.predict([[0.5], [2.5]]).tolist(), trained.groups_
     (['no', 'yes'], ('f', 'm'))
     """
 
-    loss: str = "brier"
+    loss: str | None = None
 
     def fit(
         self, X: Any, y: Any, *, sensitive_features: Any = None, holders: Any = None
@@ -64,8 +70,9 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
             holders: who holds each row, numbers or words; None is a single holder.
         """
         check_settings(self)
-        if self.loss not in tuple(LOSSES):
+        if self.loss not in (None, *LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
+        loss = loss_of(self, LOSSES[self.loss] if self.loss else None)
         features, y = validate_data(self, X, y, dtype=PRECISIONS)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -78,7 +85,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         places = place_rows(labels, sensitive_features, holders, validation_share(self), seed)
         self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         rows = Rows(self.scaling_.apply(features), labels, places)
-        trained = train_rows(self, rows, LOSSES[self.loss], len(self.classes_), seed)
+        trained = train_rows(self, rows, loss, len(self.classes_), seed)
         keep(self, trained)
         return self
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.core.losses import squared_error_loss
 from fedminmax.estimators.fitted import keep, outputs_for
 from fedminmax.estimators.rows import Rows, place_rows
 from fedminmax.estimators.scaling import measure_scaling
@@ -31,7 +30,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
     After ``fit``: what ``FedMinMaxClassifier`` has but ``classes_``, and ``target_scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], ["f", "m", "f", "m"]
-    >>> trained = FedMinMaxRegressor(iterate="last").fit(x, y, sensitive_features=sex)
+    >>> trained = FedMinMaxRegressor().fit(x, y, sensitive_features=sex)
     >>> trained.predict([[10.0]]).round(3).tolist()
     [21.0]
     """
@@ -51,7 +50,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
         rows = Rows(self.scaling_.apply(features), target, places)
         unit = float(self.target_scaling_.scale[0]) ** 2
-        trained = train_rows(self, rows, squared_error_loss, 1, seed, risk_unit=unit)
+        trained = train_rows(self, rows, "squared-error", 1, seed, risk_unit=unit)
         keep(self, trained)
         return self
 

@@ -14,12 +14,23 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.models import checked_widths
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.checks import check_whole, checked_method
+from fedminmax.methods.defaults import (
+    DEFAULT_ROUNDS,
+    default_loss,
+    default_patience,
+    default_ridge,
+)
+from fedminmax.methods.fast_server import DEFAULT_GAP
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 
-# Settings of the default method; a method that is given has its own.
-OF_THE_DEFAULT_METHOD = ("learning_rate", "adversary_rate", "epsilon")
+# Settings of the method that is trained if none is given; one that is given has its own.
+OF_THE_DEFAULT_METHOD = ("gap", "learning_rate", "adversary_rate", "epsilon")
+ADVERSARY_RATE = 0.1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -27,11 +38,15 @@ class TrainingSettings:
     """How a model is trained.
 
     Args:
-        method: any method of fedminmax, such as ``AFL()``; None is ``FedMinMax`` with the next
-            three settings.
-        learning_rate: step size of the model; None takes one over the largest curvature that
-            any weighting of the groups can give a linear model (a network: at most 0.1).
-        adversary_rate: step size of the groups' weights; 0 ignores the groups.
+        method: any method of fedminmax, such as ``AFL()``. None is ``FedMinMaxFast``, which needs
+            no rate; if one of the two rates below is given it is ``FedMinMax``, Algorithm 1 of
+            the paper, with its tail average as answer.
+        gap: FedMinMaxFast stops when the worst group's risk is within this share of the lowest
+            possible; None is 1e-4, 0 goes on up to ``rounds``.
+        learning_rate: Algorithm 1's step size of the model; if it is left open, one over the
+            largest curvature that any weighting of the groups can give a linear model (a network:
+            at most 0.1).
+        adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
         epsilon: the least weight of a group.
         minimum_group: groups with fewer rows are small.
         small: what becomes of small groups: "share" trains each with its share of the rows and
@@ -39,30 +54,32 @@ class TrainingSettings:
             like any other.
         hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
-            included; risks are reported without it. 0 is none; a network has none.
-        rounds: number of rounds; with FedMinMax each is one gradient step over all rows.
+            included; risks are reported without it. 0 is none; a network has none. None is 1e-4
+            (squared error: 1e-6) where FedMinMaxFast trains a linear model, else 0.
+        rounds: the most rounds; each is one pass over all rows. None is 200 where the method stops
+            by itself, as FedMinMaxFast does on linear models, else 500.
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
             validation rows choose. None is the best one if there are validation rows, else what
-            the method's paper returns; for the default method the tail average, because the
-            average of all rounds still leans towards the start.
+            the method answers with. FedMinMaxFast chooses by itself, unless validation rows do.
         validation: share of each holder's rows, stratified by group and class, that choose the
             round and are not trained on; None is 0.1 for a network and 0 for a linear model.
         patience: stop after so many rounds in a row that are no better on validation rows; None
-            is never.
+            is 30 for FedMinMaxFast with such rows, else never.
         standardize: bring features (and a regressor's target) to mean 0 and deviation 1 first.
         random_state: start of a network, and whatever a method draws; a linear model starts at 0.
         device: where to train, such as "cpu" or "cuda"; prediction is on the CPU.
     """
 
     method: AnyMethod[Any] | None = None
+    gap: float | None = None
     learning_rate: float | None = None
-    adversary_rate: float = 0.1
+    adversary_rate: float | None = None
     epsilon: float = 0.0
     minimum_group: int = MINIMUM_GROUP
     small: str = "share"
     hidden: tuple[int, ...] = ()
-    ridge: float = 0.0
-    rounds: int = 500
+    ridge: float | None = None
+    rounds: int | None = None
     iterate: str | None = None
     validation: float | None = None
     patience: int | None = None
@@ -73,7 +90,7 @@ class TrainingSettings:
 
 def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
-    check_whole("rounds", least=1, rounds=settings.rounds)
+    check_whole("rounds", least=1, rounds=rounds_of(settings))
     check_whole("minimum_group", least=0, minimum_group=settings.minimum_group)
     checked_widths(settings.hidden)
     which = iterate_of(settings)
@@ -85,10 +102,20 @@ def check_settings(settings: TrainingSettings) -> None:
             raise InputError(
                 f"{name} = {getattr(settings, name)!r} needs validation rows; set validation=0.1"
             )
+    if pace_of_settings(settings) is Pace.LOOK_AHEAD and which not in (None, Iterate.BEST):
+        raise InputError(
+            f"iterate = {settings.iterate!r} with a method that chooses its model by itself; drop "
+            "it, or give another method, such as method=FedMinMax()"
+        )
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
     if settings.method is None:
+        if settings.gap is not None and _asks_for_algorithm_1(settings):
+            raise InputError(
+                f"gap = {settings.gap!r} came with a rate, which is Algorithm 1's, and that does "
+                "not know how far it is from the best; drop the rate, or gap"
+            )
         return
     checked_method(settings.method)
     defaults = {field.name: field.default for field in fields(settings)}
@@ -112,8 +139,52 @@ def method_of(settings: TrainingSettings, safe_rate: float) -> AnyMethod[Any]:
     """Return the method to train with; ``safe_rate`` is for a learning rate that was left open."""
     if settings.method is not None:
         return settings.method
+    if not _asks_for_algorithm_1(settings):
+        gap = DEFAULT_GAP if settings.gap is None else settings.gap
+        return FedMinMaxFast(settings.epsilon, gap=gap)
     rate = safe_rate if settings.learning_rate is None else settings.learning_rate
-    return FedMinMax(rate, settings.adversary_rate, settings.epsilon, output=Iterate.TAIL_AVERAGE)
+    adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
+    # The average of all rounds still leans towards the start.
+    return FedMinMax(rate, adversary, settings.epsilon, output=Iterate.TAIL_AVERAGE)
+
+
+def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:
+    return settings.learning_rate is not None or settings.adversary_rate is not None
+
+
+def pace_of_settings(settings: TrainingSettings) -> Pace:
+    """Return how much a round of the method does, which decides what is left open."""
+    if settings.method is not None:
+        return pace_of(checked_method(settings.method))
+    return Pace.ONE_STEP if _asks_for_algorithm_1(settings) else Pace.LOOK_AHEAD
+
+
+def rounds_of(settings: TrainingSettings) -> int:
+    """Return the most rounds that training takes."""
+    if settings.rounds is not None:
+        return settings.rounds
+    return DEFAULT_ROUNDS[pace_of_settings(settings)]
+
+
+def patience_of(settings: TrainingSettings) -> int | None:
+    """Return after how many rounds without a gain to stop; None is never."""
+    if settings.patience is not None:
+        return settings.patience
+    return default_patience(pace_of_settings(settings), validation_share(settings))
+
+
+def loss_of(settings: TrainingSettings, loss: str | None) -> str:
+    """Return the name of a classifier's loss; None leaves it open."""
+    linear = not checked_widths(settings.hidden)
+    return loss or default_loss(pace_of_settings(settings), classifies=True, linear=linear)
+
+
+def ridge_of(settings: TrainingSettings, loss: str) -> float:
+    """Return the penalty of a model that is trained with this loss."""
+    if settings.ridge is not None:
+        return settings.ridge
+    linear = not checked_widths(settings.hidden)
+    return default_ridge(pace_of_settings(settings), loss, linear=linear)
 
 
 def validation_share(settings: TrainingSettings) -> float:

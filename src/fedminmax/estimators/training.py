@@ -11,14 +11,22 @@ from torch import Tensor, nn
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.devices import usable_device
-from fedminmax.core.losses import Loss
+from fedminmax.core.losses import LOSSES_BY_NAME, Loss
 from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.estimators.rows import RowPlaces, Rows
-from fedminmax.estimators.settings import TrainingSettings, iterate_of, method_of, small_rule_of
+from fedminmax.estimators.settings import (
+    TrainingSettings,
+    iterate_of,
+    method_of,
+    patience_of,
+    ridge_of,
+    rounds_of,
+    small_rule_of,
+)
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import Round, is_out_of_patience, train
@@ -47,17 +55,18 @@ class Trained:
 def train_rows(
     settings: TrainingSettings,
     rows: Rows,
-    loss: Loss,
+    loss_name: str,
     outputs: int,
     seed: int,
     *,
     risk_unit: float = 1.0,
 ) -> Trained:
-    """Train a model with this many outputs; 1 output is regression.
+    """Train a model with this many outputs by this loss; 1 output is regression.
 
     ``risk_unit`` is what a risk of 1 is worth in the user's units.
     """
-    device = usable_device(settings.device)
+    device, loss = usable_device(settings.device), LOSSES_BY_NAME[loss_name]
+    ridge, patience = ridge_of(settings, loss_name), patience_of(settings)
     places, groups = rows.places, rows.places.groups
     x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
     with torch_seeded(seed, Purpose.INITIALISATION):
@@ -70,18 +79,16 @@ def train_rows(
         validation=[(x[own], y[own], group[own]) for own in places.by_holder(places.set_aside)]
         if places.set_aside.any()
         else 0.0,
-        ridge=settings.ridge,
+        ridge=ridge,
         minimum_group=settings.minimum_group,
         small=small_rule_of(settings),
     )
     is_linear = not checked_widths(settings.hidden)
     kept = torch.from_numpy(places.train).to(device)
-    rate = safe_learning_rate(loss, x[kept], group[kept], linear=is_linear, ridge=settings.ridge)
+    rate = safe_learning_rate(loss, x[kept], group[kept], linear=is_linear, ridge=ridge)
     method = method_of(settings, rate)
     started = time.monotonic()
-    rounds = train(
-        federation, method, rounds=settings.rounds, seed=seed, patience=settings.patience
-    )
+    rounds = train(federation, method, rounds=rounds_of(settings), seed=seed, patience=patience)
     done = next(rounds)
     history = [_history_point(done, started, risk_unit)]
     for done in rounds:
@@ -99,8 +106,10 @@ def train_rows(
         goal_of(method),
         which or done.answer,
         federation.census.playable.tolist(),
-        left=done.remaining,
+        # What the method knows is of the model that it chose.
+        left=done.remaining if which is None else None,
     )
+    proved = done.certificate if which is None else None
     # AFL's weights, for one, are its holders': those are no weights of groups.
     weights = done.weights.tolist() if _weighs_groups(method) else []
     return Trained(
@@ -111,9 +120,9 @@ def train_rows(
         dict(zip(federation.group_names, weights, strict=False)),
         history,
         stopped_by_validation(convergence)
-        if is_out_of_patience(done.progress, settings.patience)
+        if is_out_of_patience(done.progress, patience)
         else convergence,
-        done.certificate and done.certificate.in_units(risk_unit),
+        proved and proved.in_units(risk_unit),
         _in_unit(done.chosen, risk_unit),
     )
 

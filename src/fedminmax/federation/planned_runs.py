@@ -3,7 +3,7 @@
 Where the configuration leaves the learning rate open, a method of one step per round takes the
 largest one that is safe for these features, which is known only when all holders have encoded
 their rows: until then its word is "safe". The baseline takes the same learning rate, steps, rounds
-and iterate, so that what differs is what it minimises.
+and iterate, or the same server that looks ahead, so that what differs is what it minimises.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from fedminmax.data.tables.config import MethodChoice, TableConfig
 from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules, packages_of
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import DEFAULT_ROUNDS
 
 RATE = "learning_rate"
 SAFE = "safe"
@@ -28,7 +29,10 @@ def plan_of_config(
     compress: bool = False,
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
-    runs = tuple(replace(own, iterate=config.iterate) for own in planned_runs(config.method))
+    runs = tuple(
+        replace(own, iterate=config.iterate, patience=config.patience)
+        for own in planned_runs(config.method)
+    )
     return NetworkPlan(
         run=run,
         sites=tuple(sites),
@@ -79,6 +83,23 @@ def with_rate(runs: Sequence[PlannedRun], rate: str) -> tuple[PlannedRun, ...]:
 
 
 def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> PlannedRun:
+    looks_ahead = (card.pace is Pace.LOOK_AHEAD, baseline.pace is Pace.LOOK_AHEAD)
+    if all(looks_ahead):
+        shared = dict(run.options)
+    elif any(looks_ahead):
+        # Rates, epochs and rounds of one say nothing about the other's.
+        shared = {RATE: SAFE} if baseline.pace is Pace.ONE_STEP else {}
+        run = replace(run, rounds=DEFAULT_ROUNDS[baseline.pace])
+    else:
+        run, shared = _with_the_same_steps(run, card, baseline)
+    options = {name: word for name, word in shared.items() if name in baseline.option_types}
+    return replace(run, method=baseline.key, options=options)
+
+
+def _with_the_same_steps(
+    run: PlannedRun, card: MethodCard, baseline: MethodCard
+) -> tuple[PlannedRun, dict[str, str]]:
+    """Return the run with as many rounds as make the same number of steps, and their settings."""
     # Any number: it stands where the safe one will.
     method = with_rate([run], "1")[0].build()
     shared = {
@@ -88,17 +109,11 @@ def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> Planne
     }
     if rate_is_open([run]):
         shared[RATE] = SAFE
-    rounds = run.rounds
     if card.pace is Pace.ONE_STEP:
-        shared |= {"epochs": "1", "batch_size": "none"}
-    elif card.pace is Pace.LOOK_AHEAD:
-        # It has neither rate nor epochs to share: the baseline's are those of its own.
-        if baseline.pace is Pace.ONE_STEP:
-            shared[RATE] = SAFE
-    elif baseline.pace is Pace.ONE_STEP:
-        rounds *= int(shared.get("epochs", "1"))
-    options = {name: word for name, word in shared.items() if name in baseline.option_types}
-    return replace(run, method=baseline.key, options=options, rounds=rounds)
+        return run, shared | {"epochs": "1", "batch_size": "none"}
+    if baseline.pace is Pace.ONE_STEP:
+        run = replace(run, rounds=run.rounds * int(shared.get("epochs", "1")))
+    return run, shared
 
 
 def _word(value: float | None) -> str:

@@ -100,7 +100,7 @@ def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) 
             run.rounds,
             run.participation,
             config.iterate,
-            run.patience,
+            config.patience,
         )
         for own, run in zip(folders, runs, strict=False)
     ]

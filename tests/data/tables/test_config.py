@@ -28,7 +28,38 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     assert config.test == ()
     assert (config.held_out, config.seed, config.format.delimiter) == (0.0, 0, "auto")
     assert config.model == ModelChoice("logistic", (), "brier")
-    assert config.method == MethodChoice("fedminmax", {"epsilon": "0.01"}, 10, 1.0)
+    assert config.method == MethodChoice("fedminmax", {"epsilon": "0.01"}, 10, 1.0, "fedavg")
+
+
+def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
+    """Algorithm 1 by its name has what it always had; the default carries a proof."""
+    nothing = ("rounds = 10\n", "")
+    unnamed = ('name = "fedminmax"\n', "")
+    linear = ('classes = ["no", "yes"]', 'task = "regression"')
+    network = ('kind = "logistic"', 'kind = "mlp"\nhidden = [3]')
+    config = read_config(write_config(tmp_path, nothing))
+    assert config.model == ModelChoice("logistic", (), "brier", 0.0)
+    assert (config.method.rounds, config.method.baseline) == (500, "fedavg")
+    config = read_config(write_config(tmp_path, nothing, unnamed))
+    assert config.model == ModelChoice("logistic", (), "cross-entropy", 1e-4)
+    assert config.method.name == "fedminmax-fast"
+    assert (config.method.rounds, config.method.baseline) == (200, "fedavg-fast")
+    assert config.patience is None
+    regression = (linear, ('kind = "logistic"', 'kind = "linear"'))
+    config = read_config(write_config(tmp_path, nothing, unnamed, *regression))
+    assert config.model == ModelChoice("linear", (), "squared-error", 1e-6)
+    config = read_config(write_config(tmp_path, nothing, unnamed, network))
+    assert config.model == ModelChoice("mlp", (3,), "brier", 0.0)
+    assert (config.validation, config.patience) == (0.1, 30)
+
+
+@pytest.mark.parametrize("option", ["learning_rate", "adversary_rate"])
+def test_rates_of_the_former_default_need_its_name(tmp_path: Path, option: str) -> None:
+    path = write_config(tmp_path, ('name = "fedminmax"', f"{option} = 0.1"))
+    assert complaint_of(lambda: read_config(path)) == (
+        f'{path}: [method] has {option}, but no name; for Algorithm 1 add name = "fedminmax", for '
+        "fedminmax-fast, the default, remove it"
+    )
 
 
 def test_a_share_is_held_out_unless_there_are_test_files(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from fedminmax.data.tables.config_checks import (
 )
 from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
 from fedminmax.data.tables.config_sections import (
-    DEFAULT_BASELINE,
     NO_BASELINE,
     NOTHING_STATED,
     ConfigSections,
@@ -32,6 +31,13 @@ from fedminmax.data.tables.config_sections import (
 from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import (
+    DEFAULT_ROUNDS,
+    default_baseline,
+    default_loss,
+    default_patience,
+    default_ridge,
+)
 
 DEFAULT_HELD_OUT = 0.2
 
@@ -65,17 +71,17 @@ class ModelChoice:
 class MethodChoice:
     """A method's key, its options as words for its card, and the length of the run.
 
-    ``baseline`` is the key of the method to compare with, if there is one; ``iterate`` is which of
-    a run's models is its answer, if that is said (see ``TableConfig.iterate``); ``patience`` the
-    rounds after which a run stops that gets no better on validation rows. With ``certify`` it is
-    proved after the run how much lower than its answer's any model's worst risk can be.
+    ``baseline`` is the key of the method to compare with, if there is one. ``iterate`` (which of a
+    run's models is its answer) and ``patience`` are what was said: what holds if nothing was is in
+    ``TableConfig``. With ``certify`` it is proved after the run how much lower than its answer's
+    any model's worst risk can be.
     """
 
     name: str
     options: Mapping[str, str]
     rounds: int
     participation: float
-    baseline: str | None = DEFAULT_BASELINE
+    baseline: str | None = None
     iterate: Iterate | None = None
     patience: int | None = None
     certify: bool = False
@@ -116,6 +122,12 @@ class TableConfig:
         """
         default = Iterate.BEST if self.validation else Iterate.TAIL_AVERAGE
         return self.method.iterate or default
+
+    @property
+    def patience(self) -> int | None:
+        """After how many rounds that are no better on validation rows a run stops; None: never."""
+        default = default_patience(CARDS[self.method.name].pace, self.validation)
+        return self.method.patience or default
 
 
 def read_config(path: str | Path) -> TableConfig:
@@ -223,8 +235,9 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         for name, file in data.test.items()
     )
     default = 0.0 if test else DEFAULT_HELD_OUT
-    loss = "squared-error" if data.task == "regression" else "brier"
-    model, method = sections.model, sections.method
+    method = sections.method
+    pace = CARDS[method.name].pace
+    baseline = method.baseline or default_baseline(pace)
     return TableConfig(
         training=training,
         test=test,
@@ -233,13 +246,13 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         seed=data.seed,
         format=agreed,
         schema=_schema(sections),
-        model=ModelChoice(model.kind, tuple(model.hidden), model.loss or loss, model.ridge),
+        model=_model(sections),
         method=MethodChoice(
             method.name,
             method_options(sections),
-            method.rounds,
+            method.rounds or DEFAULT_ROUNDS[pace],
             method.participation,
-            None if method.baseline == NO_BASELINE else method.baseline,
+            None if baseline == NO_BASELINE else baseline,
             Iterate(method.iterate.replace("-", "_")) if method.iterate else None,
             method.patience,
             method.certify,
@@ -248,6 +261,14 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         report=sections.report,
         validation=validation_share(sections),
     )
+
+
+def _model(sections: ConfigSections) -> ModelChoice:
+    model, pace = sections.model, CARDS[sections.method.name].pace
+    classifies, linear = sections.data.task == "classification", model.kind != "mlp"
+    loss = model.loss or default_loss(pace, classifies=classifies, linear=linear)
+    ridge = default_ridge(pace, loss, linear=linear) if model.ridge is None else model.ridge
+    return ModelChoice(model.kind, tuple(model.hidden), loss, ridge)
 
 
 def _schema(sections: ConfigSections) -> Schema:

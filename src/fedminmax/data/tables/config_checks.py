@@ -1,6 +1,6 @@
 """What no single key of a configuration can say: whether its keys fit one another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_f
 from fedminmax.data.tables.values import spellings
 from fedminmax.data.tables.words import did_you_mean, toml_key
 from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import DEFAULT_METHOD
 
 
 def format_of(data: DataSection) -> FileFormat:
@@ -157,13 +158,26 @@ def _check_method(sections: ConfigSections) -> None:
     name, baseline = sections.method.name, sections.method.baseline
     if name not in CARDS:
         raise InputError(f"[method] name = '{name}' is unknown; {did_you_mean(name, list(CARDS))}")
-    if baseline != NO_BASELINE and baseline not in CARDS:
+    if baseline is not None and baseline != NO_BASELINE and baseline not in CARDS:
         hint = did_you_mean(baseline, [NO_BASELINE, *CARDS])
         raise InputError(f"[method] baseline = '{baseline}' is unknown; {hint}")
+    options = method_options(sections)
+    if "name" not in sections.method.model_fields_set:
+        _check_meant_for_default(options)
     try:
-        CARDS[name].build({}, method_options(sections))
+        CARDS[name].build({}, options)
     except InputError as error:
         raise InputError(f"[method] {error}") from error
+
+
+def _check_meant_for_default(options: Mapping[str, str]) -> None:
+    """Refuse rates without a method's name: Algorithm 1, which needs them, was the default once."""
+    for option in ("adversary_rate", "learning_rate"):
+        if option in options:
+            raise InputError(
+                f'[method] has {option}, but no name; for Algorithm 1 add name = "fedminmax", for '
+                f"{DEFAULT_METHOD}, the default, remove it"
+            )
 
 
 def validation_share(sections: ConfigSections) -> float:

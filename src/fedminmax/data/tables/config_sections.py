@@ -8,8 +8,8 @@ from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.file_format import AUTO
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
+from fedminmax.methods.defaults import DEFAULT_METHOD
 
-DEFAULT_BASELINE = "fedavg"
 NO_BASELINE = "none"
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
@@ -76,28 +76,33 @@ class GroupsSection(BaseModel):
 
 
 class ModelSection(BaseModel):
-    """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one."""
+    """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one.
+
+    A loss or ridge that is left open depends on the method: see ``methods.defaults``.
+    """
 
     model_config = STRICT
     kind: Literal["logistic", "linear", "mlp"]
     hidden: list[Size] = []
     loss: Literal["brier", "cross-entropy", "squared-error"] | None = None
-    ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class MethodSection(BaseModel):
     """[method]: name, length, and any option that `fedminmax methods` lists for it.
 
-    ``baseline`` is the method to compare with, ``iterate`` which of a run's models is its answer,
-    ``patience`` the rounds after which a run stops that gets no better on validation rows,
-    ``certify`` whether to prove after the run how much better any model could be.
+    ``rounds`` are the most that a run takes, ``baseline`` is the method to compare with; what they
+    are if they are left open depends on the method (see ``methods.defaults``). ``iterate`` is which
+    of a run's models is its answer, ``patience`` the rounds after which a run stops that gets no
+    better on validation rows, ``certify`` whether to prove after the run how much better any model
+    could be.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    name: Name = "fedminmax"
-    rounds: Size = 500
+    name: Name = DEFAULT_METHOD
+    rounds: Size | None = None
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    baseline: Name = DEFAULT_BASELINE
+    baseline: Name | None = None
     iterate: Literal["average", "last", "tail-average", "best"] | None = None
     patience: Size | None = None
     certify: bool = False

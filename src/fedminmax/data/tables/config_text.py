@@ -15,10 +15,18 @@ from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
 from fedminmax.data.tables.words import toml_key, toml_string
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.defaults import (
+    DEFAULT_METHOD,
+    DEFAULT_ROUNDS,
+    default_baseline,
+    default_loss,
+    default_ridge,
+)
+from fedminmax.methods.fast_server import DEFAULT_GAP
 
 LINE_LENGTH = 100
-# Small enough to cost the worst group nothing, and enough for a proof of how good a model can be.
-DEFAULT_RIDGE = 1e-4
 
 
 def config_text(proposal: Proposal, path: Path) -> str:
@@ -190,27 +198,29 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
 
 
 def _model(proposal: Proposal) -> Iterator[str]:
-    regression = proposal.target.is_quantity
+    regression, pace = proposal.target.is_quantity, CARDS[DEFAULT_METHOD].pace
+    loss = default_loss(pace, classifies=not regression, linear=True)
+    ridge = default_ridge(pace, loss, linear=True)
     yield "[model]"
     if regression:
         yield 'kind = "linear"              # or "mlp" with hidden = [64, 64]'
-        yield 'loss = "squared-error"'
+        yield f'loss = "{loss}"'
     else:
         yield 'kind = "logistic"            # or "mlp" with hidden = [64, 64]'
-        yield 'loss = "brier"               # or "cross-entropy"'
-    yield f"{f'ridge = {DEFAULT_RIDGE:g}':<28} # penalty ridge/2 |parameters|^2; an mlp has none"
+        yield f'loss = "{loss}"       # or "brier", for which nothing can be proved'
+    yield f"{f'ridge = {ridge:g}':<28} # penalty ridge/2 |parameters|^2; an mlp has none"
     yield ""
-    yield "# Any method and option that 'fedminmax methods' lists."
+    yield "# Any method and option that 'fedminmax methods' lists; what is commented out has the"
+    yield "# method's own default."
     yield "[method]"
-    yield 'name = "fedminmax"'
-    yield "rounds = 500"
+    yield f'name = "{DEFAULT_METHOD}"      # the paper\'s Algorithm 1 is "fedminmax"'
     yield "participation = 1.0          # share of holders in each round"
-    yield "adversary_rate = 0.1"
-    yield "# learning_rate = 0.1        # left out: as large as is safe for these features"
-    yield 'baseline = "fedavg"          # to compare with: any other method, or "none"'
-    yield '# iterate = "tail-average"   # the answer: or "average" of all rounds, "last", or "best"'
-    yield "#                            # on validation rows, which is the default if there are any"
-    yield "# patience = 20              # stop after so many rounds that are no better on them"
+    rounds = f"# rounds = {DEFAULT_ROUNDS[pace]}"
+    yield f"{rounds:<28} # at most; fedminmax: {DEFAULT_ROUNDS[Pace.ONE_STEP]}"
+    yield f"{f'# gap = {DEFAULT_GAP:g}':<28} # stop when the worst risk is this close to the lowest"
+    baseline = f'# baseline = "{default_baseline(pace)}"'
+    yield f'{baseline:<28} # the plain model, to compare with; or another method, or "none"'
+    yield "# patience = 20              # stop after so many rounds no better on validation rows"
     yield ""
     yield "# What the model is for: on the first screen of the report, and in the model card."
     yield "# [report]"
