@@ -109,7 +109,8 @@ def test_regression_is_proved_after_one_round_in_the_unit_of_its_target(hospital
 def test_brier_says_why_nothing_is_proved(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_here("train", write_config(hospitals, method=FAST.replace("40", "3")))
+    model = 'kind = "logistic"\nloss = "brier"'
+    run_here("train", write_config(hospitals, model=model, method=FAST.replace("40", "3")))
     assert "the Brier loss of a softmax is not convex" in capsys.readouterr().out.replace("\n", " ")
     assert "proof" not in json.loads((RUN / "results.json").read_text())
 
