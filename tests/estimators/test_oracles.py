@@ -28,7 +28,7 @@ def test_with_one_group_the_regressor_is_least_squares() -> None:
     )
     # The default ridge, which the proof needs, costs nothing that shows.
     default = FedMinMaxRegressor().fit(problem.x, problem.quantity)
-    spread = np.std(problem.quantity)
+    spread = float(np.std(problem.quantity))
     np.testing.assert_allclose(
         default.predict(problem.x), ours.predict(problem.x), atol=1e-5 * spread
     )
