@@ -7,6 +7,8 @@ from fedminmax.core.counted import counted
 
 # Above this share of the risk itself, an estimate of what is left says no more than "far".
 FAR = 0.5
+# Below this share, more digits of what is left tell nobody anything.
+LEAST_SHOWN = 1e-6
 MARK = "\N{DAGGER}"
 
 
@@ -18,7 +20,7 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
         return (
             f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
             "in training "
-            f"is within {_percent(found.remaining / (found.risk or 1.0))} of the lowest."
+            f"is within {_percent(max(found.remaining / (found.risk or 1.0), LEAST_SHOWN))} of the lowest."
         )
     if found.reason == BY_VALIDATION:
         return (
