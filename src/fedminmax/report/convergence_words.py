@@ -17,10 +17,10 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
     if found is None:
         return f"It is not known whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.risk is not None and found.remaining is not None:
+        left = found.remaining / (found.risk or 1.0)
         return (
             f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
-            "in training "
-            f"is within {_percent(max(found.remaining / (found.risk or 1.0), LEAST_SHOWN))} of the lowest."
+            f"in training is within {_percent(max(left, LEAST_SHOWN))} of the lowest."
         )
     if found.reason == BY_VALIDATION:
         return (
