@@ -201,7 +201,7 @@ def _pass_times(federation: InProcessFederation) -> str:
         federation.ask(method, method.order(state, Moment(0, 1)), federation.census.occupied)
 
     contestants = {
-        "plain pass": Contestant(partial(ask, FedMinMax())),
+        "plain pass": Contestant(partial(ask, FedMinMax(0.1))),
         "sums by group with curvature": Contestant(partial(ask, FedMinMaxFast(gap=0.0))),
     }
     times = time_in_turns(contestants, repeats=3, threads=torch.get_num_threads())

@@ -48,7 +48,7 @@ def fit(**settings: Any) -> Any:
         (lambda: federation.start_of(FEDERATION, methods.AFL(), seed=methods.AFL), "seed = "),
         (lambda: train(rounds=2.0), "rounds = 2.0; give a whole number"),
         (lambda: train(rounds=True), "rounds = True"),
-        (lambda: anything.FedMinMax(learning_rate=None), "learning_rate = None; give a positive"),
+        (lambda: methods.FedAvg(learning_rate=None), "learning_rate = None; give a positive"),
         (lambda: anything.FedMinMax(adversary_rate="0.1"), "adversary_rate = '0.1'"),
         (lambda: anything.FedMinMax(learning_rate=True), "learning_rate = True"),
         (lambda: methods.TERM(tilt="1"), "tilt = '1'"),

@@ -226,9 +226,13 @@ def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: 
 
 
 def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
-    """It tells neither the game nor what holders keep, nor which groups play."""
+    """It tells neither the game nor what holders keep, nor which groups play, but the answer."""
     kept = save_rounds(tmp_path)
-    write_signed(checkpoint_paths(tmp_path)[0], of_earlier_release(kept[-1]))
+    earlier = of_earlier_release(kept[-1])
+    answer = "output=<Iterate.AVERAGE: 'average'>, reveals"
+    earlier["method"] = earlier["method"].replace("reveals", answer)
+    assert answer in earlier["method"]
+    write_signed(checkpoint_paths(tmp_path)[0], earlier)
     restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
     assert restored is not None
     assert restored.complaint is None

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import squared_error_loss
+from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
+from fedminmax.core.messages import Moment
 from fedminmax.core.mixture import Mixture
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
@@ -149,6 +150,30 @@ def test_the_model_of_a_mixture_averages_its_members_probabilities() -> None:
     assert isinstance(found, Mixture)
     torch.testing.assert_close(found(x).exp(), torch.stack(own).mean(dim=0))
     assert not isinstance(done.model(Iterate.LAST), Mixture)
+
+
+def test_a_rate_that_is_left_open_is_safe_for_the_rows() -> None:
+    """Rows (2) and (-2) with a 1: mean x x^T is diag(4, 1), so the rate is 1 / (2 * 4), rounded."""
+    x = torch.tensor([[2.0], [-2.0]])
+    rows = (x, x[:, 0], torch.tensor([0, 0]))
+    federation = InProcessFederation(nn.Linear(1, 1), squared_error_loss, [rows])
+    assert federation.safe_learning_rate == 0.12
+    found = list(train(federation, FedMinMax(), rounds=3))[-1]
+    same = list(train(federation, FedMinMax(0.12), rounds=3))[-1]
+    assert torch.equal(found.parameters(), same.parameters())
+    assert found.progress.method == same.progress.method
+    list(train(federation, FedMinMax(0.12), rounds=4, resume=found.progress))
+    assert list(train(federation, FedMinMax(), rounds=200))[-1].worst_risk < 1e-6
+    order = FedMinMax().order(found.progress.state, Moment(0, 1))
+    message = complaint_of(lambda: federation.ask(FedMinMax(), order, [0]))
+    assert "has no learning rate yet; begin with train" in message
+
+
+@pytest.mark.parametrize("loss", [brier_loss, lambda outputs, y: brier_loss(outputs, y)])
+def test_networks_and_losses_of_ones_own_take_a_tenth(loss: Loss) -> None:
+    rows = (torch.zeros(2, 1), torch.tensor([0, 1]), torch.tensor([0, 0]))
+    network = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2))
+    assert InProcessFederation(network, loss, [rows]).safe_learning_rate == 0.1
 
 
 def test_parameters_that_overflow_after_the_last_pass_are_not_returned() -> None:

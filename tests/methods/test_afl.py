@@ -28,7 +28,9 @@ def test_trajectory(start: str, expected: Vector, rate: float) -> None:
         np.testing.assert_allclose(to_numpy(done.weights), trace.weights[done.number], atol=1e-12)
         risks = to_numpy(done.total.holder_risks)
         np.testing.assert_allclose(risks, trace.risks[done.number - 1], atol=1e-12)
-    np.testing.assert_allclose(to_numpy(rounds[-1].parameters()), trace.average, atol=1e-12)
+    np.testing.assert_allclose(
+        to_numpy(rounds[-1].parameters(Iterate.AVERAGE)), trace.average, atol=1e-12
+    )
     np.testing.assert_allclose(
         to_numpy(rounds[-1].progress.state.average_weights),
         np.mean(trace.weights[1:], axis=0),

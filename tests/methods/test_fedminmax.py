@@ -5,7 +5,9 @@ import pytest
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.train import start_of, train
+from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.studies.study import papers_iterate
 from tests.complaints import complaint_of
 from tests.oracles import Trace, centralized_by_hand, fedminmax_by_hand
 from tests.problems import Problem, softmax_problem, to_numpy
@@ -26,7 +28,8 @@ def assert_follows(problem: Problem, method: FedMinMax, trace: Trace) -> None:
         last = done
     assert last is not None
     assert last.number == ROUNDS
-    np.testing.assert_allclose(to_numpy(last.parameters()), trace.average, atol=1e-12)
+    average = last.parameters(Iterate.AVERAGE)
+    np.testing.assert_allclose(to_numpy(average), trace.average, atol=1e-12)
 
 
 @pytest.mark.parametrize("eta_mu", [0.0, 0.1, 2.0])
@@ -75,5 +78,7 @@ def test_gradient_evaluations_are_one_per_row_and_round() -> None:
     assert done.progress.gradient_evaluations == 4 * 15
 
 
-def test_the_average_iterate_is_what_the_paper_returns() -> None:
-    assert FedMinMax().output is Iterate.AVERAGE
+def test_runs_answer_with_the_tail_average_and_studies_show_the_papers_average() -> None:
+    assert FedMinMax().output is Iterate.TAIL_AVERAGE
+    assert papers_iterate(FedMinMax()) is Iterate.AVERAGE
+    assert papers_iterate(FedAvg()) is FedAvg().output is Iterate.LAST

@@ -13,12 +13,13 @@ from tests.oracles import brier_gradient, fedminmax_by_hand, project_by_bisectio
 from tests.problems import softmax_problem, to_numpy
 
 PROBLEM = softmax_problem([[4, 0, 2], [1, 5, 0], [0, 0, 3]], seed=1)
-MINMAX = FedMinMax(learning_rate=0.3, adversary_rate=0.5)
+RATE = 0.3
+MINMAX = FedMinMax(RATE, adversary_rate=0.5)
 
 
 def test_one_full_batch_is_algorithm_1() -> None:
     trace = fedminmax_by_hand(PROBLEM, rounds=40, eta=0.3, eta_mu=0.5)
-    local = FedMinMaxLocal(MINMAX.learning_rate, MINMAX.adversary_rate, epochs=1, batch_size=None)
+    local = FedMinMaxLocal(RATE, MINMAX.adversary_rate, epochs=1, batch_size=None)
     both = zip(
         train(PROBLEM.federation(), local, rounds=40),
         train(PROBLEM.federation(), MINMAX, rounds=40),
@@ -37,9 +38,7 @@ def test_local_steps_descend_the_weighted_loss_and_mu_sees_the_risks_before_them
 ) -> None:
     rho = np.full(3, 1 / 3)
     theta, mu = PROBLEM.start, rho
-    method = FedMinMaxLocal(
-        MINMAX.learning_rate, MINMAX.adversary_rate, epochs=epochs, batch_size=None
-    )
+    method = FedMinMaxLocal(RATE, MINMAX.adversary_rate, epochs=epochs, batch_size=None)
     for done in train(PROBLEM.federation(), method, rounds=10):
         mean = np.zeros_like(theta)
         for x, y, group in PROBLEM.numpy_rows():

@@ -94,7 +94,7 @@ def test_the_mean_over_rounds_is_kept_of_lambda_too(estimator: GradientEstimator
     np.testing.assert_allclose(kept, mean, atol=1e-14)
     thetas = [to_numpy(done.parameters(Iterate.LAST)) for done in rounds]
     np.testing.assert_allclose(
-        to_numpy(rounds[-1].parameters()), np.mean(thetas, axis=0), atol=1e-14
+        to_numpy(rounds[-1].parameters(Iterate.AVERAGE)), np.mean(thetas, axis=0), atol=1e-14
     )
 
 
@@ -138,7 +138,7 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
 
 def test_only_drawn_holders_take_a_gradient_and_once_per_draw() -> None:
     federation = PROBLEM.federation()
-    method = StochasticAFL(estimator=GradientEstimator.WEIGHTED, draws=5, batch_size=2)
+    method = StochasticAFL(0.1, estimator=GradientEstimator.WEIGHTED, draws=5, batch_size=2)
     state = start_of(federation, method).state
     for number in range(10):
         order = method.order(state, Moment(0, number))

@@ -100,7 +100,7 @@ def test_the_value_over_holders_is_at_most_the_value_over_groups(
 
     afl = AFL(learning_rate=0.5, adversary_rate=0.5)
     done = list(train(quadratic_federation([0.3], holders(table)), afl, rounds=400))[-1]
-    upper = float((mixtures @ group_risks(float(done.parameters()))).max())
+    upper = float((mixtures @ group_risks(float(done.parameters(Iterate.AVERAGE)))).max())
     lower = lower_bound(to_numpy(done.progress.state.average_weights) @ mixtures)
     assert lower - 1e-9 <= over_holders <= upper + 1e-9
     assert upper - lower < 5e-3

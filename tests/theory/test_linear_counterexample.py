@@ -41,5 +41,5 @@ def test_fedminmax_finds_the_minimax_model_over_groups() -> None:
     method = FedMinMax(learning_rate=0.01, adversary_rate=0.01)
     rounds = list(train(federation(), method, rounds=2000))
     assert all(-0.5 <= float(done.risks.min()) <= 1.5 for done in rounds)
-    theta = float(rounds[-1].parameters())
+    theta = float(rounds[-1].parameters(Iterate.AVERAGE))
     assert max(theta, 1.0 - theta) <= 0.5 + 0.0651

@@ -14,7 +14,9 @@ from decimal import ROUND_DOWN, Context
 import torch
 from torch import Tensor
 
+from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.task import Task
 
 # Largest second derivative in the outputs. Brier: with p the probability of the wrong class of
 # two, twice the maximum of 4 p^2 (1 - p) (2 - 3 p); no number of classes has more.
@@ -39,6 +41,21 @@ def safe_learning_rate(
     """
     largest = max(_largest_eigenvalue(x[group == number]) for number in range(int(group.max()) + 1))
     return rate_for_eigenvalue(loss, largest, linear=linear, ridge=ridge)
+
+
+def safe_rate_of(task: Task, x: Tensor, group: Tensor) -> float:
+    """Return the rate that a run takes if its method has none, rounded down to two digits.
+
+    Rows that are no vectors and losses that are not ours have an unknown curvature; their models
+    take 0.1, as networks do at most.
+    """
+    loss = next((known for known in OUTPUT_CURVATURES if known is task.loss), None)
+    if loss is None or x.dim() != 2 or not x.is_floating_point():
+        return LARGEST_RATE_OF_NETWORKS
+    linear = linear_structure_of(task) is not None
+    exact = x if x.dtype is torch.float64 else x.float()
+    rate = safe_learning_rate(loss, exact, group, linear=linear, ridge=task.ridge)
+    return float(rounded_rate(rate))
 
 
 def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool, ridge: float = 0.0) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import written_beside
 from fedminmax.federation.game import Game, check_same_game
-from fedminmax.federation.train import Progress
+from fedminmax.federation.train import Progress, settings_of
 from fedminmax.methods.method import StateT
 
 DIGEST_BYTES = 32
@@ -124,6 +124,8 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
         or name.endswith(".playable")
     }
     flat |= {f"{GAME_PREFIX}small_groups": ""} | _read_flat(payload, path)
+    # Earlier releases wrote down what a run answers with, too.
+    flat["method"] = settings_of(str(flat.get("method", "")))
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
     for name in sorted(flat.keys() ^ expected.keys()):

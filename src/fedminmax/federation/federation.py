@@ -43,6 +43,11 @@ class Federation(Protocol):
         """The finest thing that the server can see of one holder's reply."""
         ...
 
+    @property
+    def safe_learning_rate(self) -> float:
+        """The learning rate of methods that have none: see ``core.safe_rate``."""
+        ...
+
     def model(self, parameters: Tensor) -> nn.Module:
         """Return a copy of the model with these parameters, ready to predict."""
         ...

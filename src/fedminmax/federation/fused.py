@@ -15,7 +15,7 @@ from fedminmax.core.examples import Examples, concatenate
 from fedminmax.core.messages import NO_STATISTICS, Order, Reveals, Sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.method import OneStepMethod, StateT
+from fedminmax.methods.method import OneStepMethod, StateT, rate_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def ask_fused(
     loss = loss.cpu().view_as(counts)
     shown = slice(None) if method.reveals is Reveals.OWN_LOSS else slice(0)
     return Sums(
-        step=gradient.cpu() * method.learning_rate,
+        step=gradient.cpu() * rate_of(method),
         scale=float(weighed.scale.sum()),
         curvature=0.0,
         group_loss=loss.sum(dim=0),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock, get_ident
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import check_alike
+from fedminmax.core.examples import check_alike, concatenate
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
@@ -19,6 +19,7 @@ from fedminmax.core.one_step import losses_without_training
 from fedminmax.core.random_draws import draws_random_numbers
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
+from fedminmax.core.safe_rate import safe_rate_of
 from fedminmax.core.small_groups import (
     SmallGroupRule,
     groups_to_merge,
@@ -233,6 +234,12 @@ class InProcessFederation:
     def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the parameters that theta^0 puts one after another."""
         return self._task.parameter_shapes
+
+    @cached_property
+    def safe_learning_rate(self) -> float:
+        """The learning rate of methods that have none: see ``core.safe_rate``."""
+        rows = self._pooled.examples if self._pooled else concatenate(self._holders)
+        return safe_rate_of(self._task, rows.x, rows.group)
 
     def model(self, parameters: Tensor) -> nn.Module:
         """Return a copy of the model with these parameters, ready to predict."""

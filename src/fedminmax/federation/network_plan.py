@@ -17,6 +17,7 @@ from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.safe_rate import LARGEST_RATE_OF_NETWORKS
 from fedminmax.core.task import Task
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.config import ModelChoice
@@ -67,8 +68,11 @@ class PlannedRun:
     patience: int | None = None
 
     def build(self) -> AnyMethod[Any]:
-        """Make the method."""
-        return CARDS[self.method].build({}, self.options)
+        """Make the method; a rate that nothing is said of is 0.1, as in plans of all versions."""
+        method = CARDS[self.method].build({}, self.options)
+        if method.learning_rate is not None:
+            return method
+        return replace(method, learning_rate=LARGEST_RATE_OF_NETWORKS)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

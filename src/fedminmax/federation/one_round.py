@@ -6,7 +6,7 @@ each reply by itself, and some let the holders keep something.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -22,6 +22,7 @@ from fedminmax.methods.method import (
     asks_again,
     lets_holders_keep,
     needs_each_reply,
+    rate_of,
 )
 
 
@@ -70,6 +71,14 @@ def run_round(
     return Outcome(total, state, kept, evaluations)
 
 
+def with_rate_of(method: AnyMethod[StateT], federation: Federation) -> AnyMethod[StateT]:
+    """Give a method that has no learning rate the one that is safe for the federation's rows."""
+    if method.learning_rate is not None:
+        return method
+    rate = federation.safe_learning_rate
+    return replace(method, learning_rate=rate)  # type: ignore[type-var]
+
+
 def _check_sums(
     total: Sums, method: AnyMethod[StateT], moment: Moment, group_names: tuple[str, ...]
 ) -> None:
@@ -84,5 +93,5 @@ def _check_sums(
 def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:
     return DivergedError(
         f"{method.name} diverged in round {moment.round}: {what} is not finite; "
-        f"use a learning rate below {method.learning_rate:g} or scale the features"
+        f"use a learning rate below {rate_of(method):g} or scale the features"
     )

@@ -20,7 +20,14 @@ from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.local_sums import sum_by_group
-from fedminmax.methods.method import Holder, OneStepMethod, StateT, SumsMethod, takes_one_step
+from fedminmax.methods.method import (
+    Holder,
+    OneStepMethod,
+    StateT,
+    SumsMethod,
+    rate_of,
+    takes_one_step,
+)
 
 ReplyT = TypeVar("ReplyT")
 NOTHING = torch.zeros(0, dtype=torch.float64)
@@ -47,7 +54,7 @@ def one_step_answer(
     group_loss = sum_by_group(losses, holder)
     reply = replace(
         zero_sums(0, holder.groups, holders),
-        step=gradient.cpu() * method.learning_rate,
+        step=gradient.cpu() * rate_of(method),
         scale=float(own.scale[0]),
         group_loss=group_loss,
         group_count=count,

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.row_limits import RowLimits, row_limits
@@ -139,6 +140,11 @@ class RemoteFederation:
     def reveals(self) -> Reveals:
         """The server sees every site's reply by itself."""
         return Reveals.OWN_VECTOR
+
+    @property
+    def safe_learning_rate(self) -> float:
+        """The sites agreed on it before the first round, if a run of the plan needs one."""
+        raise InputError("the plan has a method without learning rate; set it in [method]")
 
     def model(self, parameters: Tensor) -> nn.Module:
         """Return a copy of the model with these parameters, ready to predict."""

@@ -24,7 +24,13 @@ from fedminmax.core.validation import LossSums
 from fedminmax.federation.lighter_replies import Lighter
 from fedminmax.federation.wire_vectors import RefusedError, check_finite
 from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
-from fedminmax.methods.method import AnyMethod, OneStepMethod, sums_over_rows, takes_one_step
+from fedminmax.methods.method import (
+    AnyMethod,
+    OneStepMethod,
+    rate_of,
+    sums_over_rows,
+    takes_one_step,
+)
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
@@ -131,12 +137,12 @@ def _told_gradients(
     step = reply.step.double()
     if takes_one_step(method):
         own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
-        gradient = step / method.learning_rate
+        gradient = step / rate_of(method)
         if sender.limits.ridge:
             # The ridge's part of it is known, and not in the losses.
             penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
-        yield ToldGradient(own.coefficients[0], gradient, reach / method.learning_rate)
+        yield ToldGradient(own.coefficients[0], gradient, reach / rate_of(method))
     elif sums_over_rows(method):
         groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
         each = torch.eye(groups, dtype=torch.float64)
@@ -199,7 +205,7 @@ def _expected_of_one_step(
         scale=float(own.scale[0]),
         rows=sender.rows,
         evaluations=sender.rows,
-        reach=method.learning_rate * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
+        reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
         own_loss=OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None,
     )
 

@@ -18,7 +18,7 @@ from fedminmax.core.task import Task
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.lighter_replies import Lighter, lighter_part
-from fedminmax.federation.one_round import run_round
+from fedminmax.federation.one_round import run_round, with_rate_of
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
 from fedminmax.methods.method import (
     AnyMethod,
@@ -71,6 +71,7 @@ def message_bytes(
     lighter = lighter_part(method, census.linear, compress=compress)
     rows = _made_up_rows(task, census, row)
     posted = _Posted(task, census, rows, lighter, validates)
+    method = with_rate_of(method, posted)
     start = task.initial_parameters
     kept = NOTHING
     if lets_holders_keep(method):
@@ -137,6 +138,10 @@ class _Posted:
     @property
     def reveals(self) -> Reveals:
         return Reveals.OWN_VECTOR
+
+    @property
+    def safe_learning_rate(self) -> float:
+        return 1.0
 
     def model(self, parameters: Tensor) -> nn.Module:
         return model_with(self.task, parameters)

@@ -4,6 +4,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 """
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic
@@ -20,7 +21,7 @@ from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.federation import Federation
 from fedminmax.federation.game import Game, check_same_game, game_of
-from fedminmax.federation.one_round import run_round
+from fedminmax.federation.one_round import run_round, with_rate_of
 from fedminmax.methods.checks import check_share, check_whole, checked_method
 from fedminmax.methods.method import (
     AnyMethod,
@@ -173,7 +174,7 @@ def start_of(
     check_share("train", participation=participation)
     if not hasattr(federation, "census"):
         raise InputError(f"federation = {federation!r}; give a federation, then a method")
-    method = checked_method(method)
+    method = with_rate_of(checked_method(method), federation)
     check_shown(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
@@ -181,7 +182,7 @@ def start_of(
     if lets_holders_keep(method):
         kept = method.start_keeping(initial).repeat(federation.census.holders, 1)
     return Progress(
-        repr(method),
+        settings_of(repr(method)),
         game_of(federation),
         int(seed),
         float(participation),
@@ -191,6 +192,17 @@ def start_of(
         0,
         kept,
     )
+
+
+def settings_of(method: str) -> str:
+    """Return a method's settings, written out, without those that say what a run answers with.
+
+    All iterates are kept, so that another answer may go on from the same progress.
+
+    >>> settings_of("AFL(rate=1, output=<Iterate.AVERAGE: 'average'>, reveals=2)")
+    'AFL(rate=1, reveals=2)'
+    """
+    return re.sub(r"output=<Iterate\.\w+: '\w+'>(, )?", "", method)
 
 
 def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
@@ -252,7 +264,6 @@ def train(
         resume: the progress of an earlier round of the same run, to go on from there.
     """
     check_whole("train", least=1, rounds=rounds)
-    method = checked_method(method)
     start = start_of(federation, method, seed=seed, participation=participation)
     if patience is not None:
         check_whole("train", least=1, patience=patience)
@@ -261,6 +272,7 @@ def train(
                 f"patience = {patience}, but there are no validation rows to see an improvement "
                 "by; set validation, or drop patience"
             )
+    method = with_rate_of(checked_method(method), federation)
     return _rounds(federation, method, rounds, patience, _checked(resume, start))
 
 
@@ -273,11 +285,12 @@ def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progre
             f"cannot resume from {type(resume).__name__}; give a Progress, such as round.progress "
             "or restored.progress"
         )
+    # Before the method, whose learning rate may depend on the rows.
+    check_same_game(resume.game, start.game, "cannot resume")
     for name in ("method", "seed", "participation"):
         before, now = getattr(resume, name), getattr(start, name)
         if before != now:
             raise InputError(f"cannot resume {name} {before} as {now}; give the same {name}")
-    check_same_game(resume.game, start.game, "cannot resume")
     return resume
 
 

@@ -23,9 +23,9 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.checks import check_not_negative, check_rate
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import ADVERSARY, RATE, START
+from fedminmax.methods.option_sources import ADVERSARY, SAFE_RATE, START
 
 
 class AFLStart(Enum):
@@ -59,22 +59,22 @@ class AFLState:
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.HOLDERS,
-    sources=RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
+    sources=SAFE_RATE | ADVERSARY | START | {"scale_adversary_rate": "ours: off, as in the paper"},
 )
 @dataclass(frozen=True)
 class AFL:
     """Minimax over holders. ``adversary_rate=0`` with start ROWS is plain risk minimisation."""
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     adversary_rate: float = 0.1
     start: AFLStart = AFLStart.ROWS
     scale_adversary_rate: bool = False
     name: str = "AFL"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
+        check_rate(self.name, self.learning_rate)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
 
     def init(self, parameters: Tensor, census: Census) -> AFLState:

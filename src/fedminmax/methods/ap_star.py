@@ -34,7 +34,7 @@ from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_share, check_whole
 from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, RATE
+from fedminmax.methods.option_sources import AUTHORS, FITS, SAFE_RATE
 from fedminmax.methods.weighted_fits import (
     Fits,
     after_fit,
@@ -68,7 +68,7 @@ class APStarState:
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=RATE
+    sources=SAFE_RATE
     | FITS
     | {"alpha": AUTHORS, "divisor": AUTHORS, "divisor_cap": AUTHORS, "fit_patience": AUTHORS},
 )
@@ -76,7 +76,7 @@ class APStarState:
 class APStar:
     """Search for the group weights whose fit has the least worst risk."""
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     fit_rounds: int = 20
     alpha: float = 0.5
     divisor: int = 1

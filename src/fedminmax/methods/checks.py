@@ -19,6 +19,12 @@ def check_positive(method: str, **values: float) -> None:
             raise InputError(f"{method}: {name} = {in_words(value)}; give a positive number")
 
 
+def check_rate(method: str, learning_rate: float | None) -> None:
+    """Refuse a learning rate that is not positive; None is left to the rows."""
+    if learning_rate is not None:
+        check_positive(method, learning_rate=learning_rate)
+
+
 def check_not_negative(method: str, **values: float) -> None:
     """Refuse a number that is negative or not finite."""
     for name, value in values.items():

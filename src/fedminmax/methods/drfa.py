@@ -102,7 +102,7 @@ class DRFA:
     holders_drawn: int | None = None
     start: AFLStart = AFLStart.ROWS
     name: str = "DRFA"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:

@@ -26,10 +26,10 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.checks import check_not_negative, check_rate
 from fedminmax.methods.group_weights import shares_within_floor, weigh_by_group
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import ADVERSARY, FLOOR, RATE
+from fedminmax.methods.option_sources import ADVERSARY, FLOOR, SAFE_RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class FedMinMaxState:
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=RATE | ADVERSARY | FLOOR,
+    sources=SAFE_RATE | ADVERSARY | FLOOR,
 )
 @dataclass(frozen=True)
 class FedMinMax:
@@ -64,15 +64,15 @@ class FedMinMax:
     fedminmax.core.errors.InputError: FedMinMax: learning_rate = -1; give a positive number
     """
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     adversary_rate: float = 0.1
     epsilon: float = 0.0
     name: str = "FedMinMax"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
+        check_rate(self.name, self.learning_rate)
         check_not_negative(self.name, adversary_rate=self.adversary_rate, epsilon=self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:

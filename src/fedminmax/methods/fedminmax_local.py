@@ -45,7 +45,7 @@ class FedMinMaxLocal:
     epochs: int = 15
     batch_size: int | None = 100
     name: str = "FedMinMax (local epochs)"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:

@@ -78,7 +78,7 @@ class GroupDRFA:
     steps: int = 10
     batch_size: int | None = 50
     name: str = "group DRFA"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:

@@ -21,10 +21,10 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
 from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_positive
+from fedminmax.methods.checks import check_not_negative, check_rate
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import OURS, RATE
+from fedminmax.methods.option_sources import OURS, SAFE_RATE
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class GroupTERMState:
     over=Over.GROUPS,
     pace=Pace.ONE_STEP,
     weights=Weights.GROUPS,
-    sources=RATE | {"tilt": OURS},
+    sources=SAFE_RATE | {"tilt": OURS},
     required={"tilt": "5"},
 )
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class GroupTERM:
     """Minimise the tilted mean of the group risks."""
 
     tilt: float
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
         check_not_negative("group TERM", tilt=self.tilt)
-        check_positive("group TERM", learning_rate=self.learning_rate)
+        check_rate("group TERM", self.learning_rate)
 
     @property
     def name(self) -> str:

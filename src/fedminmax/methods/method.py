@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
@@ -89,7 +90,11 @@ class ServerHalf(Protocol[StateT]):
 
     @property
     def output(self) -> Iterate:
-        """The iterate that the method's paper returns."""
+        """The iterate that a run answers with, wherever it is run.
+
+        It is the paper's, but for the average of all rounds, which still leans towards the start:
+        the tail average takes its place.
+        """
         ...
 
     @property
@@ -98,8 +103,11 @@ class ServerHalf(Protocol[StateT]):
         ...
 
     @property
-    def learning_rate(self) -> float:
-        """The model's step size, eta_theta."""
+    def learning_rate(self) -> float | None:
+        """The model's step size, eta_theta; None is one that is safe for the rows.
+
+        A run chooses that before its first round: see ``core.safe_rate``.
+        """
         ...
 
     def init(self, parameters: Tensor, census: Census) -> StateT:
@@ -235,6 +243,15 @@ AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
     """Tell whether holders take one full-batch gradient step."""
     return hasattr(method, "weigh")
+
+
+def rate_of(method: ServerHalf[StateT]) -> float:
+    """Return the learning rate of a method whose run has begun."""
+    if method.learning_rate is None:
+        raise InputError(
+            f"{method.name} has no learning rate yet; begin with train, or give it one"
+        )
+    return method.learning_rate
 
 
 def is_done(method: AnyMethod[StateT], state: StateT) -> bool:

@@ -27,7 +27,7 @@ from fedminmax.methods.checks import check_not_negative
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, RATE
+from fedminmax.methods.option_sources import AUTHORS, FITS, SAFE_RATE
 from fedminmax.methods.weighted_fits import check_fits, order_step
 
 
@@ -39,13 +39,13 @@ from fedminmax.methods.weighted_fits import check_fits, order_step
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=RATE | FITS | {"adversary_rate": AUTHORS},
+    sources=SAFE_RATE | FITS | {"adversary_rate": AUTHORS},
 )
 @dataclass(frozen=True)
 class MinimaxFair:
     """Exponential weights with a falling rate; ``adversary_rate=0`` fits the mean risk."""
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     adversary_rate: float = 1.0
     fit_rounds: int = 20
     warm_start: bool = True

@@ -3,6 +3,7 @@
 PAPADAKI = "Papadaki et al. 2021, Appendix B"
 OURS = "ours: the paper gives none"
 RATE = {"learning_rate": PAPADAKI}
+SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks: at most 0.1)"}
 ADVERSARY = {"adversary_rate": PAPADAKI}
 LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
 FLOOR = {"epsilon": "Papadaki et al. 2021, Algorithm 1 (no floor)"}

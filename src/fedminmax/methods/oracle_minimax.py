@@ -30,7 +30,7 @@ from fedminmax.methods.checks import check_whole
 from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
 from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import FITS, OURS, RATE
+from fedminmax.methods.option_sources import FITS, OURS, SAFE_RATE
 from fedminmax.methods.weighted_fits import check_fits, order_step
 
 
@@ -42,14 +42,14 @@ from fedminmax.methods.weighted_fits import check_fits, order_step
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.GROUPS,
-    sources=RATE | FITS | {"fits": OURS},
+    sources=SAFE_RATE | FITS | {"fits": OURS},
 )
 @dataclass(frozen=True)
 class OracleMinimax:
     """Multiplicative weights with the rate for a planned number of fits."""
 
     fits: int = 100
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     fit_rounds: int = 20
     warm_start: bool = True
     name: str = "OracleMinimax"

@@ -45,7 +45,7 @@ from fedminmax.methods.card import Over, Pace, Weights, register
 from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
 from fedminmax.methods.group_weights import weigh_by_group
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, OURS, RATE
+from fedminmax.methods.option_sources import AUTHORS, FITS, OURS, SAFE_RATE
 from fedminmax.methods.weighted_fits import (
     Fits,
     after_fit,
@@ -98,7 +98,7 @@ class RelaxedMinimaxFairState:
     pace=Pace.ONE_STEP,
     weights=Weights.GROUPS,
     absent_keep_weight=False,
-    sources=RATE
+    sources=SAFE_RATE
     | FITS
     | {
         "gamma": "yours to choose",
@@ -113,7 +113,7 @@ class RelaxedMinimaxFair:
     """Least mean risk with every group's risk at most gamma."""
 
     gamma: float
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     adversary_rate: float = 1.0
     fit_rounds: int = 20
     discard: int = 0

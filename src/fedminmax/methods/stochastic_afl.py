@@ -31,7 +31,7 @@ from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
+from fedminmax.methods.checks import check_not_negative, check_rate, check_whole
 from fedminmax.methods.expected_reply import (
     ExpectedReply,
     OwnLoss,
@@ -42,8 +42,8 @@ from fedminmax.methods.expected_reply import (
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
 from fedminmax.methods.local_sums import sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import ADVERSARY, RATE, START
+from fedminmax.methods.method import Holder, rate_of
+from fedminmax.methods.option_sources import ADVERSARY, SAFE_RATE, START
 
 
 class GradientEstimator(Enum):
@@ -77,7 +77,7 @@ class StochasticAFLState:
     pace=Pace.ONE_STEP,
     minimax=True,
     weights=Weights.HOLDERS,
-    sources=RATE
+    sources=SAFE_RATE
     | ADVERSARY
     | START
     | {
@@ -94,7 +94,7 @@ class StochasticAFL:
     ``draws`` is the number of lots for the losses, and with WEIGHTED also for the gradient.
     """
 
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     adversary_rate: float = 0.1
     estimator: GradientEstimator = GradientEstimator.PER_DOMAIN
     draws: int = 1
@@ -102,11 +102,11 @@ class StochasticAFL:
     chi_squared: float = 0.0
     start: AFLStart = AFLStart.ROWS
     name: str = "Stochastic-AFL"
-    output: Iterate = Iterate.AVERAGE
+    output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.OWN_LOSS, init=False)
 
     def __post_init__(self) -> None:
-        check_positive(self.name, learning_rate=self.learning_rate)
+        check_rate(self.name, self.learning_rate)
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, chi_squared=self.chi_squared
         )
@@ -148,7 +148,7 @@ class StochasticAFL:
         gradient, _ = weighted_gradient([workspace], rows, row_weights, holder.rows_per_chunk)
         return replace(
             reply,
-            step=gradient * self.learning_rate,
+            step=gradient * rate_of(self),
             scale=step_weight,
             gradient_evaluations=len(rows),
         )
@@ -175,7 +175,7 @@ class StochasticAFL:
             scale=step_weight,
             rows=sender.rows,
             evaluations=drawn if step_weight else 0,
-            reach=self.learning_rate * step_weight * reach_of_one_batch(sender, reply, size),
+            reach=rate_of(self) * step_weight * reach_of_one_batch(sender, reply, size),
             own_loss=OwnLoss(1, 0.0, loss_draws * highest),
         )
 

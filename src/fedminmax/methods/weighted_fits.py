@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.messages import Census, Moment, Order
-from fedminmax.methods.checks import check_positive, check_whole
+from fedminmax.methods.checks import check_rate, check_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,9 @@ class Fits:
     done: int
 
 
-def check_fits(method: str, learning_rate: float, fit_rounds: int) -> None:
+def check_fits(method: str, learning_rate: float | None, fit_rounds: int) -> None:
     """Refuse settings with which there is no fit."""
-    check_positive(method, learning_rate=learning_rate)
+    check_rate(method, learning_rate)
     check_whole(method, least=1, fit_rounds=fit_rounds)
 
 

@@ -32,7 +32,7 @@ from fedminmax.report.run_result import (
 )
 from fedminmax.studies.run_folder import claim_run
 from fedminmax.studies.scored_rounds import ScoredRounds
-from fedminmax.studies.study import RunPlan, Study
+from fedminmax.studies.study import RunPlan, Study, papers_iterate
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _result(
 ) -> RunResult:
     """Score a finished run: its iterates, its own choice, its holders' own models."""
     state, best = progress.state, progress.iterates.best.chosen
-    answer = answer_of(progress, Iterate.BEST if plan.validation else plan.method.output)
+    answer = answer_of(progress, Iterate.BEST if plan.validation else papers_iterate(plan.method))
     return RunResult(
         setting=plan.setting,
         method=plan.title,
@@ -154,7 +154,7 @@ def _result(
         rounds=progress.round,
         gradient_evaluations=progress.gradient_evaluations,
         seconds=round(seconds, 1),
-        shown=answer or plan.method.output,
+        shown=answer or papers_iterate(plan.method),
         scores=_scores(study, federation, progress),
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
         chosen=_chosen_scores(study, federation, progress),

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.federation.inprocess import InProcessFederation
@@ -21,6 +22,16 @@ StudyMethod = AnyMethod[Any]
 CENTRALIZED = "centralized"
 # The fast methods settle in 10 to 100 rounds, or choose a round among them.
 FAST_ROUNDS = 100
+
+
+def papers_iterate(method: StudyMethod) -> Iterate:
+    """Return what the method's paper returns: where runs answer with the tail, the average of all.
+
+    >>> from fedminmax.methods.fedminmax import FedMinMax
+    >>> papers_iterate(FedMinMax())
+    <Iterate.AVERAGE: 'average'>
+    """
+    return Iterate.AVERAGE if method.output is Iterate.TAIL_AVERAGE else method.output
 
 
 @dataclass(frozen=True)

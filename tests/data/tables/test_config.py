@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedminmax.data.tables.config import MethodChoice, ModelChoice, Source, read_config
 from fedminmax.data.tables.words import toml_key, toml_string
+from fedminmax.methods.catalogue import CARDS
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, write_config
 
@@ -60,6 +61,14 @@ def test_rates_of_the_former_default_need_its_name(tmp_path: Path, option: str) 
         f'{path}: [method] has {option}, but no name; for Algorithm 1 add name = "fedminmax", for '
         "fedminmax-fast, the default, remove it"
     )
+
+
+def test_a_configuration_answers_with_what_its_method_does_elsewhere(
+    tmp_path: Path,
+) -> None:
+    for key, card in CARDS.items():
+        config = read_config(write_config(tmp_path, (METHOD, f'name = "{key}"')))
+        assert config.iterate is card.build({}).output, key
 
 
 def test_a_share_is_held_out_unless_there_are_test_files(tmp_path: Path) -> None:

@@ -117,11 +117,12 @@ class TableConfig:
     def iterate(self) -> Iterate:
         """Which of a run's models is its answer: if nothing is said, what validation rows choose.
 
-        Without these it is the tail average: the average of all rounds still leans towards the
-        start, and the last one sways.
+        Without these it is what the method answers with wherever it is run. The baseline's answer
+        is the same one.
         """
-        default = Iterate.BEST if self.validation else Iterate.TAIL_AVERAGE
-        return self.method.iterate or default
+        if self.method.iterate is not None:
+            return self.method.iterate
+        return Iterate.BEST if self.validation else CARDS[self.method.name].build({}).output
 
     @property
     def patience(self) -> int | None:
