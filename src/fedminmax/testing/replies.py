@@ -221,6 +221,11 @@ class _OverBytes:
         self.parameter_shapes, self.validation_rows = inner.parameter_shapes, inner.validation_rows
         self.reveals = Reveals.OWN_VECTOR
 
+    @property
+    def safe_learning_rate(self) -> float:
+        """The learning rate of methods that have none."""
+        return self._inner.safe_learning_rate
+
     def model(self, parameters: Tensor) -> nn.Module:
         """Return the model with these parameters."""
         return self._inner.model(parameters)
