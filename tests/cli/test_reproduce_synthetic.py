@@ -91,7 +91,7 @@ def test_json_is_alone_on_standard_output_and_nothing_else_is_printed(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     content = json.loads(done.stdout)
-    assert len(content["rows"]) == 17
+    assert len(content["rows"]) == 10
     assert {row["rounds"] for row in content["rows"]} == {2, 3, 5}
     for row in content["rows"]:
         assert 0 < row["best"]["mean"] <= row["worst"]["mean"] < 2
