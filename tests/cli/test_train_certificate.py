@@ -37,7 +37,10 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     assert proof["upper"] - proof["penalty"] == pytest.approx(worst, abs=1e-3)
     words = "Proved: no logistic model on these features with parameters as short as this one's can"
     assert words in said
-    assert words in (RUN / "model_card.md").read_text()
+    card = (RUN / "model_card.md").read_text()
+    assert words in card
+    assert "The training looked at cross-entropy by group" in card
+    assert "answer: chosen by the method among the rounds' models" in card
     run_here("report", RUN, "--out", "report.html")
     assert "Proved: no logistic model" in Path("report.html").read_text()
 

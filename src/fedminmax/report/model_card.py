@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedminmax.core.counted import counted
 from fedminmax.core.files import write_text
+from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
 from fedminmax.report.advice_of_run import after_words
@@ -47,7 +48,7 @@ def write_card(
         change_section(results),
         personal_section(results),
         _training(saved, results, card),
-        _limits(results),
+        _limits(saved, results),
         _remarks(results),
     ]
     write_text(folder / FILE_NAME, "\n\n".join(part for part in sections if part) + "\n")
@@ -60,7 +61,7 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
         model += f" with hidden layers {list(saved.hidden)}"
     if saved.members > 1:
         model = f"mixture of {saved.members} models, each a {model}"
-    loss = RISK_NAMES[task] if saved.loss in ("brier", "squared-error") else saved.loss
+    loss = _loss_name(saved, results)
     title = f"Model of '{target}'"
     goal = ""
     if card.minimax_over_groups:
@@ -73,6 +74,10 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
         f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
         "groups or other measures."
     )
+
+
+def _loss_name(saved: SavedModel, results: Results) -> str:
+    return RISK_NAMES[results.task] if saved.loss in ("brier", "squared-error") else saved.loss
 
 
 def _use(words: ReportSection, results: Results) -> str:
@@ -121,7 +126,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"- {counted(method.rounds, 'round')}, share of holders in each {method.participation:g}, "
         f"{results.gradient_evaluations:,} gradient evaluations, "
         f"{in_words(results.seconds)}\n"
-        f"- loss: {saved.loss}; answer: {saved.iterate.replace('_', ' ')} of the rounds' models\n"
+        f"- loss: {saved.loss}; answer: {_answer(saved)}\n"
         f"- {verdict(method.name, results.convergence)}\n"
         f"{proof}"
         f"{validation}"
@@ -129,6 +134,13 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         + f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )
+
+
+def _answer(saved: SavedModel) -> str:
+    """Say which of the rounds' models it is; some methods choose it themselves."""
+    if saved.iterate not in [which.value for which in Iterate]:
+        return f"{saved.iterate} among the rounds' models"
+    return f"{saved.iterate.replace('_', ' ')} of the rounds' models"
 
 
 def _seen_by_the_server(results: Results, card: MethodCard) -> str:
@@ -144,11 +156,11 @@ def _seen_by_the_server(results: Results, card: MethodCard) -> str:
     )
 
 
-def _limits(results: Results) -> str:
+def _limits(saved: SavedModel, results: Results) -> str:
     return (
         "## What it is not meant for\n\n"
         "- Decisions about people without someone who answers for them. The training looked at "
-        f"{RISK_NAMES[results.task]} by group and at nothing else: selection rates and error "
+        f"{_loss_name(saved, results)} by group and at nothing else: selection rates and error "
         "rates may still differ between groups.\n"
         "- Groups, places or times that the training rows do not stand for. A group that the "
         "columns above do not tell apart may be worse off than any that they do.\n"

@@ -291,6 +291,14 @@ def test_any_name_survives_being_written(name: str) -> None:
             "[method] FedMinMax: learning_rate = -1; give a positive number",
         ),
         (
+            METHOD,
+            'name = "fedminmax-fast"\niterate = "last"',
+            (
+                '[method] iterate = "last", but fedminmax-fast chooses its model by itself; '
+                "remove it, or choose another method"
+            ),
+        ),
+        (
             "rounds = 10",
             "rounds = 0",
             "[method] rounds is 0; give a number greater than or equal to 1",

@@ -17,6 +17,7 @@ from fedminmax.data.tables.config_sections import (
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.values import spellings
 from fedminmax.data.tables.words import did_you_mean, toml_key
+from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_METHOD
 
@@ -164,6 +165,11 @@ def _check_method(sections: ConfigSections) -> None:
     options = method_options(sections)
     if "name" not in sections.method.model_fields_set:
         _check_meant_for_default(options)
+    if sections.method.iterate not in (None, "best") and CARDS[name].pace is Pace.LOOK_AHEAD:
+        raise InputError(
+            f'[method] iterate = "{sections.method.iterate}", but {name} chooses its model by '
+            "itself; remove it, or choose another method"
+        )
     try:
         CARDS[name].build({}, options)
     except InputError as error:
