@@ -13,13 +13,17 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.fast_server import FastState
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import Holder
-from fedminmax.methods.second_order_server import FIRST_DAMPING, LEAST_DAMPING, SecondOrderState
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.fast_server import FastState
+from fedminmax.methods.shared.second_order_server import (
+    FIRST_DAMPING,
+    MIN_DAMPING,
+    SecondOrderState,
+)
 
 
 class Missing(Enum):
@@ -51,7 +55,7 @@ class AblatedLinear:
         """As the whole method."""
         return self._whole.init(parameters, census)
 
-    def order(self, state: FastState, moment: Moment) -> Order:
+    def order(self, state: FastState, moment: RoundKey) -> Order:
         """As the whole method."""
         return self._whole.order(state, moment)
 
@@ -72,7 +76,7 @@ class AblatedLinear:
         assert isinstance(state, SecondOrderState)
         told = replace(total, statistics=self._curvature(state, total).flatten())
         if self.missing is Missing.REGION:
-            state = replace(state, damping=LEAST_DAMPING)
+            state = replace(state, damping=MIN_DAMPING)
         if self.missing is Missing.ADAPTING:
             state = replace(state, damping=FIRST_DAMPING)
         return self._whole.update(state, told)

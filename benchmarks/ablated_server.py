@@ -7,21 +7,20 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
-from fedminmax.core.simplex import project_on_simplex
-from fedminmax.core.simplex_qp import maximise_on_simplex
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.simplex import maximise_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.first_order_server import (
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.first_order_server import (
     FIRST_GROWTH,
     GROWTH,
-    LEAST_METRIC,
     MEMORY_OF_SQUARES,
+    MIN_METRIC,
     SHRINKAGE,
     FirstOrderState,
 )
-from fedminmax.methods.method import Holder
 
 MOMENTUM = FedMinMaxFast.momentum
 # Algorithm 1's.
@@ -55,7 +54,7 @@ class AblatedServer:
         assert isinstance(state, FirstOrderState)
         return state
 
-    def order(self, state: FirstOrderState, moment: Moment) -> Order:
+    def order(self, state: FirstOrderState, moment: RoundKey) -> Order:
         """As the whole method."""
         return self._whole.order(state, moment)
 
@@ -106,7 +105,7 @@ class AblatedServer:
         means = state.slope_sums / (1 - MOMENTUM**state.steps)
         metric = (state.squares / (1 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
         metric = (
-            metric + LEAST_METRIC * metric.max() if self.metric else metric.mean().expand_as(metric)
+            metric + MIN_METRIC * metric.max() if self.metric else metric.mean().expand_as(metric)
         )
         if self.look_ahead:
             scaled = (means / metric.sqrt()).double()

@@ -17,14 +17,14 @@ import torch
 
 from benchmarks.network_rounds import write_tables
 from fedminmax.data.tables.config import ModelChoice
-from fedminmax.federation.agreement import agree
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.remote import RemoteFederation
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.server.agreement import agree
+from fedminmax.federation.server.remote import RemoteFederation
+from fedminmax.federation.server.transport import NO_LIMITS, Answer
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
 from fedminmax.federation.train import train
-from fedminmax.federation.transport import NO_LIMITS, Answer
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 
 SITES = ("north", "south", "east", "west")
 ROWS = 30_000

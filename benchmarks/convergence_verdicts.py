@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from fedminmax.core.bounds import safe_learning_rate
 from fedminmax.core.convergence import Convergence, judge_convergence
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear_or_mlp
-from fedminmax.core.safe_rate import safe_learning_rate
+from fedminmax.federation.checkpoint import HistoryPoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import train
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.fedavg import FedAvg

@@ -16,7 +16,7 @@ from torch.nn import functional
 from benchmarks.workload import SEED, Workload
 from fedminmax.core.randomness import Purpose, torch_stream
 
-SMALLEST_LOSS = 1e-10
+MIN_LOSS = 1e-10
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def add_holder(
         total.scale += rows
         return
     lipschitz = 1.0 / plan.learning_rate
-    safe = loss + SMALLEST_LOSS
+    safe = loss + MIN_LOSS
     weight = rows * safe**plan.q
     squared_length = float(torch.dot(moved, moved)) * lipschitz**2
     total.step.add_(moved, alpha=weight * lipschitz)

@@ -1,4 +1,4 @@
-"""How often the intervals of `report/mean_interval.py` cover the true mean, by simulation.
+"""How often the intervals of `metrics/intervals.py` cover the true mean, by simulation.
 
     python -m benchmarks.interval_coverage > benchmarks/results/interval_coverage.md
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.report.mean_interval import Bounds, Estimate, Scored, difference, mean_interval
+from fedminmax.metrics.intervals import Bounds, Estimate, Scored, difference, mean_interval
 
 Rows = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Rows]

@@ -18,7 +18,7 @@ import torch
 from benchmarks.timing import Contestant, median_ratio, time_in_turns
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.messages import Census, Moment
+from fedminmax.core.messages import Census, RoundKey
 from fedminmax.core.models import linear, mlp
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
@@ -87,7 +87,7 @@ def contestants(setting: Setting, cores: int) -> dict[str, Contestant]:
     task, holders, method = make_task(setting.hidden), make_holders(setting.rows), FedAvg(epochs=1)
     start = task.initial_parameters
     counts = torch.stack([torch.bincount(h.examples.group, minlength=2) for h in holders])
-    order = method.order(method.init(start, Census(counts)), Moment(seed=0, round=1))
+    order = method.order(method.init(start, Census(counts)), RoundKey(seed=0, round=1))
     workspaces = [Workspace(task) for _ in range(cores)]
 
     def run(workers: Sequence[Workspace], threads: int) -> None:

@@ -26,21 +26,21 @@ from fedminmax.core.messages import Sums
 from fedminmax.core.workspace import model_with
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.agreement import agree
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
-from fedminmax.federation.remote import RemoteFederation, TooFewSitesError
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.server.agreement import agree
+from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.federation.server.transport import NO_LIMITS, Answer
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
 from fedminmax.federation.train import train
-from fedminmax.federation.transport import NO_LIMITS, Answer
-from fedminmax.federation.wire import (
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import (
     sums_from_bytes,
     sums_to_bytes,
     vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, Precision, SiteRules, task_of
 from fedminmax.methods.catalogue import CARDS
 
 SITES = ("north", "south", "east", "west")

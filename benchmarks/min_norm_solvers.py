@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, minimize
 
-from fedminmax.core.min_norm import min_norm_weights
+from fedminmax.core.simplex import min_norm_weights
 
 Array = NDArray[np.float64]
 Solver = Callable[[Array, Array, float], Array]

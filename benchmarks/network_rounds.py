@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedminmax.cli.init_config import init_config
+from fedminmax.cli.commands.init import init_config
 from fedminmax.data.adult import TRAIN, packed_folder, parse_rows, read_packed
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.propose import InitChoices
-from fedminmax.federation.flare_local import LocalFederation, local_federation
-from fedminmax.federation.live_round import LiveRound
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.network_run import read_members, run_folder
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.flare.local import LocalFederation, local_federation
+from fedminmax.federation.server.log import LiveRound
+from fedminmax.federation.server.run import read_members, run_folder
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 
 MODELS = {
     "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),

@@ -19,10 +19,10 @@ from benchmarks.independent_minimax import LogisticProblem, Numbers, solve_mean,
 from benchmarks.target_rows import SETTINGS, Reached, Target, reach
 from benchmarks.timing import Contestant, time_in_turns
 from benchmarks.wide_table import WideTable, wide_table
+from fedminmax.core.bounds import safe_learning_rate
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.core.models import linear
-from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.data.adult import load_adult
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
@@ -198,7 +198,7 @@ def _pass_times(federation: InProcessFederation) -> str:
     def ask(method: LocalMethod[Any] | OneStepMethod[Any]) -> None:
         start = federation.initial_parameters
         state = method.init(start, federation.census)
-        federation.ask(method, method.order(state, Moment(0, 1)), federation.census.occupied)
+        federation.ask(method, method.order(state, RoundKey(0, 1)), federation.census.occupied)
 
     contestants = {
         "plain pass": Contestant(partial(ask, FedMinMax(0.1))),

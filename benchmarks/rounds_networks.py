@@ -26,7 +26,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import LocalMethod
-from fedminmax.studies.fashion_mnist import FashionConfig, FashionStudy
+from fedminmax.studies.fashion import FashionConfig, FashionStudy
 from fedminmax.studies.study import RunPlan, rows_of_holders
 from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy
 

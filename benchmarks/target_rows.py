@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
-from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
+from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
 from fedminmax.methods.method import LocalMethod
 
 SETTINGS = ("ESG", "PSG", "SSG")
@@ -87,7 +87,7 @@ def reach(
 def _kilobytes(federation: InProcessFederation, method: LocalMethod[Any]) -> tuple[float, float]:
     """Return the size of a first round's reply and order."""
     census, start = federation.census, federation.initial_parameters
-    order = method.order(method.init(start, census), Moment(0, 1))
+    order = method.order(method.init(start, census), RoundKey(0, 1))
     total = federation.ask(method, order, census.occupied[:1])
     reply = sums_to_bytes(total, 0.0)
     return len(reply) / 1000, len(order_to_bytes(order)) / 1000

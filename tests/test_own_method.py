@@ -16,17 +16,17 @@ import torch
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.network_plan import (
+from fedminmax.federation.planned_runs import plan_of_config
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
+from fedminmax.federation.train import train
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import (
     NetworkPlan,
     SiteRules,
     digest_of,
     plan_from_bytes,
     plan_to_bytes,
 )
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
-from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.train import train
-from fedminmax.federation.wire_vectors import RefusedError
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, complaints
 from tests.cli.command import complaint, fedminmax
 from tests.federation.network_problem import (
@@ -199,6 +199,8 @@ def test_two_packages_with_the_same_key_are_both_refused(
 
 def test_all_that_the_room_of_methods_needs_of_messages_is_offered() -> None:
     extend = import_module("fedminmax.extend")
-    wanted = "Census Order Sums RowWeights Holder Workspace descend register Moment Reveals Iterate"
+    wanted = (
+        "Census Order Sums RowWeights Holder Workspace descend register RoundKey Reveals Iterate"
+    )
     assert set(wanted.split()) <= set(extend.__all__)
     assert all(hasattr(extend, name) for name in extend.__all__)

@@ -4,16 +4,16 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.estimators.classifier import FedMinMaxClassifier
 from fedminmax.estimators.regressor import FedMinMaxRegressor
 from fedminmax.federation.certify import certify
+from fedminmax.federation.checkpoint import train_resumably
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import train_resumably
 from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.report.advice import advise
-from fedminmax.report.group_metrics import group_metrics
-from fedminmax.report.model_file import load_model
-from fedminmax.studies.train_tables import train_tables
+from fedminmax.metrics.by_group import group_metrics
+from fedminmax.runs.advice import advise
+from fedminmax.runs.model import load_model
+from fedminmax.runs.train import train_tables
 
 __version__: str
 

@@ -12,32 +12,15 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.local_epochs import LocalEpochs, shuffled_batches, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.one_step import losses_of, weighted_gradient
 from fedminmax.core.parity import Parity
 from fedminmax.core.randomness import Purpose, numpy_stream, torch_stream
 from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import MethodCard, Over, Pace, Weights, card_of, register
-from fedminmax.methods.checks import (
-    check_floor,
-    check_not_negative,
-    check_plan,
-    check_positive,
-    check_share,
-    check_whole,
-)
-from fedminmax.methods.expected_reply import (
-    ExpectedReply,
-    OwnLoss,
-    Sender,
-    batch_sizes,
-    expect_local_epochs,
-)
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
 from fedminmax.methods.fedminmax import FedMinMaxState
-from fedminmax.methods.group_weights import shares_within_floor, uniform_weights, weigh_by_group
-from fedminmax.methods.local_sums import displacement, sum_by_group, sums_before_training
 from fedminmax.methods.method import (
     AsksAgain,
     Holder,
@@ -47,6 +30,29 @@ from fedminmax.methods.method import (
     RowSumsMethod,
     RowWeights,
     VectorMethod,
+)
+from fedminmax.methods.shared.checks import (
+    check_floor,
+    check_not_negative,
+    check_plan,
+    check_positive,
+    check_share,
+    check_whole,
+)
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    Sender,
+    batch_sizes,
+    expect_local_epochs,
+)
+from fedminmax.methods.shared.replies import (
+    displacement,
+    shares_within_floor,
+    sum_by_group,
+    sums_before_training,
+    uniform_weights,
+    weigh_by_group,
 )
 
 __all__ = [
@@ -66,7 +72,6 @@ __all__ = [
     "LocalEpochs",
     "LocalMethod",
     "MethodCard",
-    "Moment",
     "OneStepMethod",
     "Order",
     "Over",
@@ -75,6 +80,7 @@ __all__ = [
     "Parity",
     "Purpose",
     "Reveals",
+    "RoundKey",
     "RowSumsMethod",
     "RowWeights",
     "Sender",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli import list_methods
+from fedminmax.cli.commands import methods
 from tests.cli.command import SMALL, complaint, fedminmax
 from tests.cli.in_process import call
 
@@ -78,6 +78,6 @@ def test_a_fault_of_the_system_names_the_file_if_there_is_one(
         def fail(*_: object, fault: OSError = fault, **__: object) -> None:
             raise fault
 
-        monkeypatch.setattr(list_methods, "list_methods", fail)
+        monkeypatch.setattr(methods, "list_methods", fail)
         assert call("methods") == 1
         assert capsys.readouterr().err == expected

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli import federation_follow
-from fedminmax.cli.federation_follow import follow
-from fedminmax.cli.progress import Display
+from fedminmax.cli.commands import federation
+from fedminmax.cli.commands.federation import follow
+from fedminmax.cli.terminal import Display
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.live_round import Event, LiveRound, Notice
-from fedminmax.federation.network_log import NetworkRound
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
+from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 from tests.federation.made_up_rounds import made_up_round
 from tests.federation.network_problem import plan_of, write_tables
 
@@ -103,7 +102,7 @@ def test_a_reader_who_has_had_enough_ends_the_connection(
     def broken(_: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(federation_follow, "say", broken)
+    monkeypatch.setattr(federation, "say", broken)
     events = news()
     with pytest.raises(BrokenPipeError):
         follow(events, plan)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from fedminmax.federation.federation_file import write_sites_of
-from fedminmax.federation.network_plan import SiteRules
-from fedminmax.studies.federation_record import FederationRecord, open_federation_run
+from fedminmax.federation.flare.federation_file import write_sites_of
+from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.runs.federation_record import FederationRecord, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
 from tests.federation.network_problem import SITES, write_tables
 from tests.studies.network_runs import run_between_sites

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from fedminmax.cli.option_types import channel_pair, duration
+from fedminmax.cli.arguments.types import channel_pair, duration
 
 
 @pytest.mark.parametrize(

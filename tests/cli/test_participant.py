@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.cli import participant
-from fedminmax.cli.participant import LOCK_FILE, RUNNING_FILE, Registration
-from fedminmax.core.lock_file import held
-from fedminmax.federation.flare_processes import OUTPUT_FILE, REGISTERED, connection_trouble
-from fedminmax.federation.site_settings import SETTINGS_FILE, SiteSettings, site_settings_text
+from fedminmax.cli.commands import site
+from fedminmax.cli.commands.site import LOCK_FILE, RUNNING_FILE, Registration
+from fedminmax.core.files import held
+from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED, connection_trouble
+from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 from tests.cli.in_process import complaint_here
 
 
@@ -46,10 +46,8 @@ def test_a_kit_that_is_in_use_is_refused_and_the_first_is_named(
 
 def test_who_holds_a_kit_is_noted_while_it_runs(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(
-        participant, "_run", lambda *_: seen.append((kit / RUNNING_FILE).read_text())
-    )
-    participant.run_site(kit)
+    monkeypatch.setattr(site, "_run", lambda *_: seen.append((kit / RUNNING_FILE).read_text()))
+    site.run_site(kit)
     assert f"process {os.getpid()} on " in seen[0]
     assert not (kit / RUNNING_FILE).exists()
 
@@ -61,8 +59,8 @@ def test_a_site_takes_part_when_the_server_knows_it(
     # Of an earlier start.
     output.write_bytes(REGISTERED + b": north\n")
     troubles = iter(["the server cannot be reached", "the server cannot be reached", None])
-    monkeypatch.setattr(participant, "connection_trouble", lambda _: next(troubles))
-    monkeypatch.setattr(participant, "SECONDS_BETWEEN_TRIES", -1.0)
+    monkeypatch.setattr(site, "connection_trouble", lambda _: next(troubles))
+    monkeypatch.setattr(site, "SECONDS_BETWEEN_TRIES", -1.0)
     registration = Registration(kit, "site north takes part")
     for _ in range(3):
         registration.look()
@@ -72,7 +70,7 @@ def test_a_site_takes_part_when_the_server_knows_it(
         registration.look()
     assert capsys.readouterr().err.splitlines() == [
         "fedminmax: the server cannot be reached",
-        f"fedminmax: {participant.WAITING}",
+        f"fedminmax: {site.WAITING}",
         "fedminmax: site north takes part",
     ]
 

@@ -4,9 +4,9 @@ import re
 from functools import partial
 from pathlib import Path
 
+from fedminmax.cli.commands.report import write_report
 from fedminmax.cli.main import build_parser
-from fedminmax.cli.write_report import write_report
-from fedminmax.report.html_report import is_report
+from fedminmax.report.page import is_report
 from tests.cli.command import complaint, fedminmax
 from tests.complaints import complaint_of
 from tests.report.run_folders import write_run

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedminmax.cli import fetch_fashion
+from fedminmax.cli.commands import run_study
 from fedminmax.data.fashion_mnist import download_fashion_mnist
 from tests.cli.command import ONE_THREAD, fedminmax, fedminmax_process
 from tests.needs import lacking
@@ -23,7 +23,7 @@ CHECKPOINT_EVERY_ROUND = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import pytest
-from fedminmax.federation import resumable
+from fedminmax.federation import checkpoint
 from fedminmax.cli.main import main
 from tests.data.small_fashion import use_excerpt
 resumable.SECONDS_BETWEEN_CHECKPOINTS = 0.0
@@ -224,7 +224,7 @@ def test_a_folder_with_part_of_the_data_is_told_what_it_lacks(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"")
     nobody = partial(download_fashion_mnist, publisher="http://127.0.0.1:9")
-    monkeypatch.setattr(fetch_fashion, "download_fashion_mnist", nobody)
+    monkeypatch.setattr(run_study, "download_fashion_mnist", nobody)
     done = fedminmax(*WORDS, "--data-dir", "data", cwd=tmp_path)
     assert done.returncode == 2
     assert "data lacks train-images-idx3-ubyte" in done.stderr

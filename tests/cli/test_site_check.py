@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from fedminmax.federation.site.settings import SiteSettings, SmallGroups
 from tests.cli.kits import SETTINGS, check, create
 from tests.federation.network_problem import write_tables
 from tests.federation.small_group_tables import SMALL_NAMES, write_small_groups

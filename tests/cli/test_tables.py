@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from fedminmax.cli.tables import print_table
+from fedminmax.cli.terminal import print_table
 from tests.cli.hospitals import HOSPITALS, draw_patients, results_of, write_config
 from tests.cli.in_process import run_here
 

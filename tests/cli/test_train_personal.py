@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from fedminmax.report.html_read_run import read_run
-from fedminmax.report.html_tables import measures_tables
+from fedminmax.report.read_run import read_run
+from fedminmax.report.tables import measures_tables
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,

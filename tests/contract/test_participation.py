@@ -6,7 +6,7 @@ from math import comb
 import pytest
 import torch
 
-from fedminmax.core.messages import Census, Moment
+from fedminmax.core.messages import Census, RoundKey
 from fedminmax.federation.train import draw_participants
 
 
@@ -30,13 +30,13 @@ def census(holders: int) -> Census:
     ],
 )
 def test_number_of_participants(holders: int, share: float, wanted: int) -> None:
-    assert len(draw_participants(census(holders), share, Moment(0, 1))) == wanted
+    assert len(draw_participants(census(holders), share, RoundKey(0, 1))) == wanted
 
 
 def test_holders_without_rows_are_never_drawn() -> None:
     counts = torch.tensor([[1, 1], [0, 0], [1, 0], [0, 0], [0, 2]])
     for number in range(20):
-        drawn = draw_participants(Census(counts), 0.5, Moment(0, number))
+        drawn = draw_participants(Census(counts), 0.5, RoundKey(0, number))
         assert len(drawn) == 2
         assert set(drawn) <= {0, 2, 4}
 
@@ -44,7 +44,7 @@ def test_holders_without_rows_are_never_drawn() -> None:
 def test_draws_are_uniform() -> None:
     """3 of 6 holders in 4000 rounds: each subset's count is binomial with p = 1/20."""
     rounds = 4000
-    drawn = Counter(draw_participants(census(6), 0.5, Moment(0, n)) for n in range(rounds))
+    drawn = Counter(draw_participants(census(6), 0.5, RoundKey(0, n)) for n in range(rounds))
     subsets = comb(6, 3)
     expected, spread = rounds / subsets, (rounds / subsets * (1 - 1 / subsets)) ** 0.5
     assert len(drawn) == subsets

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.find_explicit_layers import find_explicit_layers
+from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.models import cnn, linear, mlp

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.extra_gradient import train_with_extra_gradient
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.local_epochs import LocalEpochs, train_locally, train_with_extra_gradient
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.core.task import Task

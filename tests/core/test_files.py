@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedminmax.core.files import (
+    atomic_write,
     write_bytes,
     write_copy,
     write_first_json,
     write_json,
     write_text,
-    written_beside,
 )
 
 
@@ -66,10 +66,10 @@ def test_the_one_before_is_kept_under_another_name_once_the_new_one_is_whole(
 ) -> None:
     path, previous = tmp_path / "a", tmp_path / "previous"
     write_text(path, "1")
-    with written_beside(path, kept_as=previous) as beside:
+    with atomic_write(path, kept_as=previous) as beside:
         beside.write_text("2")
     assert (path.read_text(), previous.read_text()) == ("2", "1")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="space"), written_beside(path, kept_as=previous) as beside:
+    with pytest.raises(OSError, match="space"), atomic_write(path, kept_as=previous) as beside:
         beside.write_text("3")
     assert (path.read_text(), previous.read_text()) == ("2", "1")

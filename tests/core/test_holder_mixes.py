@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, nnls
 from torch import Tensor
 
-from fedminmax.core.holder_mixes import mixes_of, nearest_mix
+from fedminmax.runs.advice import mixes_of, nearest_mix
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedminmax.core.json_lines import (
+from fedminmax.core.files import (
     append_entry,
     keep_rounds,
     read_lines,

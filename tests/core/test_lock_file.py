@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from fedminmax.core.lock_file import held
+from fedminmax.core.files import held
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from fedminmax.core.losses import (
     LOSSES_BY_NAME,
+    LOSSES_WITH_GRADIENTS,
     Loss,
     brier_loss,
     cross_entropy_loss,
     squared_error_loss,
 )
-from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
 
 
 @given(

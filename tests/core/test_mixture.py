@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.losses import brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.mixture import Mixture, mixture_with
-from fedminmax.core.models import cnn, linear, mlp
+from fedminmax.core.models import Mixture, cnn, linear, mixture_with, mlp
 from fedminmax.core.task import Task
 from tests.complaints import complaint_of
 

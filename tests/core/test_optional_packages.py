@@ -7,7 +7,7 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from fedminmax.core.optional_packages import EXTRAS
+from fedminmax.core.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

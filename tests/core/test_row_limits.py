@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import RowLengths, RowLimits, row_limits
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.core.models import mlp
-from fedminmax.core.row_limits import RowLengths, RowLimits, row_limits
 
 CLASSES = 3
 

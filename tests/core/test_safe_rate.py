@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.safe_rate import (
+from fedminmax.core.bounds import (
     OUTPUT_CURVATURES,
     first_direction,
     rate_for_eigenvalue,
@@ -13,6 +12,7 @@ from fedminmax.core.safe_rate import (
     safe_learning_rate,
     sum_along,
 )
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 
 
 @pytest.mark.parametrize("loss", [brier_loss, cross_entropy_loss])

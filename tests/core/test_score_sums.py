@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedminmax.core.score_sums import ScoreSums, sum_scores
+from fedminmax.metrics.sums import ScoreSums, sum_scores
 
 GENERATOR = np.random.default_rng(0)
 SIZES = (70, 25, 1)

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
+from fedminmax.core.local_epochs import LocalEpochs, train_locally, train_on_scores
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
-from fedminmax.core.scored_step import train_on_scores
 from fedminmax.core.task import Task
 from fedminmax.core.workspace import Workspace
 

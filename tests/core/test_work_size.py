@@ -6,7 +6,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import cnn, mlp
 from fedminmax.core.task import Task
-from fedminmax.core.work_size import (
+from fedminmax.core.workers import (
     ACTIVATION_BYTES_ON_CPU,
     choose_rows_per_chunk,
     multiplications_per_row,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedminmax.data import fashion_mnist
-from fedminmax.data.idx_files import IdxFile
+from fedminmax.data.fashion_mnist import IdxFile
 
 EXCERPT = Path(__file__).parent / "fashion_excerpt"
 TRAIN_ROWS, TEST_ROWS = 600, 300

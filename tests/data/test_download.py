@@ -11,9 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.data import download as module
-from fedminmax.data.download import Fetched, RemoteFile, download
-from fedminmax.data.fashion_mnist import FILES, PUBLISHED_MD5, download_fashion_mnist
+from fedminmax.data import fashion_mnist as module
+from fedminmax.data.fashion_mnist import (
+    FILES,
+    PUBLISHED_MD5,
+    Fetched,
+    RemoteFile,
+    download,
+    download_fashion_mnist,
+)
 from tests.complaints import complaint_of
 
 CONTENT = np.random.default_rng(0).bytes(700_000)

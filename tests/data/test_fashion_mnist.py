@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.cli.fetch_fashion import fashion_mnist
+from fedminmax.cli.commands.run_study import fashion_mnist
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.data.fashion_mnist import (
@@ -19,13 +19,13 @@ from fedminmax.data.fashion_mnist import (
     TRAIN_IMAGES,
     TRAIN_LABELS,
     FashionMnist,
+    IdxFile,
     cache_folder,
     choose_rows,
     find_fashion_mnist,
     folders_to_search,
     load_fashion_mnist,
 )
-from fedminmax.data.idx_files import IdxFile
 from fedminmax.data.partition import Setting, partition_by_setting
 from tests.complaints import complaint_of
 from tests.data.small_fashion import EXCERPT, TEST_ROWS, TRAIN_ROWS, use_excerpt

@@ -6,9 +6,9 @@ from pathlib import Path
 from torch import Tensor
 
 from fedminmax.core.iterates import no_iterates
-from fedminmax.core.messages import Moment, Sums
-from fedminmax.federation.network_plan import NetworkPlan
+from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.federation.per_holder import add_up
+from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import SelectingState, sums_over_rows, takes_one_step
 from tests.federation.network_problem import simulated_federation
 
@@ -24,7 +24,7 @@ def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tens
     state = method.init(federation.initial_parameters, federation.census)
     iterates = no_iterates(federation.initial_parameters)
     for number in range(1, plan.runs[0].rounds + 1):
-        order = method.order(state, Moment(plan.seed, number))
+        order = method.order(state, RoundKey(plan.seed, number))
         replies = [
             arrives(number, site, federation.ask(method, order, [place]))
             for place, site in enumerate(plan.sites)

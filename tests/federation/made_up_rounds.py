@@ -1,6 +1,6 @@
 """Rounds as a server would note them."""
 
-from fedminmax.federation.network_log import NetworkRound
+from fedminmax.federation.server.log import NetworkRound
 from tests.federation.network_problem import SITES
 
 

@@ -10,7 +10,12 @@ from torch import Tensor
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.network_plan import (
+from fedminmax.federation.server.transport import NO_LIMITS, Answer
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.train import Round, train
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import (
     MINIMUM_SITES,
     NetworkPlan,
     PlannedRun,
@@ -18,11 +23,6 @@ from fedminmax.federation.network_plan import (
     SiteRules,
     task_of,
 )
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.federation.train import Round, train
-from fedminmax.federation.transport import NO_LIMITS, Answer
-from fedminmax.federation.wire_vectors import RefusedError
 
 SITES = ("north", "south", "west")
 ROWS = {"north": 60, "south": 45, "west": 30}

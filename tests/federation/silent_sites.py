@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.codec import RefusedError
 from tests.federation.network_problem import DirectTransport
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedminmax.data.tables.config import TableConfig, read_config
-from fedminmax.federation.site_settings import SiteSettings, SmallGroups
+from fedminmax.federation.site.settings import SiteSettings, SmallGroups
 
 YOUNG, OLD = 40, 70
 UNDER, OVER = "age under 60", "age 60 and over"

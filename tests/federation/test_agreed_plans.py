@@ -8,12 +8,12 @@ import pytest
 
 from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.site_check import agree_to
-from fedminmax.federation.site_rows import read_rows
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.site.policy import read_rows
+from fedminmax.federation.site.preview import agree_to
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules
 from tests.federation.network_problem import SITES, write_tables
 
 Change = Callable[[NetworkPlan], NetworkPlan]

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.core.bounds import POWER_ITERATIONS, rounded_rate
 from fedminmax.core.errors import InputError
-from fedminmax.core.safe_rate import POWER_ITERATIONS, rounded_rate
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.agreement import AGREEMENT_FILE, agree
-from fedminmax.federation.network_plan import NetworkPlan
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.planned_runs import planned_runs
-from fedminmax.federation.wire import vector_from_bytes, vector_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
-from fedminmax.studies.table_runs import plan_table_runs
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan
+from fedminmax.runs.plan import plan_table_runs
 from tests.federation.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport
 

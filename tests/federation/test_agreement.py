@@ -11,12 +11,12 @@ import torch
 
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation import agreement as agreement_module
-from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
-from fedminmax.federation.network_run import run_folder, run_plan
-from fedminmax.federation.wire import vector_to_bytes
+from fedminmax.federation.server import agreement as agreement_module
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import run_folder, run_plan
+from fedminmax.federation.wire.messages import vector_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules
 from tests.complaints import complaint_of
 from tests.federation.network_problem import AT_ONCE, SITES, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport

@@ -15,17 +15,15 @@ import torch
 
 from fedminmax.core.losses import brier_loss
 from fedminmax.federation.checkpoint import (
+    SECONDS_BETWEEN_CHECKPOINTS,
     checkpoint_paths,
     load_checkpoint,
     pack,
-    save_checkpoint,
-)
-from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import (
-    SECONDS_BETWEEN_CHECKPOINTS,
     pause_after,
+    save_checkpoint,
     train_resumably,
 )
+from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, start_of, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState

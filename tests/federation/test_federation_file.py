@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.federation_file import (
+from fedminmax.federation.flare.federation_file import (
     SITES_FILE,
     read_federation_file,
     read_sites_of,

@@ -11,12 +11,12 @@ from nvflare.fuel.flare_api.api_spec import (
     SystemInfo,
 )
 
-from fedminmax.federation import flare_login
-from fedminmax.federation.flare_login import connected
-from fedminmax.federation.flare_server import RESULTS_FOLDER
-from fedminmax.federation.flare_session import (
-    came_back_without_the_job,
+from fedminmax.federation.flare import session as flare_login
+from fedminmax.federation.flare.server import RESULTS_FOLDER
+from fedminmax.federation.flare.session import (
+    connected,
     fetch_results,
+    has_idle_site,
     jobs_at_sites,
     wait_for_sites,
 )
@@ -88,14 +88,14 @@ def test_a_site_that_was_not_heard_of_is_not_there() -> None:
     living = {"north": "running", "west": "no_jobs"}
     session = ListingSession({"north": 1000.0, "west": 991.0, "south": 900.0}, living)
     assert jobs_at_sites(session, ["north", "south", "west", "east"]) == living
-    assert came_back_without_the_job(session, ["north", "south", "west"])
-    assert not came_back_without_the_job(session, ["north", "south"])
+    assert has_idle_site(session, ["north", "south", "west"])
+    assert not has_idle_site(session, ["north", "south"])
     assert wait_for_sites(session, ["north", "south"], 0.0, lambda: None) == ["south"]
 
 
 def test_a_site_that_has_just_gone_does_not_end_the_connection() -> None:
     session = ListingSession({"north": 1000.0, "south": 995.0}, {"north": "no_jobs"})
-    assert not came_back_without_the_job(session, ["north", "south"])
+    assert not has_idle_site(session, ["north", "south"])
 
 
 def test_a_server_that_fails_is_told_of_in_a_line(

@@ -19,7 +19,7 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_DATA_TOPIC, StreamHead
 from nvflare.fuel.f3.streaming.stream_types import StreamFuture
 from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 
-from fedminmax.federation.flare_streams import LaterCalls, lighten_streams
+from fedminmax.federation.flare.streams import LaterCalls, lighten_streams
 
 MESSAGES = 500
 SECONDS = 10.0
@@ -160,7 +160,7 @@ UNDER_A_LIMIT = """
 import os, resource
 import psutil
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
-from fedminmax.federation.flare_streams import lighten_streams
+from fedminmax.federation.flare.streams import lighten_streams
 
 def receive(first):
     for number in range(first, first + 1000):

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from fedminmax.data.tables.groups import GroupKey, merged_key
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 from fedminmax.data.tables.schema import Protected, Schema, Target
-from fedminmax.federation.group_policy import (
+from fedminmax.federation.site.policy import (
     SiteRows,
     group_counts,
     rows_to_measure,
     small_groups,
     within_policy,
 )
-from fedminmax.federation.site_settings import SiteSettings, SmallGroups
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.site.settings import SiteSettings, SmallGroups
+from fedminmax.federation.wire.codec import RefusedError
 
 SCHEMA = Schema(Target("y"), (), (Protected("sex"), Protected("smoker")))
 MERGED = merged_key(SCHEMA)

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedminmax.federation.guardian import guarded, stand_guard
-from fedminmax.federation.process_family import lives
+from fedminmax.federation.flare.process_tree import is_alive
+from fedminmax.federation.flare.watchdog import guarded, run_watchdog
 from tests.federation.sleeping_processes import PARENT, SECONDS, SLEEP, started
 
 # A command that starts a parent under guard and tells both numbers.
@@ -17,7 +17,7 @@ COMMAND = f"""
 import subprocess, sys, time
 from pathlib import Path
 import psutil
-from fedminmax.federation.guardian import guarded
+from fedminmax.federation.flare.watchdog import guarded
 with guarded(Path(sys.argv[1])) as guard:
     process = psutil.Popen(
         [sys.executable, "-c", {PARENT!r}], stdout=subprocess.PIPE, start_new_session=True
@@ -62,8 +62,8 @@ def test_a_killed_commands_processes_are_ended_and_its_folder_removed(
         command.kill()
         assert command.wait(SECONDS) == -signal.SIGKILL
     assert comes_true(lambda: not folder.exists())
-    assert not any(map(lives, processes))
-    assert lives(sleeper)
+    assert not any(map(is_alive, processes))
+    assert is_alive(sleeper)
 
 
 def test_the_child_of_a_parent_that_died_before_is_ended_too(folder: Path) -> None:
@@ -73,11 +73,11 @@ def test_the_child_of_a_parent_that_died_before_is_ended_too(folder: Path) -> No
         time.sleep(3.0)
         parent.kill()
         assert comes_true(lambda: child.ppid() != parent.pid)
-        assert lives(child)
+        assert is_alive(child)
         command.kill()
         command.wait(SECONDS)
     assert comes_true(lambda: not folder.exists())
-    assert not lives(child)
+    assert not is_alive(child)
 
 
 def test_nothing_is_touched_when_the_block_ends_well(folder: Path, sleeper: psutil.Popen) -> None:
@@ -85,7 +85,7 @@ def test_nothing_is_touched_when_the_block_ends_well(folder: Path, sleeper: psut
     with guarded(folder) as guard:
         guard.watch(sleeper)
         (guardian,) = set(psutil.Process().children()) - before
-    assert lives(sleeper)
+    assert is_alive(sleeper)
     assert (folder / "kits" / "key").exists()
     assert not guardian.is_running()
 
@@ -98,7 +98,7 @@ def test_a_block_that_raises_is_cleaned_up_after(folder: Path, sleeper: psutil.P
 
     with pytest.raises(KeyboardInterrupt):
         interrupted_work()
-    assert not lives(sleeper)
+    assert not is_alive(sleeper)
     assert not folder.exists()
 
 
@@ -107,9 +107,9 @@ def test_the_command_goes_on_without_its_guardian(folder: Path, sleeper: psutil.
     with guarded(folder) as guard:
         (guardian,) = set(psutil.Process().children()) - before
         guardian.kill()
-        assert comes_true(lambda: not lives(guardian))
+        assert comes_true(lambda: not is_alive(guardian))
         guard.watch(sleeper)
-    assert lives(sleeper)
+    assert is_alive(sleeper)
     assert folder.exists()
 
 
@@ -120,6 +120,6 @@ def test_a_number_that_now_is_anothers_is_left_alone(
     told = tmp_path / "told"
     told.write_text(f"{sleeper.pid} {born}\n")
     with told.open("rb") as lines:
-        stand_guard(lines.fileno(), folder)
-    assert lives(sleeper)
+        run_watchdog(lines.fileno(), folder)
+    assert is_alive(sleeper)
     assert not folder.exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.resumable import History, HistoryPoint, read_history
+from fedminmax.federation.checkpoint import History, HistoryPoint, read_history
 from tests.complaints import complaint_of
 
 LINES = [

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fedminmax.data.tables.config import ModelChoice, read_config
-from fedminmax.federation.agreement import agree
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.remote import RemoteFederation
+from fedminmax.federation.server.agreement import agree
+from fedminmax.federation.server.remote import RemoteFederation
 from fedminmax.federation.train import train
+from fedminmax.federation.wire.plan import PlannedRun
 from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import (
     WOMEN,

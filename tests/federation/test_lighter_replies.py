@@ -9,10 +9,10 @@ import torch
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Sums, zero_sums
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.lighter_replies import round_curvature, round_step
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, digest_of
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
+from fedminmax.federation.wire.compression import round_curvature, round_step
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, digest_of
 from tests.federation.network_problem import (
     SITES,
     DirectTransport,

@@ -13,14 +13,14 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.agreement import agree
-from fedminmax.federation.measure import Measured, measure, read_measured, write_measured
-from fedminmax.federation.measure_message import models_to_bytes
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.network_run import read_outcome, run_plan
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.server.agreement import agree
+from fedminmax.federation.server.measure import Measured, measure, read_measured, write_measured
+from fedminmax.federation.server.run import read_outcome, run_plan
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import models_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 from tests.federation.network_problem import SITES, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport
 

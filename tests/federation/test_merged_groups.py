@@ -8,10 +8,10 @@ import torch
 
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.federation.agreement import agree
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
-from fedminmax.federation.site import Site
+from fedminmax.federation.server.agreement import agree
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 from tests.federation.network_problem import AT_ONCE, DirectTransport, plan_of
 from tests.federation.small_group_tables import (
     COUNTS,

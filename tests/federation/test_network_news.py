@@ -7,17 +7,24 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.agreement import AGREEMENT_FILE
-from fedminmax.federation.network_log import (
+from fedminmax.federation.server.agreement import AGREEMENT_FILE
+from fedminmax.federation.server.log import (
     BYTES_OF_LAST_ROUNDS,
     ROUNDS_FILE,
     NetworkRound,
     read_last_rounds,
     read_network_rounds,
 )
-from fedminmax.federation.network_news import News, NewsDesk, news_as_json, news_from_json
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.network_run import NOTICE_FILE, run_folder, run_plan
+from fedminmax.federation.server.run import (
+    NOTICE_FILE,
+    News,
+    NewsDesk,
+    news_as_json,
+    news_from_json,
+    run_folder,
+    run_plan,
+)
+from fedminmax.federation.wire.plan import PlannedRun
 from tests.complaints import complaint_of
 from tests.federation.made_up_rounds import made_up_round
 from tests.federation.network_problem import DirectTransport, plan_of, write_tables

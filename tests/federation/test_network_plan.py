@@ -9,20 +9,15 @@ import pytest
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.claim import claimed
-from fedminmax.federation.network_plan import (
-    NetworkPlan,
-    PlannedRun,
-    plan_from_bytes,
-    plan_to_bytes,
-)
-from fedminmax.federation.site_settings import (
+from fedminmax.federation.server.disk import run_lock
+from fedminmax.federation.site.settings import (
     SiteSettings,
     SmallGroups,
     read_site_settings,
     site_settings_text,
 )
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_from_bytes, plan_to_bytes
 from tests.federation.network_problem import plan_of, write_tables
 
 
@@ -99,7 +94,7 @@ def test_a_site_without_settings_is_told_how_to_get_them(tmp_path: Path) -> None
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     refused = pytest.raises(InputError, match="another job writes to")
-    with claimed(tmp_path), refused, claimed(tmp_path, 0.0):
+    with run_lock(tmp_path), refused, run_lock(tmp_path, 0.0):
         pass
-    with claimed(tmp_path, 0.0):
+    with run_lock(tmp_path, 0.0):
         pass

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.core.bounds import rounded_rate, safe_learning_rate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.safe_rate import rounded_rate, safe_learning_rate
 from fedminmax.data.tables.config import MethodChoice, TableConfig, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.planned_runs import planned_runs, rate_is_open, with_rate
+from fedminmax.federation.planned_runs import needs_learning_rate, planned_runs, with_rate
+from fedminmax.federation.wire.plan import PlannedRun
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
-from fedminmax.studies.table_runs import plan_table_runs
+from fedminmax.runs.plan import plan_table_runs
 from tests.federation.network_problem import write_tables
 
 
@@ -85,16 +85,16 @@ def test_there_may_be_no_baseline(baseline: str | None) -> None:
 
 def test_an_open_rate_is_filled_in_wherever_it_is_open_and_nowhere_else() -> None:
     runs = planned_runs(chosen("fedminmax", adversary_rate="0.5"))
-    assert rate_is_open(runs)
+    assert needs_learning_rate(runs)
     filled = with_rate(runs, "0.37")
-    assert not rate_is_open(filled)
+    assert not needs_learning_rate(filled)
     assert [method.learning_rate for method in built(filled)] == [0.37, 0.37]
     assert built(filled)[0].adversary_rate == 0.5
     fixed = planned_runs(chosen("fedminmax", learning_rate="0.25"))
-    assert not rate_is_open(fixed)
+    assert not needs_learning_rate(fixed)
     assert with_rate(fixed, "0.37") == fixed
     # Local epochs take their paper's rate.
-    assert not rate_is_open(planned_runs(chosen("fedavg", None)))
+    assert not needs_learning_rate(planned_runs(chosen("fedavg", None)))
 
 
 @pytest.fixture(scope="module")

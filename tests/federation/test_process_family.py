@@ -5,7 +5,7 @@ import signal
 import psutil
 import pytest
 
-from fedminmax.federation.process_family import end, lives, with_descendants
+from fedminmax.federation.flare.process_tree import end, is_alive, with_descendants
 from tests.federation.sleeping_processes import PARENT, SLEEP, started
 
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); {SLEEP}"
@@ -26,10 +26,10 @@ def test_a_family_is_ended_and_no_other() -> None:
         child, stranger = (psutil.Process(int(one.stdout.readline())) for one in (parent, other))
         assert with_descendants([parent]) == {parent, child}
         end([parent])
-        assert not lives(child)
+        assert not is_alive(child)
         assert parent.poll() == -signal.SIGTERM
-        assert lives(other)
-        assert lives(stranger)
+        assert is_alive(other)
+        assert is_alive(stranger)
         end([other])
 
 
@@ -39,7 +39,7 @@ def test_a_child_whose_threads_end_after_it_is_waited_for() -> None:
     A Popen that nobody waited for complains when it is collected, whenever that is.
     """
     with started(ENDS_BEFORE_ITS_THREAD) as process:
-        while lives(process):
+        while is_alive(process):
             pass
         end([process])
         # Unlike poll(), this does not reap.
@@ -47,7 +47,7 @@ def test_a_child_whose_threads_end_after_it_is_waited_for() -> None:
 
 
 def test_who_does_not_listen_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedminmax.federation.process_family.SECONDS_TO_END", 1.0)
+    monkeypatch.setattr("fedminmax.federation.flare.process_tree.SECONDS_TO_END", 1.0)
     with started(DEAF) as process:
         process.stdout.readline()
         end([process])

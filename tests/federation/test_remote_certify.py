@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedminmax.core.messages import Moment, Order
+from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation.certify import MAX_ROUNDS, certify
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, digest_of
-from fedminmax.federation.network_run import (
+from fedminmax.federation.server.run import (
     ToldByProof,
     read_members,
     read_proof,
     run_folder,
     run_plan,
 )
-from fedminmax.federation.wire import order_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
-from fedminmax.studies.network_folder import collect_network_run
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import order_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.runs.collect import collect_network_run
 from tests.federation.network_problem import (
     AT_ONCE,
     SITES,
@@ -124,7 +124,7 @@ def test_a_method_that_proves_its_answer_asks_no_more(tmp_path: Path) -> None:
 def order(number: int, model: float = 0.1, phase: int = 0) -> bytes:
     parameters = torch.full((10,), model, dtype=torch.float64)
     weights = torch.zeros(0, dtype=torch.float64)
-    return order_to_bytes(Order(Moment(0, number), parameters, weights, phase))
+    return order_to_bytes(Order(RoundKey(0, number), parameters, weights, phase))
 
 
 def test_a_site_answers_a_proof_in_order_and_within_its_plan(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_site_answers_a_proof_in_order_and_within_its_plan(tmp_path: Path) -> 
     with pytest.raises(RefusedError, match="answered 3 different questions"):
         north.certify(0, order(asked + 1, 0.4))
     # No round of the run after its proof.
-    like = Order(Moment(plan.seed, ROUNDS), torch.zeros(10).double(), torch.ones(2).double())
+    like = Order(RoundKey(plan.seed, ROUNDS), torch.zeros(10).double(), torch.ones(2).double())
     with pytest.raises(RefusedError, match=f"round {ROUNDS}, question 1, of run 1 after round"):
         north.answer(0, order_to_bytes(like))
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_proved_is_refused_before_anything_is_asked(tmp_path: Pat
 def test_a_wide_models_proof_is_one_round_of_gradients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedminmax.methods.second_order_server.MAX_CURVATURE", 0)
+    monkeypatch.setattr("fedminmax.methods.shared.second_order_server.MAX_CURVATURE", 0)
     plan, transport = replace(job(tmp_path), compress=True), DirectTransport(tmp_path)
     told = proof_after(tmp_path, plan, transport)
     members = read_members(run_folder(tmp_path / "run", plan, 0))

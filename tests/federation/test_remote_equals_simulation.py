@@ -9,11 +9,11 @@ import torch
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.messages import Census
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import PlannedRun, Precision, task_of
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
 from fedminmax.federation.run_cost import message_bytes
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
+from fedminmax.federation.wire.plan import PlannedRun, Precision, task_of
 from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import (
     SITES,

@@ -12,16 +12,17 @@ import torch
 
 from fedminmax.core.messages import Sums
 from fedminmax.data.tables.config import ModelChoice, read_config
-from fedminmax.federation import network_run, resumable
+from fedminmax.federation import checkpoint as resumable
 from fedminmax.federation.checkpoint import Written, checkpoint_paths, save_checkpoint
-from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
-from fedminmax.federation.network_run import read_members, read_outcome, run_folder, run_plan
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.server import run
+from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.federation.server.run import read_members, read_outcome, run_folder, run_plan
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
 from fedminmax.federation.train import Progress
-from fedminmax.federation.wire import sums_from_bytes, sums_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import sums_from_bytes, sums_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules
 from tests.federation.network_problem import (
     AT_ONCE,
     SITES,
@@ -298,7 +299,7 @@ def test_a_full_disk_stops_the_run_and_loses_no_saved_round(
 
     plan = job(tmp_path)
     with monkeypatch.context() as full:
-        full.setattr(network_run, "SAVING_SHARE", math.inf)
+        full.setattr(run, "SAVING_SHARE", math.inf)
         full.setattr(resumable, "save_checkpoint", save_until_full)
         outcome = run_plan(plan, DirectTransport(tmp_path), tmp_path / "run")
     assert outcome.error is not None

@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 import torch
 
+from fedminmax.core.bounds import row_limits
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.row_limits import row_limits
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, digest_of
-from fedminmax.federation.network_run import (
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import (
     read_members,
     read_model_beside,
     read_validation,
     run_folder,
     run_plan,
 )
-from fedminmax.federation.reply_checks import check_validation
-from fedminmax.federation.site_rows import read_rows
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.site.policy import read_rows
+from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.train import Round
-from fedminmax.federation.wire import losses_from_bytes, losses_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.checks import check_validation
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import losses_from_bytes, losses_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, digest_of
 from tests.complaints import complaint_of
 from tests.federation.network_problem import (
     SITES,

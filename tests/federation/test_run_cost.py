@@ -12,13 +12,13 @@ from fedminmax.core.messages import Census
 from fedminmax.core.models import linear
 from fedminmax.data.adult import load_adult
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_plan import PlannedRun, task_of
-from fedminmax.federation.network_run import run_folder, run_plan
 from fedminmax.federation.run_cost import message_bytes, usual_rounds
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import run_folder, run_plan
 from fedminmax.federation.train import train
+from fedminmax.federation.wire.plan import PlannedRun, task_of
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from tests.federation.network_problem import SITES, DirectTransport, plan_of, write_tables
 

@@ -13,9 +13,9 @@ import torch
 from fedminmax.core import files
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.checkpoint import checkpoint_paths
-from fedminmax.federation.network_log import ROUNDS_FILE
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.network_run import (
+from fedminmax.federation.server.disk import RESERVE_BYTES, cannot_save
+from fedminmax.federation.server.log import ROUNDS_FILE
+from fedminmax.federation.server.run import (
     OUTCOME_FILE,
     hand_over,
     read_members,
@@ -23,7 +23,7 @@ from fedminmax.federation.network_run import (
     run_folder,
     run_plan,
 )
-from fedminmax.federation.server_disk import RESERVE_BYTES, cannot_save
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 from tests.federation.network_problem import (
     DirectTransport,
     plan_of,

@@ -8,20 +8,23 @@ import pytest
 import torch
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Moment, Order
+from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.encoding import agree_on_encoding
-from fedminmax.data.tables.encoding_json import encoding_as_json
-from fedminmax.federation.flare_kits import provision
-from fedminmax.federation.measure_message import models_to_bytes
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, plan_to_bytes
-from fedminmax.federation.roster import ROSTER_FILE, read_roster
-from fedminmax.federation.site import Site
-from fedminmax.federation.site_ledger import LEDGER_FILE
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.federation.summary_message import summary_from_bytes
-from fedminmax.federation.wire import order_to_bytes, sums_from_bytes, vector_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
+from fedminmax.federation.flare.kits import provision
+from fedminmax.federation.flare.roster import ROSTER_FILE, read_roster
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.site.state import LEDGER_FILE
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import (
+    models_to_bytes,
+    order_to_bytes,
+    sums_from_bytes,
+    vector_to_bytes,
+)
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.federation.wire.summary import summary_from_bytes
 from tests.federation.network_problem import AT_ONCE, SITES, plan_of, write_tables
 
 FEATURES, PARAMETERS = 4, 10
@@ -46,7 +49,7 @@ class AskedSite:
     def ask(self, number: int, model: float = 0.0, *, phase: int = 0, seed: int = 3) -> bytes:
         """An order for round ``number`` with a model of this size."""
         parameters = model * torch.arange(PARAMETERS, dtype=torch.float64)
-        order = Order(Moment(seed, number), parameters, torch.ones(2).double(), phase)
+        order = Order(RoundKey(seed, number), parameters, torch.ones(2).double(), phase)
         return self.site.answer(0, order_to_bytes(order))
 
     def curvature(self, direction: float = 1.0) -> bytes:
@@ -130,7 +133,7 @@ def test_methods_of_two_questions_get_two(tmp_path: Path) -> None:
     # Its first order has a weight per group, and the step of the snapshot.
     weights = torch.ones(3, dtype=torch.float64)
     for phase in (0, 1):
-        order = Order(Moment(3, 1), torch.zeros(PARAMETERS).double(), weights, phase)
+        order = Order(RoundKey(3, 1), torch.zeros(PARAMETERS).double(), weights, phase)
         asked.site.answer(0, order_to_bytes(order))
     with pytest.raises(RefusedError, match="too often"):
         asked.ask(1, phase=2)

@@ -10,10 +10,9 @@ from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.schema import Protected
-from fedminmax.federation.group_policy import SiteRows, group_counts
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.site_rows import read_own_rows, read_rows
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.site.policy import SiteRows, group_counts, read_own_rows, read_rows
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import PlannedRun
 from tests.federation.network_problem import plan_of
 from tests.federation.small_group_tables import OVER, UNDER, merging, write_small_groups
 

@@ -8,13 +8,12 @@ import torch
 from fedminmax import load_model
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.federation.agreement import AGREEMENT_FILE, agree, read_agreement
-from fedminmax.federation.network_log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.network_news import NewsDesk
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.network_run import read_members, run_folder, run_plan
-from fedminmax.report.table_metrics import measure, measure_merged
-from fedminmax.studies.network_folder import collect_network_run
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree, read_agreement
+from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.run import NewsDesk, read_members, run_folder, run_plan
+from fedminmax.federation.wire.plan import PlannedRun
+from fedminmax.runs.collect import collect_network_run
+from fedminmax.runs.measure import measure, measure_merged
 from tests.complaints import complaint_of
 from tests.federation.network_problem import DirectTransport, plan_of, simulated_members
 from tests.federation.small_group_tables import write_small_groups

@@ -16,8 +16,8 @@ from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.summary_message import summary_from_bytes, summary_to_bytes
-from fedminmax.federation.wire_vectors import RefusedError
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
 from tests.data.tables.small_tables import write_config, write_files
 
 SCHEMA = Schema(Target("y"), (Feature("x", Kind.NUMERIC),), (Protected("sex"),))

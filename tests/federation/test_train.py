@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
-from fedminmax.core.messages import Moment
-from fedminmax.core.mixture import Mixture
+from fedminmax.core.messages import RoundKey
+from fedminmax.core.models import Mixture
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL
@@ -164,7 +164,7 @@ def test_a_rate_that_is_left_open_is_safe_for_the_rows() -> None:
     assert found.progress.method == same.progress.method
     list(train(federation, FedMinMax(0.12), rounds=4, resume=found.progress))
     assert list(train(federation, FedMinMax(), rounds=200))[-1].worst_risk < 1e-6
-    order = FedMinMax().order(found.progress.state, Moment(0, 1))
+    order = FedMinMax().order(found.progress.state, RoundKey(0, 1))
     message = complaint_of(lambda: federation.ask(FedMinMax(), order, [0]))
     assert "has no learning rate yet; begin with train" in message
 

@@ -3,10 +3,15 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from fedminmax.federation.attendance import MIN_SECONDS, Attendance
-from fedminmax.federation.network_plan import SiteRules
-from fedminmax.federation.transport import Answer
-from fedminmax.federation.waiting import LOOKS_UNTIL_GONE, SECONDS_BETWEEN_LOOKS, wait_for_all
+from fedminmax.federation.server.transport import (
+    LOOKS_UNTIL_GONE,
+    MIN_SECONDS,
+    SECONDS_BETWEEN_LOOKS,
+    Answer,
+    Attendance,
+    wait_for_all,
+)
+from fedminmax.federation.wire.plan import SiteRules
 
 SECONDS_OF_A_LOOK = 2.0
 

@@ -9,12 +9,11 @@ import pytest
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.holder_summary import summarise
-from fedminmax.federation.network_plan import SiteRules, task_of
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.site_check import check_site
-from fedminmax.federation.site_rows import read_rows
-from fedminmax.federation.site_settings import SiteSettings
-from fedminmax.federation.what_leaves import most_parameters
+from fedminmax.federation.site.policy import read_rows
+from fedminmax.federation.site.preview import check_site, most_parameters
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import SiteRules, task_of
 from tests.federation.network_problem import SITES, write_tables
 
 

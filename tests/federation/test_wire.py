@@ -11,17 +11,17 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.messages import Moment, Order, Sums, zero_sums
+from fedminmax.core.messages import Order, RoundKey, Sums, zero_sums
 from fedminmax.core.models import mlp
 from fedminmax.core.task import trainable_parameters
-from fedminmax.federation.wire import (
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import (
     largest_message,
     order_from_bytes,
     order_to_bytes,
     sums_from_bytes,
     sums_to_bytes,
 )
-from fedminmax.federation.wire_vectors import RefusedError
 
 GROUPS = 2
 LIKE = torch.zeros(3, dtype=torch.float64)
@@ -68,9 +68,9 @@ def test_a_reply_comes_back_bit_for_bit(reply: Sums, seconds: float) -> None:
         assert torch.equal(came, value) if isinstance(value, Tensor) else came == value, name
 
 
-@given(parameters=numbers(3), weights=numbers(4), moment=st.builds(Moment, WHOLE, WHOLE))
+@given(parameters=numbers(3), weights=numbers(4), moment=st.builds(RoundKey, WHOLE, WHOLE))
 def test_an_order_comes_back_bit_for_bit(
-    parameters: Tensor, weights: Tensor, moment: Moment
+    parameters: Tensor, weights: Tensor, moment: RoundKey
 ) -> None:
     order = Order(moment, parameters, weights.reshape(2, 2), phase=1)
     back = order_from_bytes(order_to_bytes(order), LIKE, "the server")
@@ -80,7 +80,7 @@ def test_an_order_comes_back_bit_for_bit(
 
 
 def test_a_seed_that_does_not_fit_is_refused_before_it_is_sent() -> None:
-    order = Order(Moment(2**63, 1), LIKE, LIKE)
+    order = Order(RoundKey(2**63, 1), LIKE, LIKE)
     with pytest.raises(InputError, match=r"give one below 2\^63"):
         order_to_bytes(order)
 
@@ -88,7 +88,7 @@ def test_a_seed_that_does_not_fit_is_refused_before_it_is_sent() -> None:
 def test_a_message_is_hardly_larger_than_the_papers_model() -> None:
     parameters = torch.cat([p.reshape(-1) for p in trainable_parameters(mlp(784, 10))]).detach()
     size = parameters.numel() * 4
-    order = order_to_bytes(Order(Moment(0, 1), parameters, torch.ones(10, dtype=torch.float64)))
+    order = order_to_bytes(Order(RoundKey(0, 1), parameters, torch.ones(10, dtype=torch.float64)))
     reply = replace(zero_sums(0, 10, 40), step=torch.zeros_like(parameters))
     assert len(order) <= 1.05 * size
     assert len(sums_to_bytes(reply, 0.1)) <= 1.05 * size
@@ -153,6 +153,6 @@ def test_a_message_of_another_form_is_refused(message: bytes, reason: str) -> No
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_an_order_that_is_not_finite_is_refused(bad: float) -> None:
-    order = Order(Moment(0, 1), torch.full_like(LIKE, bad), LIKE)
+    order = Order(RoundKey(0, 1), torch.full_like(LIKE, bad), LIKE)
     with pytest.raises(RefusedError, match="the server sent a parameters with NaN or infinity"):
         order_from_bytes(order_to_bytes(order), LIKE, "the server")

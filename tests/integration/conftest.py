@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.flare_local import LocalFederation, local_federation
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.flare.local import LocalFederation, local_federation
+from fedminmax.federation.site.settings import SiteSettings
 from tests.federation.network_problem import SITES, write_tables
 from tests.integration.other_code_at_south import HeldRounds
 from tests.integration.trained_federation import TrainedFederation, trained_federation

@@ -9,12 +9,16 @@ import torch
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Sums
-from fedminmax.federation.flare_local import LocalFederation
-from fedminmax.federation.live_round import LiveRound
-from fedminmax.federation.network_log import ROUNDS_FILE, NetworkRound, read_network_rounds
-from fedminmax.federation.network_plan import NetworkPlan
-from fedminmax.federation.network_run import read_members, run_folder
-from fedminmax.federation.resumable import restore
+from fedminmax.federation.checkpoint import restore
+from fedminmax.federation.flare.local import LocalFederation
+from fedminmax.federation.server.log import (
+    ROUNDS_FILE,
+    LiveRound,
+    NetworkRound,
+    read_network_rounds,
+)
+from fedminmax.federation.server.run import read_members, run_folder
+from fedminmax.federation.wire.plan import NetworkPlan
 from tests.federation.disturbed_simulation import Arrives, disturbed_members
 from tests.federation.network_problem import simulated_federation
 

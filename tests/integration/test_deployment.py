@@ -19,9 +19,9 @@ import pytest
 
 import fedminmax
 from fedminmax.cli.main import main
-from fedminmax.federation.flare_processes import free_port
-from fedminmax.federation.flare_status import FederationStatus, look_at_federation
-from fedminmax.federation.process_family import end
+from fedminmax.federation.flare.process_tree import end
+from fedminmax.federation.flare.processes import free_port
+from fedminmax.federation.flare.session import FederationStatus, look_at_federation
 from tests.cli.command import command, fedminmax_process
 from tests.federation.network_problem import SITES, write_tables
 from tests.integration.other_code_at_south import HeldRounds

@@ -7,8 +7,8 @@ import pytest
 
 from fedminmax.core.messages import Sums
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare_local import LocalFederation
-from fedminmax.federation.network_plan import PlannedRun
+from fedminmax.federation.flare.local import LocalFederation
+from fedminmax.federation.wire.plan import PlannedRun
 from tests.federation.network_problem import AT_ONCE, SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds
 from tests.integration.other_code.bad_answers import BAD_ANSWERS, PATIENT

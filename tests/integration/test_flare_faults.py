@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare_local import SERVER, LocalFederation
-from fedminmax.federation.live_round import Notice
-from fedminmax.federation.network_plan import PlannedRun, SiteRules
+from fedminmax.federation.flare.local import SERVER, LocalFederation
+from fedminmax.federation.server.log import Notice
+from fedminmax.federation.wire.plan import PlannedRun, SiteRules
 from tests.federation.network_problem import SITES, plan_of
 from tests.integration.disturbed_runs import finished_rounds, jobs_of
 from tests.integration.other_code_at_south import HeldRounds

@@ -18,16 +18,22 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from fedminmax.federation import flare_server_process
-from fedminmax.federation.flare_coordinator import CONNECTION_LOST
-from fedminmax.federation.flare_job import write_job
-from fedminmax.federation.flare_kits import COORDINATOR, provision, settle_site
-from fedminmax.federation.flare_login import SECONDS_PER_LOGIN, connected
-from fedminmax.federation.flare_processes import connection_trouble, free_port
-from fedminmax.federation.flare_session import ENDED, reason_of, sites_present, status_of, submit
-from fedminmax.federation.live_round import LiveRound, Notice
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.flare import server_process
+from fedminmax.federation.flare.coordinator import CONNECTION_LOST, write_job
+from fedminmax.federation.flare.kits import COORDINATOR, provision, write_site_settings
+from fedminmax.federation.flare.processes import connection_trouble, free_port
+from fedminmax.federation.flare.session import (
+    ENDED,
+    SECONDS_PER_LOGIN,
+    connected,
+    reason_of,
+    sites_present,
+    status_of,
+    submit,
+)
+from fedminmax.federation.server.log import LiveRound, Notice
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import PlannedRun
 from tests.federation.network_problem import SITES
 from tests.integration.tls_handshake import speaks_tls
 from tests.integration.trained_federation import MEMBER, TrainedFederation
@@ -140,11 +146,11 @@ def test_a_site_takes_no_part_if_asked_for_a_column_that_it_did_not_agree_to(
 ) -> None:
     kit, table = trained.federation.kits.sites["south"], trained.folder / "south.csv"
     plan = replace(trained.plan, run="columns", runs=(PlannedRun("fedminmax", {}, 2),))
-    settle_site(kit, SiteSettings(table, columns=("age", "sex", "ill")))
+    write_site_settings(kit, SiteSettings(table, columns=("age", "sex", "ill")))
     try:
         events = list(trained.federation.run(plan))
     finally:
-        settle_site(kit, SiteSettings(table))
+        write_site_settings(kit, SiteSettings(table))
     # On a busy machine a connection may be lost on the way, which loses nothing else.
     notices = [event for event in events if isinstance(event, Notice)]
     said = [event.words for event in notices if event != CONNECTION_LOST]
@@ -200,7 +206,7 @@ def listener_of(trained: TrainedFederation) -> Iterator[int]:
     names = {"ca_cert": "rootCA.pem", "server_cert": "server.crt", "server_key": "server.key"}
     params = {"host": "127.0.0.1", "port": port, "secure": True}
     params |= {name: str(startup / file) for name, file in names.items()}
-    listener = flare_server_process.Listener(None, SimpleNamespace(params=params))
+    listener = server_process.Listener(None, SimpleNamespace(params=params))
     listener.daemon_threads = True
     # Threads of strangers that never end must not be waited for, either.
     listener.block_on_close = False
@@ -240,7 +246,7 @@ def test_no_handshake_waits_for_a_stranger(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here a silent stranger's never ends: whoever waited for one would wait for ever."""
-    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", None)
     with listener_of(trained) as port, strangers_at(port):
         assert shakes_hands(trained, port)
 
@@ -248,8 +254,8 @@ def test_no_handshake_waits_for_a_stranger(
 def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", None)
-    monkeypatch.setattr(flare_server_process, "MAX_HANDSHAKES", 5)
+    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    monkeypatch.setattr(server_process, "MAX_HANDSHAKES", 5)
     with listener_of(trained) as port, ExitStack() as connections:
         address = ("127.0.0.1", port)
         waiting = [
@@ -267,7 +273,7 @@ def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
 def test_a_handshake_has_a_limit_of_time(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flare_server_process, "SECONDS_FOR_A_HANDSHAKE", 0.1)
+    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", 0.1)
     with (
         listener_of(trained) as port,
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger,

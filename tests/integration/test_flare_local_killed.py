@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from fedminmax.federation.process_family import lives
+from fedminmax.federation.flare.process_tree import is_alive
 from tests.cli.command import ONE_THREAD, command
 from tests.federation.network_problem import SITES, write_tables
 
@@ -25,7 +25,7 @@ def comes_true(question: Callable[[], bool]) -> bool:
 
 
 def jobs_among(processes: list[psutil.Process]) -> int:
-    return sum(JOB in process.cmdline() for process in processes if lives(process))
+    return sum(JOB in process.cmdline() for process in processes if is_alive(process))
 
 
 def test_nothing_is_left_of_a_killed_command(tmp_path: Path) -> None:
@@ -50,5 +50,5 @@ def test_nothing_is_left_of_a_killed_command(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
-    assert comes_true(lambda: not any(map(lives, family)))
+    assert comes_true(lambda: not any(map(is_alive, family)))
     assert comes_true(lambda: not any(room.iterdir()))

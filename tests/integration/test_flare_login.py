@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.flare_kits import COORDINATOR
-from fedminmax.federation.flare_local import SERVER, LocalFederation
-from fedminmax.federation.flare_login import SECONDS_PER_LOGIN, connected
-from fedminmax.federation.flare_session import wait_for_sites
+from fedminmax.federation.flare.kits import COORDINATOR
+from fedminmax.federation.flare.local import SERVER, LocalFederation
+from fedminmax.federation.flare.session import SECONDS_PER_LOGIN, connected, wait_for_sites
 from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES
 
@@ -70,7 +69,7 @@ def test_a_connection_that_comes_while_others_are_closed_keeps_nobody_waiting(
 
     # It answered, and hangs before the engine connects: its system takes the connection, and hands
     # are shaken when it is let go.
-    monkeypatch.setattr("fedminmax.federation.flare_login._shake_hands", hold_once)
+    monkeypatch.setattr("fedminmax.federation.flare.session._probe_tls", hold_once)
     missing: list[list[str]] = []
     attempt = threading.Thread(target=lambda: missing.append(log_in(federation)), daemon=True)
     attempt.start()

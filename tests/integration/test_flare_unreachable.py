@@ -14,10 +14,10 @@ import pytest
 
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.checkpoint import checkpoint_paths
-from fedminmax.federation.flare_local import SERVER, LocalFederation
-from fedminmax.federation.live_round import Notice
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules
-from fedminmax.federation.network_run import OUTCOME_FILE
+from fedminmax.federation.flare.local import SERVER, LocalFederation
+from fedminmax.federation.server.log import Notice
+from fedminmax.federation.server.run import OUTCOME_FILE
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules
 from tests.federation.network_problem import SITES, plan_of, write_tables
 from tests.integration.disturbed_runs import (
     finished_rounds,

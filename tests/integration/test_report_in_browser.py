@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page
 
-from fedminmax.report.html_read_run import read_runs
-from fedminmax.report.html_report import build_report, render_report
+from fedminmax.report.page import build_report, render_report
+from fedminmax.report.read_run import read_runs
 from tests.integration.browser import PATIENCE, chromium
 from tests.report.run_folders import write_run
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.flare_kits import ONE_PERSON
-from fedminmax.federation.flare_local import LocalFederation, local_federation
-from fedminmax.federation.live_round import LiveRound
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.network_run import run_folder
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.flare.kits import ONE_PERSON
+from fedminmax.federation.flare.local import LocalFederation, local_federation
+from fedminmax.federation.server.log import LiveRound
+from fedminmax.federation.server.run import run_folder
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 from tests.federation.network_problem import SITES, plan_of, write_tables
 
 ROUNDS = 3

@@ -11,7 +11,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.first_order_server import FirstOrderState
+from fedminmax.methods.shared.first_order_server import FirstOrderState
 
 ROUNDS = 40
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedminmax.core.losses import brier_loss, squared_error_loss
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.ditto import Ditto
@@ -111,7 +111,7 @@ def test_a_personal_model_ends_at_its_regularised_optimum(pull: float) -> None:
     federation = InProcessFederation(model, squared_error_loss, holders)
     method = Ditto(pull, 0.2, epochs=50, batch_size=None)
     start = start_of(federation, method)
-    order, kept = method.order(start.state, Moment(0, 1)), start.kept
+    order, kept = method.order(start.state, RoundKey(0, 1)), start.kept
     for _ in range(8):
         _, kept = federation.ask_keeping(method, order, [0, 1, 2], kept)
     theta = np.full(2, 0.5)

@@ -9,7 +9,7 @@ import torch
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.drfa import DRFA
@@ -58,7 +58,7 @@ def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None)
     state = start_of(federation, method).state
     theta, weights, seen = PROBLEM.start, EVEN, set()
     for done in train(federation, method, rounds=12, seed=4):
-        moment = Moment(4, done.number)
+        moment = RoundKey(4, done.number)
         *counts, snapshot_step = method.order(state, moment).weights.tolist()
         open_question = method.ask_again(
             replace(state, snapshot=state.parameters.unsqueeze(0)), moment
@@ -98,7 +98,7 @@ def test_v_is_unbiased_for_the_risks_at_the_snapshot(draws: int) -> None:
         weights=torch.from_numpy(LAMBDA),
         snapshot=snapshot.unsqueeze(0),
     )
-    question = method.ask_again(state, Moment(0, 1))
+    question = method.ask_again(state, RoundKey(0, 1))
     assert question is not None
     ascent = np.zeros(3)
     for chance, counts in all_draws(EVEN, draws):
@@ -117,7 +117,7 @@ def test_a_drawn_holder_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
     asked = replace(state, snapshot=state.parameters.unsqueeze(0))
     told: Counter[float] = Counter()
     for number in range(draws):
-        question = method.ask_again(asked, Moment(0, number))
+        question = method.ask_again(asked, RoundKey(0, number))
         assert question is not None
         reply = federation.ask(method, question, [0])
         told[float(reply.holder_loss[0])] += 1
@@ -134,9 +134,9 @@ def test_lots_fall_by_lambda_then_evenly_and_every_step_is_as_likely() -> None:
         weights=torch.from_numpy(LAMBDA),
         snapshot=torch.from_numpy(PROBLEM.start).unsqueeze(0),
     )
-    orders = [method.order(state, Moment(0, number)).weights for number in range(rounds)]
+    orders = [method.order(state, RoundKey(0, number)).weights for number in range(rounds)]
     assert_frequencies([own[:-1] for own in orders], LAMBDA, 2)
-    questions = [method.ask_again(state, Moment(0, number)) for number in range(rounds)]
+    questions = [method.ask_again(state, RoundKey(0, number)) for number in range(rounds)]
     told = [question.weights for question in questions if question is not None]
     assert_frequencies(told, EVEN, 2)
     steps = [torch.eye(4, dtype=torch.float64)[int(own[-1]) - 1] for own in orders]

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.examples import Examples
 from fedminmax.core.group_sums import linear_group_sums
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import zero_sums
-from fedminmax.core.row_limits import RowLengths, row_limits
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.shared.expected_reply import (
     Sender,
     ToldCurvature,
     layout_of,

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
-from fedminmax.methods.fast_server import FastState
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.first_order_server import FirstOrderState
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.fast_server import FastState
+from fedminmax.methods.shared.first_order_server import FirstOrderState
 from tests.methods.test_fedminmax_fast import classes, worst_by_scipy
 
 Rows = tuple[Tensor, Tensor, Tensor]

@@ -9,7 +9,7 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
-from fedminmax.core.messages import Moment, Sums
+from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.parity import Parity
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
@@ -56,7 +56,7 @@ def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
 
 def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:
     federation = problem.federation()
-    order = method.order(start_of(federation, method).state, Moment(0, 1))
+    order = method.order(start_of(federation, method).state, RoundKey(0, 1))
     return federation.ask_each(method, order, range(len(problem.holders)))
 
 
@@ -195,7 +195,7 @@ def fair_or_accurate(holders: int = 2, rows: int = 200) -> InProcessFederation:
 
 def holder_values(federation: InProcessFederation, parameters: torch.Tensor) -> Vector:
     """Each holder's loss and disparity of these parameters over all its rows."""
-    order = FULL.order(start_of(federation, FULL).state, Moment(0, 1))
+    order = FULL.order(start_of(federation, FULL).state, RoundKey(0, 1))
     replies = federation.ask_each(
         FULL, replace(order, parameters=parameters), range(federation.census.holders)
     )

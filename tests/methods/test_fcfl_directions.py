@@ -9,11 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.methods.fcfl_directions import (
-    smoothed_maximum,
-    stage_one_direction,
-    stage_two_direction,
-)
+from fedminmax.methods.fcfl import smoothed_maximum, stage_one_direction, stage_two_direction
 from tests.problems import Vector, to_numpy
 
 HOLDERS = 3

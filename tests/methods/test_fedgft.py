@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.core.parity import Parity
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.fedavg import FedAvg
@@ -62,9 +62,9 @@ def test_a_full_step_descends_the_pooled_objective(parity: Parity, problem: Prob
     method = FedGFT(1.7, parity, learning_rate=0.3, epochs=1, batch_size=None)
     federation, everyone = problem.federation(), range(len(problem.holders))
     start = start_of(federation, method).state
-    first = federation.ask(method, method.order(start, Moment(0, 1)), everyone)
+    first = federation.ask(method, method.order(start, RoundKey(0, 1)), everyone)
     informed = replace(method.update(start, first), parameters=start.parameters)
-    second = federation.ask(method, method.order(informed, Moment(0, 2)), everyone)
+    second = federation.ask(method, method.order(informed, RoundKey(0, 2)), everyone)
     moved = method.update(informed, second).parameters
 
     theta = torch.from_numpy(problem.start).requires_grad_()

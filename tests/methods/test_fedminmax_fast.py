@@ -8,17 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.losses import (
-    Loss,
-    brier_loss,
-    cross_entropy_loss,
-    squared_error_loss,
-)
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
-from fedminmax.methods.fast_server import FastState
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.second_order_server import SecondOrderState
+from fedminmax.methods.shared.fast_server import FastState
+from fedminmax.methods.shared.second_order_server import SecondOrderState
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 

@@ -8,7 +8,7 @@ import torch
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.federation.train import Round, start_of, train
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedminmax import FedMinMax
@@ -46,7 +46,7 @@ def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
     state = start_of(federation, method).state
     theta, mu, seen = PROBLEM.start, RHO, set()
     for done in train(federation, method, rounds=25):
-        snapshot_step = int(method.order(state, Moment(0, done.number)).weights[-1])
+        snapshot_step = int(method.order(state, RoundKey(0, done.number)).weights[-1])
         own = [
             models_on_the_way(PROBLEM, theta, x, y, (mu / RHO)[group], eta=eta, steps=tau)
             for x, y, group in ROWS

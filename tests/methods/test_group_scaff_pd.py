@@ -11,7 +11,7 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import start_of, train
@@ -250,7 +250,7 @@ def test_a_round_is_two_questions_and_counts_all_gradients() -> None:
     done = list(train(federation, method, rounds=3))[-1]
     rows = int(federation.census.counts.sum())
     assert done.progress.gradient_evaluations == 3 * rows * (1 + 1 + 4)
-    state, moment = done.progress.state, Moment(0, 4)
+    state, moment = done.progress.state, RoundKey(0, 4)
     assert method.ask_again(state, moment) is None
     first = method.order(state, moment)
     assert first.phase == 0

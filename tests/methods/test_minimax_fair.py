@@ -6,8 +6,8 @@ import torch
 
 from fedminmax.data.synthetic import MINIMAX_RISKS
 from fedminmax.federation.train import train
-from fedminmax.methods.hedged_fits import exponentiate
 from fedminmax.methods.minimax_fair import MinimaxFair
+from fedminmax.methods.shared.fits import exponentiate
 from tests import sides
 from tests.complaints import complaint_of
 from tests.fits_by_hand import Pooled, fits_by_hand

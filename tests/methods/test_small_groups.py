@@ -28,11 +28,11 @@ from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_drfa import GroupDRFA
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from fedminmax.methods.group_term import GroupTERM
-from fedminmax.methods.group_weights import shares_within_floor
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.methods.oracle_minimax import OracleMinimax
 from fedminmax.methods.relaxed_minimax_fair import RelaxedMinimaxFair
+from fedminmax.methods.shared.replies import shares_within_floor
 from tests.problems import Point, half_squared_distance, points, pooled, softmax_problem
 
 S = 1 / 101

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Moment, zero_sums
+from fedminmax.core.messages import RoundKey, zero_sums
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
@@ -44,7 +44,7 @@ def test_both_gradients_are_unbiased_over_the_lots(
     method = StochasticAFL(0.1, 1e-3, estimator, draws, batch_size=None)
     state = replace(start_of(federation, method).state, weights=torch.from_numpy(LAMBDA))
     step, ascent = np.zeros_like(PROBLEM.start), np.zeros(3)
-    order = method.order(state, Moment(0, 1))
+    order = method.order(state, RoundKey(0, 1))
     weighted = estimator is GradientEstimator.WEIGHTED
     for chance, counts in all_draws(LAMBDA, draws) if weighted else [(1.0, LAMBDA)]:
         lots = torch.from_numpy(np.stack([counts, np.zeros(3)]))
@@ -64,7 +64,7 @@ def test_lots_fall_by_lambda_for_the_gradient_and_evenly_for_the_loss() -> None:
     federation = PROBLEM.federation()
     method = StochasticAFL(estimator=GradientEstimator.WEIGHTED, draws=2)
     state = replace(start_of(federation, method).state, weights=torch.from_numpy(LAMBDA))
-    orders = [method.order(state, Moment(0, number)).weights for number in range(600)]
+    orders = [method.order(state, RoundKey(0, number)).weights for number in range(600)]
     assert_frequencies([own[0] for own in orders], LAMBDA, 2)
     assert_frequencies([own[1] for own in orders], np.full(3, 1 / 3), 2)
 
@@ -78,7 +78,7 @@ def test_all_rows_of_every_domain_give_the_step_of_afl_to_the_bit() -> None:
         state = replace(
             start_of(federation, stochastic).state, parameters=afl.parameters, weights=afl.weights
         )
-        moment, everyone = Moment(0, done.number), [0, 1, 2]
+        moment, everyone = RoundKey(0, done.number), [0, 1, 2]
         one = federation.ask(stochastic, stochastic.order(state, moment), everyone)
         other = federation.ask(exact, exact.order(afl, moment), everyone)
         assert torch.equal(one.step, other.step)
@@ -127,7 +127,7 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
     state = start_of(federation, method).state
     pairs: Counter[tuple[int, int]] = Counter()
     for number in range(draws):
-        reply = federation.ask(method, method.order(state, Moment(0, number)), [0])
+        reply = federation.ask(method, method.order(state, RoundKey(0, number)), [0])
         of_gradient = targets.index(-float(reply.step[0]))
         of_loss = targets.index(float(torch.sqrt(2 * reply.holder_loss[0])))
         pairs[of_gradient, of_loss] += 1
@@ -141,7 +141,7 @@ def test_only_drawn_holders_take_a_gradient_and_once_per_draw() -> None:
     method = StochasticAFL(0.1, estimator=GradientEstimator.WEIGHTED, draws=5, batch_size=2)
     state = start_of(federation, method).state
     for number in range(10):
-        order = method.order(state, Moment(0, number))
+        order = method.order(state, RoundKey(0, number))
         for holder, times in enumerate(order.weights[0].tolist()):
             reply = federation.ask(method, order, [holder])
             assert reply.gradient_evaluations == 2 * times
@@ -159,7 +159,7 @@ def test_a_holder_without_rows_is_never_drawn(estimator: GradientEstimator) -> N
     method = StochasticAFL(estimator=estimator, chi_squared=0.1, start=AFLStart.UNIFORM)
     state = start_of(federation, method).state
     for number in range(50):
-        assert not method.order(state, Moment(0, number)).weights[:, 1].any()
+        assert not method.order(state, RoundKey(0, number)).weights[:, 1].any()
     for done in train(federation, method, rounds=20):
         assert float(done.weights[1]) == 0.0
         assert float(done.weights.sum()) == pytest.approx(1.0)

@@ -15,15 +15,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.report.advice import (
-    Advice,
-    Reach,
-    RunCost,
-    advise,
-    nearest_to_weights,
-    standard_error,
-)
-from fedminmax.report.advice_words import answer, cost_cells, group_cells, remedies
+from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights, standard_error
+from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
 Table = list[list[int]]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedminmax.core.convergence import Convergence
-from fedminmax.report.convergence_words import verdict
+from fedminmax.runs.convergence import verdict
 
 FALLING = Convergence(
     converged=False,

@@ -7,24 +7,21 @@ import pytest
 
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
-from fedminmax.report.fashion_figure import draw_accuracies
-from fedminmax.report.fashion_results import (
-    PAPER_APPENDIX,
-    FashionRow,
-    paper_risks,
-    summarise_fashion,
-)
-from fedminmax.report.fashion_table import (
+from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,
+    PAPER_APPENDIX,
     TABLE_2_HEADERS,
+    FashionRow,
     appendix_cells,
     fashion_notes,
     fashion_rows_as_json,
     markdown_tables,
+    paper_risks,
+    summarise_fashion,
     table_2_cells,
 )
-from fedminmax.report.rounds_figure import Curve, draw_risk_against_rounds
-from fedminmax.report.run_result import GroupScores, RunResult
+from fedminmax.studies.figures import Curve, draw_accuracies, draw_risk_against_rounds
+from fedminmax.studies.scores import GroupScores, RunResult
 
 
 def scores(shift: float) -> GroupScores:

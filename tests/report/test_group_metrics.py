@@ -10,11 +10,10 @@ from fairlearn.metrics import false_negative_rate, false_positive_rate, selectio
 from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_error
 
 from fedminmax.data.row_groups import group_rows
-from fedminmax.data.row_scores import score_classes
 from fedminmax.metrics import group_metrics, regression_group_metrics
-from fedminmax.report.group_metrics import metric_frame
-from fedminmax.report.group_metrics_table import group_metrics_as_markdown
-from fedminmax.report.mean_interval import Estimate
+from fedminmax.metrics.by_group import group_metrics_as_markdown, metric_frame
+from fedminmax.metrics.intervals import Estimate
+from fedminmax.metrics.row_scores import score_classes
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedminmax.report.html_bars import risk_by_group_figure
-from fedminmax.report.html_changes import all_changes, change_between
-from fedminmax.report.html_read_run import read_run
-from fedminmax.report.html_story import story
-from fedminmax.report.run_folder_records import Interval
+from fedminmax.report.bars import risk_by_group_figure
+from fedminmax.report.read_run import read_run
+from fedminmax.report.story import all_changes, change_between, story
+from fedminmax.runs.records import Interval
 from tests.complaints import complaint_of
 from tests.report.run_folders import interval, write_run
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fedminmax.report.html_about import NOT_STATED, about
-from fedminmax.report.html_people import people
-from fedminmax.report.html_read_run import read_run
-from fedminmax.report.html_words import distinct
+from fedminmax.report.page import NOT_STATED, about
+from fedminmax.report.people import people
+from fedminmax.report.read_run import read_run
+from fedminmax.report.text import distinct
 from tests.report.run_folders import interval, metric, results, write_run
 
 

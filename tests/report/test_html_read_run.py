@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.report.html_read_run import read_run, read_runs
+from fedminmax.report.read_run import read_run, read_runs
 from tests.complaints import complaint_of
 from tests.report.run_folders import write_run
 

@@ -11,12 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from fedminmax.report.html_curves import rounds_figure
-from fedminmax.report.html_export import export_figures
-from fedminmax.report.html_read_run import read_run, read_runs
-from fedminmax.report.html_report import Report, build_report, is_report, render_report
-from fedminmax.report.html_svg import inline_svg
-from fedminmax.report.html_words import NOTHING
+from fedminmax.report.curves import rounds_figure
+from fedminmax.report.page import Report, build_report, export_figures, is_report, render_report
+from fedminmax.report.read_run import read_run, read_runs
+from fedminmax.report.style import inline_svg
+from fedminmax.report.text import NOTHING
 from tests.report.run_folders import write_run
 
 HOSTILE = ('<script>alert("1")</script>', "a & b 'c' $^$", "_日本 --> ]]>", "x" * 200)

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from fedminmax.core.text import markdown_table, markdown_text
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.report.markdown import markdown_table, markdown_text
-from fedminmax.report.model_card import write_card
-from fedminmax.report.run_folder_records import CensusFile, Results
+from fedminmax.runs.card import write_card
+from fedminmax.runs.records import CensusFile, Results
 from tests.report import run_folders
 from tests.report.test_saved_model import saved_model
 

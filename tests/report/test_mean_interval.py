@@ -12,7 +12,7 @@ from benchmarks.interval_coverage import (
     coverage,
     coverage_of_difference,
 )
-from fedminmax.report.mean_interval import (
+from fedminmax.metrics.intervals import (
     MIN_ROWS,
     Bounds,
     Estimate,

@@ -9,13 +9,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedminmax.core.score_sums import ScoreSums, sum_scores
-from fedminmax.data.row_scores import RowScore, score_classes, score_quantities, stacked
 from fedminmax.metrics import group_metrics, regression_group_metrics
-from fedminmax.report.metric_by_group import BOUNDS, GroupMetrics
-from fedminmax.report.metrics_from_sums import metrics_from_sums, paired_sums_of
-from fedminmax.report.model_scores import ScoredRows, paired_sums
-from fedminmax.report.paired_change import paired_change
+from fedminmax.metrics.by_group import BOUNDS, GroupMetrics
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities, stacked
+from fedminmax.metrics.sums import ScoreSums, metrics_from_sums, paired_sums_of, sum_scores
+from fedminmax.runs.measure import ScoredRows, paired_sums
 
 GENERATOR = np.random.default_rng(0)
 SIZES = (500, 300, 200, 7)

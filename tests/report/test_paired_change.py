@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedminmax.core.score_sums import ScoreSums, sum_scores
-from fedminmax.report.mean_interval import MIN_ROWS, Bounds, Estimate, Scored, mean_interval
-from fedminmax.report.paired_change import paired_change
+from fedminmax.metrics.intervals import MIN_ROWS, Bounds, Estimate, Scored, mean_interval
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.sums import ScoreSums, sum_scores
 
 Column = NDArray[np.float64]
 

@@ -19,13 +19,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fedminmax
-from fedminmax.core.mixture import Mixture
-from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.models import Mixture, linear_or_mlp
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
-from fedminmax.report.model_file import load_model, save_model
-from fedminmax.report.onnx_file import write_onnx
-from fedminmax.report.saved_model import SavedModel
+from fedminmax.runs.model import SavedModel, load_model, save_model
+from fedminmax.runs.onnx import write_onnx
 from tests.complaints import complaint_of
 
 FEATURES = (

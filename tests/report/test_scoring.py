@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedminmax.core.examples import Examples
-from fedminmax.report.scoring import score_by_group
+from fedminmax.studies.scores import score_by_group
 
 
 def test_scores_are_means_over_each_groups_rows() -> None:

@@ -2,12 +2,12 @@
 
 import torch
 
-from fedminmax.core.score_sums import sum_scores
-from fedminmax.report.html_changes import change_between
-from fedminmax.report.mean_interval import Bounds, Scored
-from fedminmax.report.metric_by_group import metric_by_group
-from fedminmax.report.paired_change import paired_change
-from fedminmax.report.run_folder_records import Interval
+from fedminmax.metrics.by_group import metric_by_group
+from fedminmax.metrics.intervals import Bounds, Scored
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.sums import sum_scores
+from fedminmax.report.story import change_between
+from fedminmax.runs.records import Interval
 
 
 def test_it_is_neither_the_worst_nor_in_the_gap() -> None:

@@ -8,11 +8,16 @@ import pytest
 
 from fedminmax.core.convergence import Convergence
 from fedminmax.core.iterates import Iterate
-from fedminmax.report.markdown import markdown_table
-from fedminmax.report.run_result import GroupScores, RunResult
-from fedminmax.report.spread import spread
-from fedminmax.report.synthetic_results import PAPER_TABLE_1, summarise
-from fedminmax.report.synthetic_table import HEADERS, rows_as_json, table_cells, table_notes
+from fedminmax.core.text import markdown_table
+from fedminmax.studies.scores import GroupScores, RunResult, spread
+from fedminmax.studies.synthetic import (
+    HEADERS,
+    PAPER_TABLE_1,
+    rows_as_json,
+    summarise,
+    table_cells,
+    table_notes,
+)
 
 VERDICTS = {
     None: None,

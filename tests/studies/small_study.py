@@ -1,7 +1,7 @@
 """A study that takes no time: two groups, a linear model, few rows."""
 
 from fedminmax.studies.study import Length, RunPlan, Selection
-from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, plans_of
+from fedminmax.studies.synthetic import SyntheticConfig, SyntheticStudy, synthetic_plans
 
 CONFIG = SyntheticConfig(
     rows=80,
@@ -25,7 +25,7 @@ METHODS = ["fedavg", "fedminmax", "centralized"]
 def plans_up_to(rounds: int, local_rounds: int) -> list[RunPlan]:
     """All runs, up to these rounds."""
     length = Length(rounds, local_rounds)
-    return plans_of(CONFIG, Selection(["ESG", "SSG", "centralized"], METHODS, [0], length))
+    return synthetic_plans(CONFIG, Selection(["ESG", "SSG", "centralized"], METHODS, [0], length))
 
 
 PLANS = plans_up_to(30, 4)

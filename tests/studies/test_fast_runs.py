@@ -7,11 +7,10 @@ import pytest
 
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.federation.train import train
-from fedminmax.report.run_result import RunResult, read_result
-from fedminmax.studies.finish import finish_runs, is_finished, run_folder
-from fedminmax.studies.scored_rounds import read_scored_rounds
+from fedminmax.studies.finish import finish_runs, is_finished, read_scored_rounds, run_folder
+from fedminmax.studies.scores import RunResult, read_result
 from fedminmax.studies.study import Length, RunPlan, Selection
-from fedminmax.studies.synthetic import SyntheticStudy, methods_of, plans_of
+from fedminmax.studies.synthetic import SyntheticStudy, methods_of, synthetic_plans
 from tests.studies.small_study import CONFIG, STUDY
 
 FAST = ["afl-fast", "fedavg-fast", "fedminmax-fast"]
@@ -28,7 +27,7 @@ def result_of(study: SyntheticStudy, plan: RunPlan, folder: Path) -> RunResult:
 
 def plans(config: object = NETWORK, methods: list[str] = FAST) -> list[RunPlan]:
     assert isinstance(config, type(CONFIG))
-    return plans_of(config, Selection(["ESG"], methods, [0], LENGTH))
+    return synthetic_plans(config, Selection(["ESG"], methods, [0], LENGTH))
 
 
 def test_only_fast_methods_of_networks_set_rows_aside() -> None:

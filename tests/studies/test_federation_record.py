@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.network_plan import RUN_NAME, SiteRules
-from fedminmax.report.run_folder_records import Results
-from fedminmax.report.table_results import write_results
-from fedminmax.studies.federation_record import (
+from fedminmax.federation.wire.plan import RUN_NAME, SiteRules
+from fedminmax.runs.federation_record import (
     PLACE,
     RECORD_FILE,
     FederationRecord,
@@ -16,7 +14,9 @@ from fedminmax.studies.federation_record import (
     plan_of,
     read_federation_record,
 )
-from fedminmax.studies.run_folder import claim_run
+from fedminmax.runs.layout import claim_run
+from fedminmax.runs.records import Results
+from fedminmax.runs.results import write_results
 from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES, write_tables
 from tests.report.run_folders import GROUPS, results

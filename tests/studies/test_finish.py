@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.report.run_result import read_result, read_results
-from fedminmax.studies.finish import Tick, finish_runs, run_folder
-from fedminmax.studies.run_folder import claim_run
-from fedminmax.studies.scored_rounds import read_scored_rounds
-from fedminmax.studies.status import read_status, seconds_left
+from fedminmax.runs.layout import claim_run
+from fedminmax.studies.finish import (
+    Tick,
+    finish_runs,
+    read_scored_rounds,
+    read_status,
+    run_folder,
+    seconds_left,
+)
+from fedminmax.studies.scores import read_result, read_results
 from tests.complaints import complaint_of
 from tests.studies.small_study import PLANS, STUDY, plans_up_to
 

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import fedminmax
-from fedminmax.report.run_folder_records import Results
-from fedminmax.report.table_results import read_results, write_results
-from fedminmax.studies import network_folder
+from fedminmax.runs import collect
+from fedminmax.runs.records import Results
+from fedminmax.runs.results import read_results, write_results
 from tests.cli.hospitals import (
     HOSPITALS,
     draw_patients,
@@ -191,7 +191,7 @@ def test_a_folder_is_done_when_both_runs_are(
         write_results(folder, content)
 
     with monkeypatch.context() as ending:
-        ending.setattr(network_folder, "write_results", end_at_the_last)
+        ending.setattr(collect, "write_results", end_at_the_last)
         with pytest.raises(KeyboardInterrupt):
             run.collect()
     assert read_results(run.folder) is None

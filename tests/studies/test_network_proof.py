@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.network_plan import SiteRules
-from fedminmax.report.table_results import finished_results
-from fedminmax.studies.federation_record import FederationRecord
+from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.runs.federation_record import FederationRecord
+from fedminmax.runs.results import finished_results
 from tests.federation.network_problem import SITES, write_tables
 from tests.studies.network_runs import run_both_ways
 

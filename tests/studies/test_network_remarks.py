@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedminmax.data.tables.config import read_config
-from fedminmax.federation.agreement import AGREEMENT_FILE, agree
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun
-from fedminmax.federation.wire_vectors import RefusedError
-from fedminmax.report.run_folder_records import SiteOfRun
-from fedminmax.studies.network_remarks import remarks_on, sites_of
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.runs.collect import remarks_on, sites_of
+from fedminmax.runs.records import SiteOfRun
 from tests.cli.hospitals import results_of, rounds_of
 from tests.cli.in_process import run_here
 from tests.federation.made_up_rounds import made_up_round

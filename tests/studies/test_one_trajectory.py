@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.studies.one_trajectory import (
+from fedminmax.studies.lemma2 import (
     OneTrajectory,
     compare_first_rounds,
     plans_to_compare,

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Moment
+from fedminmax.core.messages import RoundKey
 from fedminmax.federation.train import start_of, train
 from fedminmax.methods.fedminmax import FedMinMax
 from tests.oracles import brier_gradient
@@ -56,7 +56,7 @@ def test_importance_weights_average_to_one_and_mu_is_on_the_simplex(problem: Pro
     states = [start_of(federation, method).state]
     states += [done.progress.state for done in train(federation, method, rounds=20)]
     for number, state in enumerate(states):
-        weights = method.order(state, Moment(0, number)).weights
+        weights = method.order(state, RoundKey(0, number)).weights
         assert abs(float(rho @ weights) - 1.0) < 1e-13
         assert float(weights.min()) >= 0.0
         torch.testing.assert_close(weights * rho, state.weights, rtol=0, atol=1e-15)

@@ -1,1 +1,1 @@
-"""The command line: words in, files and tables out."""
+"""The command line: options in, files and tables out."""

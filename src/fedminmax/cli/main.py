@@ -22,19 +22,19 @@ class OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe all commands without importing what they need."""
-    from fedminmax.cli import (
-        advise_options,
-        compare_options,
-        evaluate_options,
-        export_options,
-        federation_options,
-        init_options,
-        methods_options,
-        predict_options,
-        report_options,
-        reproduce_options,
-        site_options,
-        train_options,
+    from fedminmax.cli.arguments.compare import add_compare
+    from fedminmax.cli.arguments.federation import add_federation
+    from fedminmax.cli.arguments.reproduce import add_reproduce
+    from fedminmax.cli.arguments.site import add_site
+    from fedminmax.cli.arguments.tables import (
+        add_advise,
+        add_evaluate,
+        add_export,
+        add_init,
+        add_methods,
+        add_predict,
+        add_report,
+        add_train,
     )
 
     parser = OneLineParser(
@@ -47,18 +47,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    reproduce_options.add_to(commands)
-    init_options.add_to(commands)
-    advise_options.add_to(commands)
-    report_options.add_to(commands)
-    train_options.add_to(commands)
-    evaluate_options.add_to(commands)
-    predict_options.add_to(commands)
-    export_options.add_to(commands)
-    federation_options.add_to(commands)
-    site_options.add_to(commands)
-    compare_options.add_to(commands)
-    methods_options.add_to(commands)
+    add_reproduce(commands)
+    add_init(commands)
+    add_advise(commands)
+    add_report(commands)
+    add_train(commands)
+    add_evaluate(commands)
+    add_predict(commands)
+    add_export(commands)
+    add_federation(commands)
+    add_site(commands)
+    add_compare(commands)
+    add_methods(commands)
     return parser
 
 
@@ -79,8 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fedminmax.core.errors import DivergedError, InputError
-    from fedminmax.core.optional_packages import EXTRAS, install_command
+    from fedminmax.core.errors import EXTRAS, DivergedError, InputError, install_command
 
     try:
         options.run(options)

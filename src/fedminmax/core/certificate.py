@@ -38,12 +38,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedminmax.core.bounds import OUTPUT_CURVATURES
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
-from fedminmax.core.safe_rate import OUTPUT_CURVATURES
-from fedminmax.core.simplex_qp import maximise_on_simplex
+from fedminmax.core.simplex import maximise_on_simplex
 
 UNIT = 2.0**-53
 # Roundings of a row's loss and slope besides its outputs', with room.
@@ -56,7 +56,7 @@ class Certificate:
     """What is proved of a linear model: no other one has a lower worst risk than ``lower``.
 
     Both bounds are of the worst group's training risk plus the model's penalty m/2 |theta|^2, where
-    groups that are too small to be chosen have their share (see ``core.fixed_shares``);
+    groups that are too small to be chosen have their share (see ``core.simplex``);
     ``penalty`` is the answer's own. A model whose parameters are no longer has no larger penalty,
     so that none of these has a worst risk below ``least_risk``.
     """

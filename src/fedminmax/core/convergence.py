@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from fedminmax.core.iterates import Iterate, tail_start
 
 Risks = NDArray[np.float64]
-
 # Of the risk: below what tests on fewer than a million rows can tell, and below the third decimal
 # that reports show.
 TOLERANCE = 0.001
@@ -42,9 +41,8 @@ TOLERANCE = 0.001
 TOLERANCE_OF_START = 0.00001
 DOUBLINGS = 5
 # The stretches between T/8, T/4, T/2 and T have at least two rounds each.
-FEWEST_ROUNDS = 16
+MIN_ROUNDS = 16
 BATCHES = 8
-
 # In place of a reason: the method itself knows that it has converged.
 WITHIN_GAP = "within its gap"
 # In place of a reason: the run stopped because validation rows saw no improvement.
@@ -159,7 +157,7 @@ def judge_convergence(
     chosen = [True] * len(rows) if playable is None else playable
     if left is not None and rounds:
         return _by_what_is_left(rounds[-1], left, rows, chosen, goal)
-    log = _Log(rounds, rows, chosen) if last >= FEWEST_ROUNDS else None
+    log = _Log(rounds, rows, chosen) if last >= MIN_ROUNDS else None
     if log is None or not log.playable.any():
         return Convergence(
             converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP

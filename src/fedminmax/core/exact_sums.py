@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from fedminmax.core.errors import InputError
 
 Numbers = NDArray[np.float64]
-
 # Small enough to stay in a core's cache; the passes are sized for it.
 ROWS_LOG2 = 14
 # Between these, a square and its rounding error neither overflow nor underflow.

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.losses_with_gradients import LOSSES_WITH_GRADIENTS
+from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
 from fedminmax.core.one_step import add_gradient, chunks_of, equal_parts
 from fedminmax.core.workers import work_at_once
 from fedminmax.core.workspace import Workspace

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.find_explicit_layers import find_explicit_layers
+from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.numbers import in_words, is_finite
 from fedminmax.core.task import Task
+from fedminmax.core.text import in_words, is_finite
 
 CONVEX_LOSSES = ("cross-entropy", "squared-error")
 

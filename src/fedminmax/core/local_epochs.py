@@ -8,10 +8,21 @@ AISTATS 2017, ClientUpdate. The last, smaller batch is kept.
 | E      | epochs        |
 | B      | batch_size    |
 | eta    | learning_rate |
+
+Local epochs with a further vector added to each step's gradient: a pull, or a correction.
+
+The vector is a closed formula, so it needs no autograd: one addition per step. It is taken at the
+parameters before the step, like the gradient that it is added to.
+
+Local training on the loss plus a slope times the score of the positive class.
+
+Where an objective depends on the mean scores of groups, its gradient is that of a sum over rows of
+``slope_i * p_1(x_i)`` once the means are known: the chain rule lets holders descend a function of
+everybody's rows with their own rows alone.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +30,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.parity import positive_scores
 from fedminmax.core.workspace import Workspace
 
 
@@ -136,3 +148,54 @@ def _descend_by_autograd(workspace: Workspace, objective: Tensor, rate: float, k
         if kept != 1.0:
             workspace.flat.mul_(kept)
         torch._foreach_add_(tuple(workspace.parameters), gradients, alpha=-rate)
+
+
+def train_with_extra_gradient(
+    workspace: Workspace,
+    examples: Examples,
+    plan: LocalEpochs,
+    generator: torch.Generator,
+    extra: Callable[[Tensor], Tensor],
+    row_weights: Tensor | None = None,
+) -> Tensor:
+    """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
+
+    ``extra`` maps the workspace's ``flat`` to the vector to add; both are in storage order.
+    The batches are those of ``train_locally`` with the same plan and generator.
+    """
+    for batch in planned_batches(len(examples), plan, generator):
+        added = extra(workspace.flat)
+        take_step(workspace, examples, batch, row_weights, plan.learning_rate)
+        workspace.flat.add_(added, alpha=-plan.learning_rate)
+    return workspace.in_model_order(workspace.flat)
+
+
+def train_on_scores(
+    workspace: Workspace,
+    examples: Examples,
+    plan: LocalEpochs,
+    generator: torch.Generator,
+    slopes: Tensor,
+) -> Tensor:
+    """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
+
+    Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``, and the ridge.
+    """
+    for batch in planned_batches(len(examples), plan, generator):
+        _take_scored_step(workspace, examples, batch, slopes, plan.learning_rate)
+    return workspace.in_model_order(workspace.flat)
+
+
+def _take_scored_step(
+    workspace: Workspace, examples: Examples, batch: Tensor | None, slopes: Tensor, rate: float
+) -> None:
+    x, y = examples.x, examples.y
+    if batch is not None:
+        batch = batch.to(x.device)
+        x, y, slopes = x[batch], y[batch], slopes[batch]
+    outputs = workspace.model(x)
+    objective = (workspace.loss(outputs, y) + slopes * positive_scores(outputs)).mean()
+    workspace.gradient.zero_()
+    torch.autograd.backward(objective)
+    workspace.gradient.add_(workspace.flat, alpha=workspace.ridge)
+    workspace.flat.add_(workspace.gradient, alpha=-rate)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedminmax.core.simplex_qp import maximise_on_simplex
+from fedminmax.core.simplex import maximise_on_simplex
 
 MAX_NEWTON_STEPS = 50
 MAX_HALVINGS = 40

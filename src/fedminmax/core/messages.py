@@ -82,7 +82,7 @@ class Census:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RoundKey:
     """When something happens: with the holder's number, all that randomness may depend on."""
 
     seed: int
@@ -96,7 +96,7 @@ class Order:
     ``phase`` counts the questions of one round, for methods that ask more than once.
     """
 
-    moment: Moment
+    moment: RoundKey
     parameters: Tensor
     weights: Tensor
     phase: int = 0

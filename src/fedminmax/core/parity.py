@@ -5,6 +5,8 @@ Price, Srebro: Equality of opportunity in supervised learning, NeurIPS 2016): th
 the rows whose label is positive. With more than two groups the disparity is the largest difference
 between two of them. All rates are quotients of sums by cell (label, group), so they can be taken
 over a federation.
+
+How sure a classifier of two classes is that a row's answer is positive (class 1).
 """
 
 from enum import Enum
@@ -15,6 +17,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.messages import Census
+from fedminmax.core.workspace import Workspace
 
 LABELS = 2
 
@@ -78,3 +81,29 @@ def largest_gap(rates: Tensor) -> float:
     """
     known = rates[~rates.isnan()]
     return float(known.max() - known.min()) if len(known) else 0.0
+
+
+def positive_scores(outputs: Tensor) -> Tensor:
+    """Return p_1, the probability of class 1, from the model's outputs [n, 2].
+
+    >>> positive_scores(torch.zeros(1, 2)).tolist()
+    [0.5]
+    """
+    return torch.softmax(outputs, dim=1)[:, 1]
+
+
+def positive_scores_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> Tensor:
+    """Return p_1 of each row at the loaded parameters."""
+    with torch.no_grad():
+        return torch.cat(
+            [positive_scores(workspace.model(x)) for x in torch.split(examples.x, rows_per_chunk)]
+        )
+
+
+def positive_answers(scores: Tensor) -> Tensor:
+    """Return 1 where class 1 is the likelier one, else 0, in float64.
+
+    >>> positive_answers(torch.tensor([0.4, 0.5, 0.6])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    return (scores > 0.5).to(torch.float64)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.numbers import in_words, is_finite
+from fedminmax.core.text import in_words, is_finite
 
 MIN_VALIDATION_ROWS = 30
 TIE = 0.1

@@ -2,6 +2,13 @@
 
 Threads inside an operation wait for each other at its end; workers with a share of the rows each
 do so once per pass.
+
+How heavy a model's rows are: what decides the size of chunks and the number of workers.
+
+Modelled and not measured, so that the same data on the same machine are always cut alike, and
+floating-point sums come out the same.
+
+Devices by name: cpu, cuda, cuda:1, mps and whatever else torch knows here.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +17,17 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.task import Task, copy_model
 
 ResultT = TypeVar("ResultT")
+# Activations of one chunk. On a CPU, small enough for the cache and for the allocator to get the
+# same blocks back each time; on other devices, large enough to keep them busy.
+ACTIVATION_BYTES_ON_CPU = 16 * 2**20
+ACTIVATION_BYTES_ELSEWHERE = 2**30
 
 
 @contextmanager
@@ -48,3 +64,56 @@ def work_at_once(workers: int, work: Callable[[int], ResultT]) -> list[ResultT]:
         return [work(0)]
     with pool_of_workers(workers) as pool:
         return list(pool.map(work, range(workers)))
+
+
+def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
+    """Model the chunk size from what one row leaves behind for the backward pass."""
+    few = examples.rows(torch.arange(min(2, len(examples))))
+    # Weights are there anyway, and a chunk of the features is a view of them.
+    own = {tensor.data_ptr() for tensor in (*task.model.parameters(), few.x)}
+    saved: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        task.loss(task.model(few.x), few.y)
+    bytes_per_row = max(1, sum(saved.values()) // len(few))
+    on_cpu = few.x.device.type == "cpu"
+    room = ACTIVATION_BYTES_ON_CPU if on_cpu else ACTIVATION_BYTES_ELSEWHERE
+    return max(1, room // bytes_per_row)
+
+
+def multiplications_per_row(task: Task, examples: Examples) -> int:
+    """Count the multiplications with weights in one row's forward pass.
+
+    Each output channel at each place takes as many as it has weights.
+    """
+    found: list[int] = []
+
+    def count(module: nn.Module, _inputs: object, output: object) -> None:
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.dim() > 1 and isinstance(output, Tensor):
+            found.append(output.numel() // weight.shape[0] * weight.numel())
+
+    # A copy: hooks must not stay on the user's model, whatever happens in its forward pass.
+    model = copy_model(task.model)
+    for module in model.modules():
+        module.register_forward_hook(count)
+    with torch.no_grad():
+        model(examples.rows(torch.arange(1)).x)
+    return sum(found)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return the device of this name, or say that there is none.
+
+    >>> usable_device("cpu").type
+    'cpu'
+    """
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {name} cannot be used here; give cpu") from error

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.explicit_layers import ExplicitLayers
-from fedminmax.core.find_explicit_layers import find_explicit_layers, hooked_everywhere
+from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, hooked_everywhere
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.losses import explicit_gradient_of
-from fedminmax.core.losses_with_gradients import loss_with_gradient_of
+from fedminmax.core.losses import explicit_gradient_of, loss_with_gradient_of
 from fedminmax.core.task import Task, copy_model, trainable_parameters
 
 

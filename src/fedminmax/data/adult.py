@@ -26,7 +26,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 
 Column = NDArray[np.str_]
-
 COLUMNS = (
     "age",
     "workclass",

@@ -3,11 +3,25 @@
 Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine learning
 algorithms, 2017; 60,000 training and 10,000 test images, MIT licence. Papadaki et al. 2021,
 Appendix B, make each label a group.
+
+Files in the IDX format of the MNIST family, plain or gzipped, known by their content.
+
+An IDX file of bytes starts with 0, 0, 8, the number of dimensions, and one big-endian 32-bit size
+per dimension; the bytes follow. What a file is, its SHA-256 decides and not its name: archives
+are recompressed by those who pass them on, so the digest is that of the content inside.
+
+Download a file in pieces that survive an interruption, and check it before it gets its name.
 """
 
+import gzip
+import hashlib
 import os
-from collections.abc import Iterator
+import urllib.request
+import zlib
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +32,9 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.data.download import Fetched, RemoteFile, download
-from fedminmax.data.idx_files import IdxFile, find_idx_file, read_idx_file
 
+BYTES_PER_PIECE = 2**17
+SECONDS_OF_SILENCE = 30
 GROUP_NAMES = (
     "T-shirt",
     "Trouser",
@@ -33,6 +47,140 @@ GROUP_NAMES = (
     "Bag",
     "Ankle boot",
 )
+PUBLISHER = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+DEBIAN_PACKAGE = "dataset-fashion-mnist"
+# Mean and deviation of a pixel, from 0 to 1, over the training images.
+PIXEL_MEAN = 0.2860
+PIXEL_DEVIATION = 0.3530
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """A file that we know: its name, its array's shape and the digest of its content."""
+
+    name: str
+    shape: tuple[int, ...]
+    sha256: str
+
+    @property
+    def header(self) -> bytes:
+        """The bytes that the content must begin with."""
+        sizes = b"".join(size.to_bytes(4, "big") for size in self.shape)
+        return bytes([0, 0, 8, len(self.shape)]) + sizes
+
+
+def find_idx_file(folder: Path, file: IdxFile) -> Path | None:
+    """Return where this file lies in the folder, gzipped or plain."""
+    candidates = (folder / f"{file.name}.gz", folder / file.name)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_idx_file(path: Path, file: IdxFile, family: tuple[IdxFile, ...]) -> NDArray[np.uint8]:
+    """Return the file's array, or say by name what is wrong with it."""
+    content = _content(path)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise InputError(f"{path} {_fault(content, digest, file, family)}; replace it")
+    return np.frombuffer(content, np.uint8, offset=len(file.header)).reshape(file.shape)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as stream:
+                return stream.read()
+        return path.read_bytes()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is truncated or corrupt ({error}); replace it") from error
+
+
+def _fault(content: bytes, digest: str, file: IdxFile, family: tuple[IdxFile, ...]) -> str:
+    """Say what a file is instead of what its name promises."""
+    for other in family:
+        if digest == other.sha256:
+            return f"holds the content of {other.name}"
+    expected = len(file.header) + int(np.prod(file.shape))
+    if len(content) != expected:
+        return f"has {len(content)} bytes inside instead of {expected}"
+    return f"is corrupt (SHA-256 {digest[:12]}... instead of {file.sha256[:12]}...)"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file at its publisher's: its address, and the checksum published with it."""
+
+    url: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """How far a download is, in bytes; ``total`` is what the server announced, or 0."""
+
+    name: str
+    done: int
+    total: int
+
+
+def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
+    """Fetch the file to ``path`` and yield how far it is after each piece.
+
+    What arrived is kept beside under another name and completed by the next call.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".partial")
+    try:
+        yield from _fetch_rest(remote, beside)
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        raise InputError(f"cannot download {remote.url} ({_reason(error)}); try again") from error
+    _check(remote, beside)
+    beside.replace(path)
+
+
+def _fetch_rest(remote: RemoteFile, beside: Path) -> Iterator[Fetched]:
+    there = beside.stat().st_size if beside.exists() else 0
+    # The address is the publisher's constant, or one that the caller chose.
+    request = urllib.request.Request(remote.url, headers={"Range": f"bytes={there}-"})  # noqa: S310
+    try:
+        answer = urllib.request.urlopen(request, timeout=SECONDS_OF_SILENCE)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if there and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # nothing is missing: the checksum decides
+        raise
+    with answer:
+        # A server that does not know ranges sends everything from the start.
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:
+            there = 0
+        announced = answer.headers.get("Content-Length")
+        total = there + int(announced) if announced else 0
+        with beside.open("ab" if there else "wb") as file:
+            while piece := answer.read(BYTES_PER_PIECE):
+                file.write(piece)
+                there += len(piece)
+                yield Fetched(remote.url.rsplit("/", 1)[-1], there, total)
+    if there < total:
+        raise InputError(
+            f"the download of {remote.url} broke off after {there} of {total} bytes; "
+            "try again to go on from there"
+        )
+
+
+def _check(remote: RemoteFile, beside: Path) -> None:
+    """Remove what is not the published file: the next call must not build on it."""
+    # A published checksum against damage on the way, not a safeguard against forgery.
+    digest = hashlib.md5(beside.read_bytes(), usedforsecurity=False).hexdigest()
+    if digest != remote.md5:
+        beside.unlink()
+        raise InputError(
+            f"{remote.url} gave a file with MD5 {digest} instead of {remote.md5}; try again later"
+        )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", "")) or str(error) or type(error).__name__
+
+
 TRAIN_IMAGES = IdxFile(
     "train-images-idx3-ubyte",
     (60_000, 28, 28),
@@ -54,8 +202,6 @@ TEST_LABELS = IdxFile(
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
-
-PUBLISHER = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 # Of the .gz files, as the publisher's page gives them.
 PUBLISHED_MD5 = {
     TRAIN_IMAGES.name: "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -63,12 +209,6 @@ PUBLISHED_MD5 = {
     TEST_IMAGES.name: "bef4ecab320f06d8554ea6380940ec79",
     TEST_LABELS.name: "bb300cfdad3c16e7a12a480ee83cd310",
 }
-
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-DEBIAN_PACKAGE = "dataset-fashion-mnist"
-# Mean and deviation of a pixel, from 0 to 1, over the training images.
-PIXEL_MEAN = 0.2860
-PIXEL_DEVIATION = 0.3530
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,15 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.methods.checks import check_positive, check_whole
+from fedminmax.core.text import counted
+from fedminmax.methods.shared.checks import check_positive, check_whole
 
 Positions = NDArray[np.int64]
-
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
 # Concentration of the sizes in SSG and PSG: at 20 holders, the largest is about four times the
 # smallest. The paper says only that all sizes differ.
 SIZE_CONCENTRATION = 8.0

@@ -8,14 +8,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
-from fedminmax.estimators.fitted import keep, outputs_for
-from fedminmax.estimators.rows import Rows, place_rows
-from fedminmax.estimators.scaling import measure_scaling
-from fedminmax.estimators.scikit_learn import (
+from fedminmax.estimators.base import (
     PRECISIONS,
     BaseEstimator,
     ClassifierMixin,
     check_classification_targets,
+    keep,
+    outputs_for,
     seed_of,
     validate_data,
 )
@@ -25,7 +24,7 @@ from fedminmax.estimators.settings import (
     loss_of,
     validation_share,
 )
-from fedminmax.estimators.training import train_rows
+from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
 LOSSES = {"brier": "brier", "cross_entropy": "cross-entropy"}
 

@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedminmax.estimators.fitted import keep, outputs_for
-from fedminmax.estimators.rows import Rows, place_rows
-from fedminmax.estimators.scaling import measure_scaling
-from fedminmax.estimators.scikit_learn import (
+from fedminmax.estimators.base import (
     PRECISIONS,
     BaseEstimator,
     RegressorMixin,
+    keep,
+    outputs_for,
     seed_of,
     validate_data,
 )
 from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
-from fedminmax.estimators.training import train_rows
+from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -16,17 +16,12 @@ from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS, checked_share
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import pace_of
-from fedminmax.methods.checks import check_whole, checked_method
-from fedminmax.methods.defaults import (
-    DEFAULT_ROUNDS,
-    default_loss,
-    default_patience,
-    default_ridge,
-)
-from fedminmax.methods.fast_server import DEFAULT_GAP
+from fedminmax.methods.defaults import DEFAULT_ROUNDS, default_loss, default_patience, default_ridge
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.checks import check_whole, checked_method
+from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 
 # Settings of the method that is trained if none is given; one that is given has its own.
 OF_THE_DEFAULT_METHOD = ("gap", "learning_rate", "adversary_rate", "epsilon")

@@ -1,23 +1,36 @@
-"""From checked arrays to a trained model: what both estimators have in common."""
+"""From checked arrays to a trained model: what both estimators have in common.
+
+Checked rows: features, targets, each row's group and holder, and which are for validation.
+
+Shift and scale by the pooled mean and deviation.
+
+Both come from exact sums over rows, which holders can add up: no split among them changes a bit.
+Columns of zeros and ones stay as they are: divided by its deviation, a rare word's 1 becomes so
+large that the safe step for all columns shrinks by an order of magnitude.
+"""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import safe_learning_rate
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
-from fedminmax.core.devices import usable_device
+from fedminmax.core.exact_sums import exact_sums
 from fedminmax.core.losses import LOSSES_BY_NAME, Loss
 from fedminmax.core.models import checked_widths, linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
-from fedminmax.core.safe_rate import safe_learning_rate
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
 from fedminmax.core.validation import ValidationRisk
-from fedminmax.estimators.rows import RowPlaces, Rows
+from fedminmax.core.workers import usable_device
+from fedminmax.data.row_groups import RowGroups, group_rows, number_values
+from fedminmax.data.strata import split_strata
 from fedminmax.estimators.settings import (
     TrainingSettings,
     iterate_of,
@@ -27,14 +40,71 @@ from fedminmax.estimators.settings import (
     rounds_of,
     small_rule_of,
 )
+from fedminmax.federation.checkpoint import HistoryPoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import HistoryPoint
 from fedminmax.federation.train import Round, is_out_of_patience, train
 from fedminmax.methods.card import Weights, card_of
 from fedminmax.methods.catalogue import goal_of
 from fedminmax.methods.method import AnyMethod
 
 ROWS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class RowPlaces:
+    """Each row's group and holder, numbered from 0, and whether it is set aside for validation."""
+
+    groups: RowGroups
+    holders: NDArray[np.int64]
+    set_aside: NDArray[np.bool_]
+
+    @property
+    def train(self) -> NDArray[np.bool_]:
+        """Which rows are trained on."""
+        return ~self.set_aside
+
+    @property
+    def training_counts(self) -> NDArray[np.int64]:
+        """Training rows of each group."""
+        return np.bincount(self.groups.numbers[self.train], minlength=len(self.groups.names))
+
+    def by_holder(self, rows: NDArray[np.bool_]) -> Iterator[torch.Tensor]:
+        """Return each holder's positions among these rows, in the order of the rows."""
+        own = np.flatnonzero(rows)
+        order = own[np.argsort(self.holders[own], kind="stable")]
+        counts = np.bincount(self.holders[own], minlength=int(self.holders.max()) + 1)
+        for positions in np.split(order, np.cumsum(counts)[:-1]):
+            yield torch.from_numpy(positions)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """All rows of a training: scaled features and targets, and where they belong."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    places: RowPlaces
+
+
+def place_rows(
+    labels: NDArray[Any], sensitive_features: Any, holders: Any, validation: float, seed: int
+) -> RowPlaces:
+    """Find groups and holders, and draw the validation rows; None is one group, or one holder.
+
+    ``labels`` are class numbers, or all the same where targets are quantities.
+    """
+    number = len(labels)
+    groups = group_rows(sensitive_features, number)
+    at = np.zeros(number, dtype=np.int64)
+    if holders is not None:
+        at, _ = number_values("holders", holders, number)
+    set_aside = np.zeros(number, dtype=bool)
+    for holder in range(int(at.max()) + 1 if validation else 0):
+        own = np.flatnonzero(at == holder)
+        strata = np.stack([groups.numbers[own], labels[own].astype(np.int64)])
+        _, drawn = split_strata(strata, validation, seed, str(holder), Purpose.VALIDATION)
+        set_aside[own[drawn]] = True
+    return RowPlaces(groups, at, set_aside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,3 +229,38 @@ def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:
     group = torch.from_numpy(places.groups.numbers[places.train])
     sums = torch.bincount(group, losses, minlength=len(places.groups.names))
     return sums / torch.from_numpy(places.training_counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Mean and scale of each column, in float64."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    def apply(self, table: NDArray[Any]) -> NDArray[Any]:
+        """Return the scaled table, in the precision in which it came."""
+        return ((table - self.mean) / self.scale).astype(table.dtype)
+
+    def undo(self, table: NDArray[Any]) -> NDArray[Any]:
+        """Return the table that ``apply`` would make into this one."""
+        return table * self.scale + self.mean
+
+
+def measure_scaling(table: NDArray[Any], *, wanted: bool) -> Scaling:
+    """Measure the columns; a constant one is only shifted, and nothing is if not ``wanted``.
+
+    >>> scaling = measure_scaling(np.array([[0.0, 7.0, 1.0], [2.0, 7.0, 0.0]]), wanted=True)
+    >>> scaling.apply(np.array([[4.0, 7.0, 1.0]])).tolist()
+    [[3.0, 0.0, 1.0]]
+    """
+    measured = [_measure(column) if wanted else (0.0, 1.0) for column in table.T]
+    mean, scale = zip(*measured, strict=True)
+    return Scaling(np.array(mean), np.array(scale))
+
+
+def _measure(column: NDArray[Any]) -> tuple[float, float]:
+    if ((column == 0.0) | (column == 1.0)).all():
+        return 0.0, 1.0
+    sums = exact_sums(np.ascontiguousarray(column, dtype=np.float64))
+    return sums.mean, sums.deviation or 1.0

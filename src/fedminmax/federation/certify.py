@@ -5,31 +5,124 @@ f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) for the best mu (see ``core.certifica
 ridge m that is close only where the gradient is tiny, so further rounds look for a model that is
 best, as FedMinMaxFast does, and their bounds count for the first one, too. A model that is too wide
 for second derivatives has the first round alone.
+
+Sums by group for a proof about a linear model that is too wide for second derivatives.
+
+One round at the model itself: its group risks and their gradients, in float64 as a proof needs
+them, give the one-round bound of ``core.certificate``.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Certificate, check_provable
+from fedminmax.core.certificate import (
+    Certificate,
+    check_provable,
+    cuts_at,
+    errors_at,
+    lower_bound,
+    row_size,
+)
 from fedminmax.core.errors import InputError
+from fedminmax.core.group_sums import linear_group_sums, linear_rows_per_chunk
+from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.messages import Census, Moment, Sums, all_finite
-from fedminmax.federation.federation import Federation
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_finite, zero_sums
+from fedminmax.core.simplex import FixedShares
+from fedminmax.core.workspace import Workspace
 from fedminmax.federation.one_round import run_round
-from fedminmax.methods.checks import check_whole
-from fedminmax.methods.fast_server import DEFAULT_GAP
+from fedminmax.federation.protocol import Federation
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-from fedminmax.methods.gradients_for_proof import GradientsForProof, one_round_bound
-from fedminmax.methods.method import AnyMethod, RowSumsMethod
-from fedminmax.methods.second_order_server import SecondOrderState, second_order_fits
-from fedminmax.methods.weighted_fits import max_members
+from fedminmax.methods.method import AnyMethod, Holder, RowSumsMethod
+from fedminmax.methods.shared.checks import check_whole
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.fast_server import DEFAULT_GAP, ask_for_sums
+from fedminmax.methods.shared.fits import max_members
+from fedminmax.methods.shared.second_order_server import SecondOrderState, second_order_fits
 
 # About twice as many as a few hundred features take.
 MAX_ROUNDS = 20
 # Whose sums the rounds ask for, and the only round of a model that is too wide for these.
 PROVER = FedMinMaxFast(gap=DEFAULT_GAP)
+
+
+@dataclass(frozen=True, eq=False)
+class ProofState:
+    """The model that the proof is about; it stays as it is."""
+
+    parameters: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class GradientsForProof:
+    """Asks for loss and gradient sums by group in float64, of linear models alone."""
+
+    name: str = "certify"
+    output: Iterate = Iterate.LAST
+    learning_rate: float = 0.0
+    reveals: Reveals = field(default=Reveals.SUMS, init=False)
+
+    def init(self, parameters: Tensor, census: Census) -> ProofState:  # noqa: ARG002
+        """Begin at the model itself."""
+        return ProofState(parameters, torch.zeros(0, dtype=torch.float64))
+
+    def order(self, state: ProofState, moment: RoundKey) -> Order:
+        """Broadcast the model."""
+        return ask_for_sums(moment, state.parameters)
+
+    def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
+        """Return loss and gradient sums by group."""
+        return self.row_sums(order, holder, [workspace])
+
+    def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
+        """Return the same for any rows, whoever holds them."""
+        rows, groups, linear = holder.examples, holder.groups, workspaces[0].linear
+        if linear is None:
+            raise TypeError("a network has no such sums")
+        sums = linear_group_sums(linear, order.parameters, rows, groups, curvature=False)
+        return replace(
+            zero_sums(0, groups, 0),
+            step=sums.gradients.flatten(),
+            scale=float(len(rows)),
+            group_loss=sums.losses,
+            group_count=torch.bincount(rows.group, minlength=groups).cpu(),
+            gradient_evaluations=len(rows),
+        )
+
+    def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
+        """Expect what a server that looks ahead without curvature does."""
+        return FedMinMaxFast(curvature=False).expected(order, sender, reply)
+
+    def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
+        """Leave the model as it is."""
+        return state
+
+
+def one_round_bound(
+    structure: LinearStructure, census: Census, parameters: Tensor, total: Sums
+) -> Certificate:
+    """Return what the sums over all rows prove of a model with a ridge and a convex loss."""
+    point, ridge = structure.to_free(parameters.cpu()), structure.ridge
+    counts = census.counts.sum(dim=0)
+    fixed = FixedShares(counts.double() / counts.sum(), census.playable)
+    penalty = 0.5 * ridge * float(point @ point)
+    risks = fixed.mix(total.group_loss / counts + penalty)
+    gradients = structure.to_free(total.step.reshape(len(counts), -1)) / counts[:, None]
+    slopes = fixed.mix(gradients + ridge * point)
+    worst = float(risks.max())
+    size = row_size(census, structure, linear_rows_per_chunk(structure))
+    errors = errors_at(structure, size, float(point.norm()), worst)
+    upper = worst + errors.value
+    lower = lower_bound(cuts_at(point, risks, slopes, ridge, errors, upper), ridge)
+    # Losses are not below 0.
+    return Certificate(upper, min(max(lower, 0.0), upper), penalty, ridge)
+
+
 WIDE_PROVER = GradientsForProof()
 
 
@@ -80,7 +173,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     structure = census.linear
     if structure is not None and prover_for(structure, census.groups) is WIDE_PROVER:
         still = WIDE_PROVER.init(parameters, census)
-        moment, everyone = Moment(0, 1), census.occupied
+        moment, everyone = RoundKey(0, 1), census.occupied
         only = run_round(federation, WIDE_PROVER, still, parameters[:0], moment, everyone)
         _check_complete(only.total, census)
         return one_round_bound(structure, census, parameters, only.total)
@@ -89,7 +182,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     worst = float("inf")
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
     for number in range(1, rounds + 1):
-        moment = Moment(0, number)
+        moment = RoundKey(0, number)
         done = run_round(federation, PROVER, state, parameters[:0], moment, census.occupied)
         if number == 1:
             _check_complete(done.total, census)

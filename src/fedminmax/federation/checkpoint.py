@@ -2,12 +2,21 @@
 
 Whatever happens while saving, one readable checkpoint remains: the new file appears under its
 name only when complete, and the one before it is kept until the next save.
+
+A run that survives its process: checkpoints while it goes, and on from there when called again.
+
+A checkpoint is written every few seconds and when the loop is left for whatever reason, so an
+interrupted run goes on after its last finished round, and a killed one at most seconds before. The
+rounds since then are done again, to the same model.
 """
 
 import hashlib
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+import math
+import time
+import warnings
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,16 +24,17 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import written_beside
-from fedminmax.federation.game import Game, check_same_game
-from fedminmax.federation.train import Progress, settings_of
-from fedminmax.methods.method import StateT
+from fedminmax.core.files import append_entry, atomic_write, keep_rounds, read_records
+from fedminmax.federation.protocol import Federation, Game, check_same_game
+from fedminmax.federation.train import Progress, Round, settings_of, start_of, train
+from fedminmax.methods.method import AnyMethod, StateT
 
 DIGEST_BYTES = 32
 GAME_PREFIX = "game."
 BEST_PREFIX = "iterates.best."
 RecordT = TypeVar("RecordT")
 Leaf = Tensor | int | float | str
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +71,7 @@ def save_checkpoint(
         _as_written(current) == last or _intact_payload(current) is not None
     )
     with (
-        written_beside(current, kept_as=previous if keeps else None) as beside,
+        atomic_write(current, kept_as=previous if keeps else None) as beside,
         beside.open("wb") as file,
     ):
         file.write(hashlib.sha256(payload).digest())
@@ -198,3 +208,147 @@ def _is_empty(value: Leaf) -> bool:
 
 def _fields_of(record: object) -> list[tuple[str, Any]]:
     return [(field.name, getattr(record, field.name)) for field in fields(record)]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """One line of a run's history: training risks that entered a round, and the weights after."""
+
+    round: int
+    seconds: float
+    risks: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+def train_resumably(
+    folder: str | Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: float = 1.0,
+    patience: int | None = None,
+    seconds: float = math.inf,
+) -> Generator[Round[StateT]]:
+    """Run the method with checkpoints in ``folder``: the same call goes on from the last one.
+
+    It yields the rounds that are left, and ends with the numbers of a run that never stopped; no
+    round begins after ``seconds``, except for the first one. A run that is over yields nothing: its
+    answer is ``load_checkpoint(folder, start_of(federation, method))``. The arguments are those of
+    ``train``.
+    """
+    progress, complaint = restore(folder, federation, method)
+    if complaint is not None:
+        warnings.warn(complaint, stacklevel=2)
+    return train_with_checkpoints(
+        folder,
+        federation,
+        method,
+        rounds=rounds,
+        seed=seed,
+        resume=progress,
+        participation=participation,
+        patience=patience,
+        seconds=seconds,
+    )
+
+
+def train_with_checkpoints(
+    folder: str | Path,
+    federation: Federation,
+    method: AnyMethod[StateT],
+    *,
+    rounds: int,
+    seed: int,
+    resume: Progress[StateT] | None,
+    participation: float = 1.0,
+    patience: int | None = None,
+    seconds: float = math.inf,
+    saving_share: float = 0.0,
+) -> Generator[Round[StateT]]:
+    """Yield the rounds after ``resume``, with checkpoints in ``folder``.
+
+    A round counts as finished when the caller's loop body has come back from it. No round begins
+    after ``seconds``, except for the first one: every call gets somewhere. Checkpoints come more
+    often than every few seconds if they take no more than ``saving_share`` of the time.
+    """
+    finished = resume
+    started = time.monotonic()
+    due = started + pause_after(0.0, saving_share)
+    saved, written = resume, None
+    try:
+        for done in train(
+            federation,
+            method,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            patience=patience,
+            resume=resume,
+        ):
+            yield done
+            finished = done.progress
+            now = time.monotonic()
+            if now > due:
+                written = save_checkpoint(folder, finished, written)
+                saved, took = finished, time.monotonic() - now
+                due = time.monotonic() + pause_after(took, saving_share)
+            if time.monotonic() - started > seconds:
+                break
+    finally:
+        if finished is not None and finished is not saved:
+            save_checkpoint(folder, finished, written)
+
+
+def pause_after(took: float, saving_share: float) -> float:
+    """Return for how long not to save after a checkpoint that took so many seconds."""
+    if saving_share == 0:
+        return SECONDS_BETWEEN_CHECKPOINTS
+    return min(SECONDS_BETWEEN_CHECKPOINTS, took / saving_share)
+
+
+def restore(
+    folder: str | Path, federation: Federation, method: AnyMethod[StateT]
+) -> tuple[Progress[StateT] | None, str | None]:
+    """Return where the run in ``folder`` stands, and a complaint if a checkpoint was damaged."""
+    restored = load_checkpoint(folder, start_of(federation, method))
+    return (None, None) if restored is None else (restored.progress, restored.complaint)
+
+
+class History:
+    """The run's history file: JSON lines, appended before the checkpoint of the same round.
+
+    Lines after the restored round belong to work that will be done again, and are dropped.
+    """
+
+    def __init__(self, path: Path, restored_round: int) -> None:
+        self._path = path
+        kept = keep_rounds(path, _parsed, restored_round)
+        self._before = kept[-1].seconds if kept else 0.0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run so far, over all calls."""
+        return self._before + time.monotonic() - self._started
+
+    def add(self, done: Round[StateT]) -> None:
+        """Append a round to the file."""
+        point = HistoryPoint(
+            done.number,
+            round(self.seconds, 3),
+            tuple(done.risks.tolist()),
+            tuple(done.weights.tolist()),
+        )
+        append_entry(self._path, asdict(point))
+
+
+def read_history(path: Path) -> list[HistoryPoint]:
+    """Read a history file; a last line that was cut off by a crash is not part of it."""
+    return read_records(path, _parsed)
+
+
+def _parsed(entry: Any) -> HistoryPoint:
+    risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
+    return HistoryPoint(entry["round"], entry["seconds"], risks, weights)

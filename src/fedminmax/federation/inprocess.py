@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import safe_rate_of
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import check_alike, concatenate
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.model_checks import check_rows_apart, contrasting_rows, draws_random_numbers
 from fedminmax.core.one_step import losses_without_training
-from fedminmax.core.random_draws import draws_random_numbers
 from fedminmax.core.randomness import Purpose, globally_seeded
-from fedminmax.core.rows_apart import check_rows_apart, contrasting_rows
-from fedminmax.core.safe_rate import safe_rate_of
 from fedminmax.core.small_groups import (
     SmallGroupRule,
     groups_to_merge,
@@ -36,11 +35,10 @@ from fedminmax.core.task import (
     copy_model,
 )
 from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
-from fedminmax.core.work_size import choose_rows_per_chunk, multiplications_per_row
-from fedminmax.core.workers import torch_threads
+from fedminmax.core.workers import choose_rows_per_chunk, multiplications_per_row, torch_threads
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
-from fedminmax.federation.given_holders import (
+from fedminmax.federation.holders import (
     Holding,
     check_validation_groups,
     checked_names,
@@ -52,7 +50,6 @@ from fedminmax.federation.given_holders import (
     without_frames,
 )
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
-from fedminmax.methods.checks import check_whole
 from fedminmax.methods.method import (
     Holder,
     KeepingMethod,
@@ -62,6 +59,7 @@ from fedminmax.methods.method import (
     sums_over_rows,
     takes_one_step,
 )
+from fedminmax.methods.shared.checks import check_whole
 
 # Below this many multiplications per step, two threads lose more to Python's lock than they gain:
 # see benchmarks/local_training.py.
@@ -237,7 +235,7 @@ class InProcessFederation:
 
     @cached_property
     def safe_learning_rate(self) -> float:
-        """The learning rate of methods that have none: see ``core.safe_rate``."""
+        """The learning rate of methods that have none: see ``core.bounds``."""
         rows = self._pooled.examples if self._pooled else concatenate(self._holders)
         return safe_rate_of(self._task, rows.x, rows.group)
 

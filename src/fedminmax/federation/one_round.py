@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import DivergedError
-from fedminmax.core.messages import Moment, Sums, all_finite
-from fedminmax.federation.federation import Federation
+from fedminmax.core.messages import RoundKey, Sums, all_finite
 from fedminmax.federation.per_holder import add_up
+from fedminmax.federation.protocol import Federation
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
@@ -41,7 +41,7 @@ def run_round(
     method: AnyMethod[StateT],
     state: StateT,
     kept: Tensor,
-    moment: Moment,
+    moment: RoundKey,
     participants: Sequence[int],
 ) -> Outcome[StateT]:
     """Ask all of the round's questions; refuse an answer that is not finite."""
@@ -80,7 +80,7 @@ def with_rate_of(method: AnyMethod[StateT], federation: Federation) -> AnyMethod
 
 
 def _check_sums(
-    total: Sums, method: AnyMethod[StateT], moment: Moment, group_names: tuple[str, ...]
+    total: Sums, method: AnyMethod[StateT], moment: RoundKey, group_names: tuple[str, ...]
 ) -> None:
     """Stop at the first loss or step that is not a finite number."""
     if not all_finite(total.group_loss):
@@ -90,7 +90,7 @@ def _check_sums(
         raise _diverged(method, moment, "the parameter step")
 
 
-def _diverged(method: AnyMethod[StateT], moment: Moment, what: str) -> DivergedError:
+def _diverged(method: AnyMethod[StateT], moment: RoundKey, what: str) -> DivergedError:
     return DivergedError(
         f"{method.name} diverged in round {moment.round}: {what} is not finite; "
         f"use a learning rate below {rate_of(method):g} or scale the features"

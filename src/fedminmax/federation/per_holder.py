@@ -14,12 +14,11 @@ from typing import TypeVar
 
 import torch
 
-from fedminmax.core.messages import Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.messages import Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.workers import pool_of_workers
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.local_sums import sum_by_group
 from fedminmax.methods.method import (
     Holder,
     OneStepMethod,
@@ -28,6 +27,7 @@ from fedminmax.methods.method import (
     rate_of,
     takes_one_step,
 )
+from fedminmax.methods.shared.replies import sum_by_group
 
 ReplyT = TypeVar("ReplyT")
 NOTHING = torch.zeros(0, dtype=torch.float64)
@@ -78,7 +78,7 @@ def ask_in_turn(
 
 
 def seeded(
-    work: Callable[[Holder, Workspace], ReplyT], moment: Moment
+    work: Callable[[Holder, Workspace], ReplyT], moment: RoundKey
 ) -> Callable[[Holder, Workspace], ReplyT]:
     """Set the global random states from (seed, round, holder) for each holder's work.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedminmax.data.tables.config import MethodChoice, TableConfig
-from fedminmax.federation.network_plan import NetworkPlan, PlannedRun, SiteRules, packages_of
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules, packages_of
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
@@ -69,7 +69,7 @@ def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
     return run, _baseline(run, card, CARDS[choice.baseline])
 
 
-def rate_is_open(runs: Sequence[PlannedRun]) -> bool:
+def needs_learning_rate(runs: Sequence[PlannedRun]) -> bool:
     """Tell whether one of the runs waits for a safe learning rate."""
     return any(run.options.get(RATE) == SAFE for run in runs)
 
@@ -77,7 +77,9 @@ def rate_is_open(runs: Sequence[PlannedRun]) -> bool:
 def with_rate(runs: Sequence[PlannedRun], rate: str) -> tuple[PlannedRun, ...]:
     """Give this learning rate to the runs that wait for one."""
     return tuple(
-        replace(run, options=dict(run.options) | {RATE: rate}) if rate_is_open([run]) else run
+        replace(run, options=dict(run.options) | {RATE: rate})
+        if needs_learning_rate([run])
+        else run
         for run in runs
     )
 
@@ -107,7 +109,7 @@ def _with_the_same_steps(
         for name in SHARED_WITH_THE_BASELINE
         if name in card.option_types
     }
-    if rate_is_open([run]):
+    if needs_learning_rate([run]):
         shared[RATE] = SAFE
     if card.pace is Pace.ONE_STEP:
         return run, shared | {"epochs": "1", "batch_size": "none"}

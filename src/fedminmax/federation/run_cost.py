@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace, model_with
-from fedminmax.federation.lighter_replies import Lighter, lighter_part
 from fedminmax.federation.one_round import run_round, with_rate_of
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
+from fedminmax.federation.wire.compression import Lighter, lighter_part
 from fedminmax.methods.method import (
     AnyMethod,
     Holder,
@@ -77,7 +77,7 @@ def message_bytes(
     if lets_holders_keep(method):
         kept = method.start_keeping(start).repeat(census.holders, 1)
     first = census.occupied[0]
-    run_round(posted, method, method.init(start, census), kept, Moment(0, 1), [first])
+    run_round(posted, method, method.init(start, census), kept, RoundKey(0, 1), [first])
     return MessageBytes(sum(posted.down), sum(posted.up))
 
 
@@ -176,7 +176,7 @@ class _Posted:
 
     def _noted(self, order: Order, reply: Sums) -> Sums:
         # Here, because advice that is not about bytes needs no package for them.
-        from fedminmax.federation.wire import order_to_bytes, sums_to_bytes
+        from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
 
         self.down.append(len(order_to_bytes(order)))
         self.up.append(len(sums_to_bytes(self._as_sent(order, reply), 0.0)))

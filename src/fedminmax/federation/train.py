@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, no_iterates
-from fedminmax.core.messages import Census, Moment, Reveals, Sums
-from fedminmax.core.mixture import as_one_model
+from fedminmax.core.messages import Census, Reveals, RoundKey, Sums
+from fedminmax.core.models import as_one_model
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.validation import ValidationRisk
-from fedminmax.federation.federation import Federation
-from fedminmax.federation.game import Game, check_same_game, game_of
 from fedminmax.federation.one_round import run_round, with_rate_of
-from fedminmax.methods.checks import check_share, check_whole, checked_method
+from fedminmax.federation.protocol import Federation, Game, check_same_game, game_of
 from fedminmax.methods.method import (
     AnyMethod,
     JudgingState,
@@ -32,6 +30,7 @@ from fedminmax.methods.method import (
     is_done,
     lets_holders_keep,
 )
+from fedminmax.methods.shared.checks import check_share, check_whole, checked_method
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +307,7 @@ def _rounds(
         or is_out_of_patience(progress, patience)
         or is_done(method, progress.state)
     ):
-        moment = Moment(progress.seed, progress.round + 1)
+        moment = RoundKey(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, moment)
         _check_modes(progress.iterates.last.device.type)
         # The caller's loop may stand inside torch.no_grad().
@@ -376,7 +375,7 @@ def _with_last_measured(
     The next round would ask the same holders for the same losses, so that a longer run, or one
     that goes on, chooses as if this had not been asked.
     """
-    moment = Moment(progress.seed, progress.round + 1)
+    moment = RoundKey(progress.seed, progress.round + 1)
     participants = draw_participants(federation.census, progress.participation, moment)
     order = method.order(progress.state, moment)
     sums = federation.validate(order, participants)
@@ -393,7 +392,7 @@ def _check_modes(device: str) -> None:
         )
 
 
-def draw_participants(census: Census, participation: float, moment: Moment) -> tuple[int, ...]:
+def draw_participants(census: Census, participation: float, moment: RoundKey) -> tuple[int, ...]:
     """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
     occupied = census.occupied
     # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.

@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_rate
+from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import ADVERSARY, SAFE_RATE, START
+from fedminmax.methods.shared.checks import check_not_negative, check_rate
 
 
 class AFLStart(Enum):
@@ -88,7 +87,7 @@ class AFL:
             rate *= census.groups / int(occupied.sum())
         return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate)
 
-    def order(self, state: AFLState, moment: Moment) -> Order:
+    def order(self, state: AFLState, moment: RoundKey) -> Order:
         """Broadcast theta^{t-1} and lambda^{t-1}; a holder uses only its own entry."""
         return Order(moment, state.parameters, state.weights)
 

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender
-from fedminmax.methods.fast_server import (
+from fedminmax.methods.card import LOOK_AHEAD, Over, Pace, Weights, register
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender
+from fedminmax.methods.shared.fast_server import (
     FastState,
     after_round,
     ask_for_sums,
     check_fast_settings,
+    expected_of_all_rows,
     start_server,
+    sums_of_all_rows,
     with_curvature,
 )
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOOK_AHEAD
-from fedminmax.methods.risk_sums import RiskSums
-from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
+from fedminmax.methods.shared.replies import RiskSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class AFLFast:
         server = start_server(settings, parameters, over_holders, weights)
         return AFLFastState(server, players, census.holders)
 
-    def order(self, state: AFLFastState, moment: Moment) -> Order:
+    def order(self, state: AFLFastState, moment: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
         return ask_for_sums(moment, state.parameters)
 

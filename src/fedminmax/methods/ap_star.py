@@ -19,7 +19,7 @@ over (``is_over``): further rounds change nothing, and the caller's loop may bre
 
 With holders absent, a model can be the best one only if every group was seen in its round of
 evaluation; other fits count neither for nor against it, and a group not seen keeps its weight.
-One outer step is ``fit_rounds`` + 1 rounds (see ``weighted_fits``).
+One outer step is ``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
 
 import math
@@ -29,13 +29,11 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_share, check_whole
-from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, SAFE_RATE
-from fedminmax.methods.weighted_fits import (
+from fedminmax.methods.shared.checks import check_share, check_whole
+from fedminmax.methods.shared.fits import (
     Fits,
     after_fit,
     after_step,
@@ -45,6 +43,7 @@ from fedminmax.methods.weighted_fits import (
     no_fits,
     order_step,
 )
+from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ class APStar:
         """Tell whether patience is exhausted: the state no longer changes."""
         return state.failures >= self.fit_patience
 
-    def order(self, state: APStarState, moment: Moment) -> Order:
+    def order(self, state: APStarState, moment: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
         return order_step(moment, state.parameters, state.weights, state.fits)
 

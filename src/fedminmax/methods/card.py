@@ -1,4 +1,7 @@
-"""What users want to know of a method before they choose it, and how to make one from words."""
+"""What users want to know of a method before they choose it, and how to make one from words.
+
+Where the defaults that many methods share come from.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -15,6 +18,23 @@ MethodT = TypeVar("MethodT")
 NOT_STATED = "not stated"
 # Where a method's class has its card.
 ATTRIBUTE = "card"
+PAPADAKI = "Papadaki et al. 2021, Appendix B"
+OURS = "ours: the paper gives none"
+RATE = {"learning_rate": PAPADAKI}
+SAFE_RATE = {"learning_rate": "ours: as large as is safe for the rows (networks: at most 0.1)"}
+ADVERSARY = {"adversary_rate": PAPADAKI}
+LOCAL = {"epochs": PAPADAKI, "batch_size": PAPADAKI}
+FLOOR = {"epsilon": "Papadaki et al. 2021, Algorithm 1 (no floor)"}
+AUTHORS = "the authors' code"
+START = {"start": "Papadaki et al. 2021 (lambda^0 = n_k / n)"}
+SNAPSHOTS = {"adversary_rate": OURS, "steps": OURS, "batch_size": OURS}
+FITS = {"fit_rounds": OURS, "warm_start": OURS}
+LOOK_AHEAD = {
+    "curvature": "ours: second derivatives for linear models of moderate size",
+    "learning_rate": "ours: of the first step; the server chooses the others",
+    "momentum": "Kingma and Ba 2015 (Adam)",
+}
+GAP = {"gap": "ours: a tenth of what reports call converged"}
 
 
 class Pace(Enum):

@@ -28,17 +28,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.extra_gradient import train_with_extra_gradient
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.local_epochs import LocalEpochs, train_with_extra_gradient
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import FedAvg, FedAvgState, local_stream
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, RATE
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 
 @register(
@@ -84,7 +82,7 @@ class Ditto:
         """As in FedAvg."""
         return self.fedavg.init(parameters, census)
 
-    def order(self, state: FedAvgState, moment: Moment) -> Order:
+    def order(self, state: FedAvgState, moment: RoundKey) -> Order:
         """As in FedAvg."""
         return self.fedavg.order(state, moment)
 

@@ -24,26 +24,28 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import shuffled_batches
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_whole
-from fedminmax.methods.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
+from fedminmax.methods.card import RATE, SNAPSHOTS, START, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
-from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import RATE, SNAPSHOTS, START
-from fedminmax.methods.snapshot_steps import (
+from fedminmax.methods.shared.checks import check_not_negative, check_whole
+from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, batch_sizes
+from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.sampling import (
     LocalSteps,
     descend_twice,
+    draw_holders,
     draw_snapshot_step,
     expect_snapshot,
+    mean_loss,
     no_snapshot,
+    only_rows,
     train_with_snapshot,
+    with_own_loss,
     with_snapshot_step,
 )
 
@@ -127,14 +129,14 @@ class DRFA:
             no_snapshot(parameters),
         )
 
-    def order(self, state: DRFAState, moment: Moment) -> Order:
+    def order(self, state: DRFAState, moment: RoundKey) -> Order:
         """Broadcast the model, how much each holder counts, and t'."""
         lots = self._draw(state, moment)
         return Order(
             moment, state.parameters, with_snapshot_step(lots.training, lots.snapshot_step)
         )
 
-    def _draw(self, state: DRFAState, moment: Moment) -> Lots:
+    def _draw(self, state: DRFAState, moment: RoundKey) -> Lots:
         """All lots of a round: lambda does not move before its second question."""
         stream = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
         everyone = state.occupied.to(torch.float64)
@@ -152,11 +154,11 @@ class DRFA:
         if order.phase == 0:
             return train_with_snapshot(order, holder, workspace, self._plan, weight=own)
         if own == 0:
-            return tell_loss(zero_sums(0, holder.groups, holder.holders), holder, 0.0)
+            return with_own_loss(zero_sums(0, holder.groups, holder.holders), holder, 0.0)
         stream = local_stream(order, holder)
         batch = next(shuffled_batches(len(holder.examples), self.batch_size, stream))
         reply = sums_before_training(order, only_rows(holder, batch), workspace)
-        return tell_loss(reply, holder, own * mean_loss(reply))
+        return with_own_loss(reply, holder, own * mean_loss(reply))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Both displacements, or a batch's mean loss."""
@@ -174,7 +176,7 @@ class DRFA:
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
-    def ask_again(self, state: DRFAState, moment: Moment) -> Order | None:
+    def ask_again(self, state: DRFAState, moment: RoundKey) -> Order | None:
         """Send the mean snapshot, and how often each holder's loss counts."""
         if len(state.snapshot) == 0:
             return None

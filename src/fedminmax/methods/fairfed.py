@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.parity import (
     LABELS,
     Parity,
@@ -38,24 +38,24 @@ from fedminmax.core.parity import (
     count_by_cell,
     group_rates,
     largest_gap,
+    positive_answers,
+    positive_scores_of,
     sum_by_cell,
 )
-from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     limits_by_cell,
     with_numbers,
 )
-from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.local_sums import displacement, sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, OURS, RATE
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 EVALUATE, TRAIN = 0, 1
 
@@ -110,11 +110,11 @@ class FairFed:
         check_two_classes("FairFed", census)
         return FairFedState(parameters, census.holder_shares, EVALUATE)
 
-    def order(self, state: FairFedState, moment: Moment) -> Order:
+    def order(self, state: FairFedState, moment: RoundKey) -> Order:
         """Ask how the present model does."""
         return Order(moment, state.parameters, state.weights, EVALUATE)
 
-    def ask_again(self, state: FairFedState, moment: Moment) -> Order | None:
+    def ask_again(self, state: FairFedState, moment: RoundKey) -> Order | None:
         """Ask for training, with this round's omega; a holder uses only its own entry."""
         if state.next_phase != TRAIN:
             return None

@@ -26,6 +26,22 @@ Where the paper or its code leaves a choice:
 - A smoothed rate of a group is the mean of sigmoid(10 z), with z the difference of the two outputs.
   With more than two groups the disparity is the largest gap between two of them. A group without
   rows in the batch is left out, and with fewer than two groups g_k = 0.
+
+The server's directions in FCFL: linear programmes over mixtures of gradients.
+
+Cui, Pan, Liang, Zhang, Wang: Addressing algorithmic disparity and performance inconsistency in
+federated learning, NeurIPS 2021. A direction is a mixture d = sum_j beta_j v_j of gradients, and
+the model moves by -d, so <d, v> >= 0 means that the objective with gradient v does not rise, to
+first order. Only the inner products of the gradients enter the programmes.
+
+| symbol                       | name               |
+|------------------------------|--------------------|
+| d_l, d_g                     | loss, disparity    |
+| grad r_k                     | losses[k]          |
+| v_j                          | gradients[j]       |
+
+Every programme has a solution, because the shortest mixture x has <x, v_j> >= |x|^2 for all j. If
+rounding hides it from the solver, we take that mixture.
 """
 
 import math
@@ -38,38 +54,84 @@ from torch import Tensor
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import shuffled_batches
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
+from fedminmax.core.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import (
+from fedminmax.methods.card import AUTHORS, OURS, Over, Pace, register
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import (
     check_not_negative,
     check_plan,
     check_positive,
     check_solver,
     check_whole,
 )
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     batch_sizes,
     reach_of_one_batch,
 )
-from fedminmax.methods.fcfl_directions import (
-    smoothed_maximum,
-    stage_one_direction,
-    stage_two_direction,
-)
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.local_sums import sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import AUTHORS, OURS
+from fedminmax.methods.shared.replies import sums_before_training
 
+# The strictest that the solver offers, on inner products of which the largest is 1.
+SOLVER_TOLERANCE = 1e-10
 SHARPNESS = 10.0
 FIRST_SMOOTHING = 0.5
-LEAST_SMOOTHING = 1e-4
+MIN_SMOOTHING = 1e-4
 SMOOTHING_FACTOR = 0.01
 SMOOTHING_PER_LENGTH = 0.1
+
+
+def smoothed_maximum(values: Tensor, gradients: Tensor, smoothing: float) -> Tensor:
+    """Return sum_k alpha_k gradients[k], with alpha_k proportional to exp(values_k / smoothing)."""
+    return torch.softmax(values / smoothing, dim=0) @ gradients
+
+
+def stage_one_direction(loss: Tensor, disparity: Tensor, *, within_budget: bool) -> Tensor:
+    """Lower the loss if no disparity is above budget; else the disparity, without a rise in loss.
+
+    Within the budget the programme has no constraint, so its answer is d_l or d_g alone: the one
+    that lowers the loss faster. It is d_g where <d_g, d_l> > |d_l|^2.
+    """
+    gradients = torch.stack([loss, disparity])
+    if within_budget:
+        return _steepest_mixture(gradients, loss, gradients[:0])
+    return _steepest_mixture(gradients, disparity, loss.unsqueeze(0))
+
+
+def stage_two_direction(losses: Tensor, disparity: Tensor) -> Tensor:
+    """Lower the mean loss, while neither any holder's loss nor the disparity rises."""
+    gradients = torch.cat([losses, disparity.unsqueeze(0)])
+    return _steepest_mixture(gradients, losses.mean(dim=0), gradients)
+
+
+def _steepest_mixture(gradients: Tensor, target: Tensor, guarded: Tensor) -> Tensor:
+    """Return the mixture d with the largest <d, target> such that <d, v> >= 0 for all guarded v."""
+    from scipy.optimize import linprog
+
+    gains, guards = gradients @ target, guarded @ gradients.T
+    longest = gradients.square().sum(dim=1).max()
+    if float(longest) == 0.0:
+        return torch.zeros_like(target)
+    count = len(gradients)
+    answer = linprog(
+        (-gains / longest).numpy(),
+        A_ub=(-guards / longest).numpy(),
+        b_ub=torch.zeros(len(guarded)).numpy(),
+        A_eq=torch.ones(1, count).numpy(),
+        b_eq=torch.ones(1).numpy(),
+        options={
+            "primal_feasibility_tolerance": SOLVER_TOLERANCE,
+            "dual_feasibility_tolerance": SOLVER_TOLERANCE,
+        },
+    )
+    if answer.status != 0:
+        same_for_all = torch.full((count,), 1.0 / count, dtype=torch.float64)
+        return min_norm_weights(gradients @ gradients.T, same_for_all, 1.0) @ gradients
+    return torch.from_numpy(answer.x) @ gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +191,7 @@ class FCFL:
         check_solver(self.name)
         return FCFLState(parameters, 0, FIRST_SMOOTHING, FIRST_SMOOTHING)
 
-    def order(self, state: FCFLState, moment: Moment) -> Order:
+    def order(self, state: FCFLState, moment: RoundKey) -> Order:
         """Broadcast the model alone."""
         return Order(moment, state.parameters, NO_WEIGHTS)
 
@@ -215,4 +277,4 @@ def soft_disparity(parity: Parity, outputs: Tensor, examples: Examples, groups: 
 def _sharpen(smoothing: float, direction: Tensor) -> float:
     """Sharpen a maximum whose smoothed gradient has become short."""
     short = SMOOTHING_PER_LENGTH * float(torch.linalg.vector_norm(direction)) <= smoothing
-    return smoothing * SMOOTHING_FACTOR if short and smoothing > LEAST_SMOOTHING else smoothing
+    return smoothing * SMOOTHING_FACTOR if short and smoothing > MIN_SMOOTHING else smoothing

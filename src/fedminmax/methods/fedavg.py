@@ -18,15 +18,14 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_plan, check_positive
-from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
-from fedminmax.methods.local_sums import displacement, sums_before_training
+from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, RATE
+from fedminmax.methods.shared.checks import check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
 
@@ -71,7 +70,7 @@ class FedAvg:
         """Start from the initial model."""
         return FedAvgState(parameters)
 
-    def order(self, state: FedAvgState, moment: Moment) -> Order:
+    def order(self, state: FedAvgState, moment: RoundKey) -> Order:
         """Broadcast the model alone."""
         return Order(moment, state.parameters, NO_WEIGHTS)
 

@@ -15,24 +15,24 @@ from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.fast_server import (
+from fedminmax.methods.card import GAP, LOOK_AHEAD, Over, Pace, register
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.fast_server import (
     DEFAULT_GAP,
     FastState,
     after_round,
     ask_for_sums,
     check_fast_settings,
+    expected_of_all_rows,
     is_within,
     start_server,
+    sums_of_all_rows,
     with_curvature,
 )
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import GAP, LOOK_AHEAD
-from fedminmax.methods.risk_sums import RiskSums
-from fedminmax.methods.sums_of_all_rows import expected_of_all_rows, sums_of_all_rows
+from fedminmax.methods.shared.replies import RiskSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class FedAvgFast:
         """Tell whether what is left is within the gap."""
         return is_within(self.gap, state.server)
 
-    def order(self, state: FedAvgFastState, moment: Moment) -> Order:
+    def order(self, state: FedAvgFastState, moment: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
         return ask_for_sums(moment, state.parameters)
 

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.parity import (
     LABELS,
@@ -48,23 +48,23 @@ from fedminmax.core.parity import (
     count_by_cell,
     group_rates,
     largest_gap,
+    positive_answers,
+    positive_scores_of,
     sum_by_cell,
 )
-from fedminmax.core.positive_scores import positive_answers, positive_scores_of
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.local_sums import displacement, sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, OURS, RATE
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class FedFB:
         shares = census.group_shares
         return FedFBState(parameters, shares.repeat(LABELS), shares, 0)
 
-    def order(self, state: FedFBState, moment: Moment) -> Order:
+    def order(self, state: FedFBState, moment: RoundKey) -> Order:
         """Broadcast the model and the weight of a row of each cell."""
         row_weights = state.weights / state.group_shares.repeat(LABELS)
         return Order(moment, state.parameters, row_weights)

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.local_epochs import LocalEpochs, train_locally, train_on_scores
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.parity import (
     LABELS,
     Parity,
@@ -39,23 +39,21 @@ from fedminmax.core.parity import (
     check_two_classes,
     count_by_cell,
     group_rates,
+    positive_scores_of,
     sum_by_cell,
 )
-from fedminmax.core.positive_scores import positive_scores_of
-from fedminmax.core.scored_step import train_on_scores
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, register
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     limits_by_cell,
 )
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.local_sums import displacement, sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, OURS, RATE
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,7 @@ class FedGFT:
         nothing = torch.zeros(census.groups, dtype=torch.float64)
         return FedGFTState(parameters, nothing, nothing)
 
-    def order(self, state: FedGFTState, moment: Moment) -> Order:
+    def order(self, state: FedGFTState, moment: RoundKey) -> Order:
         """Broadcast the model and the slope of each cell."""
         return Order(moment, state.parameters, self._slopes(state))
 

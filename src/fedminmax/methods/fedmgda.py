@@ -29,22 +29,21 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
-from fedminmax.core.min_norm import min_norm_weights
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import (
+from fedminmax.methods.card import AUTHORS, LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
+from fedminmax.methods.method import Holder
+from fedminmax.methods.qfedavg import HolderWeighting
+from fedminmax.methods.shared.checks import (
     check_not_negative,
     check_plan,
     check_positive,
     check_share,
     check_solver,
 )
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
-from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import AUTHORS, LOCAL, RATE
-from fedminmax.methods.qfedavg import HolderWeighting
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ class FedMGDA:
         check_solver(self.name)
         return FedMGDAState(parameters, self.server_rate)
 
-    def order(self, state: FedMGDAState, moment: Moment) -> Order:
+    def order(self, state: FedMGDAState, moment: RoundKey) -> Order:
         """Broadcast the model alone."""
         return Order(moment, state.parameters, NO_WEIGHTS)
 

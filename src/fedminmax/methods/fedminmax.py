@@ -23,20 +23,19 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.simplex import ascend_on_simplex
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_rate
-from fedminmax.methods.group_weights import shares_within_floor, weigh_by_group
+from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import ADVERSARY, FLOOR, SAFE_RATE
+from fedminmax.methods.shared.checks import check_not_negative, check_rate
+from fedminmax.methods.shared.replies import shares_within_floor, weigh_by_group
 
 
 @dataclass(frozen=True, eq=False)
 class FedMinMaxState:
     """theta^t, mu^t and the group shares rho that turn mu into importance weights.
 
-    ``playable`` are the groups that the adversary may choose (see ``group_weights``).
+    ``playable`` are the groups that the adversary may choose (see ``shared.replies``).
     """
 
     parameters: Tensor
@@ -80,7 +79,7 @@ class FedMinMax:
         weights = shares_within_floor(self.name, census, self.epsilon)
         return FedMinMaxState(parameters, weights, census.group_shares, census.playable)
 
-    def order(self, state: FedMinMaxState, moment: Moment) -> Order:
+    def order(self, state: FedMinMaxState, moment: RoundKey) -> Order:
         """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
         return Order(moment, state.parameters, state.weights / state.group_shares)
 

@@ -15,16 +15,17 @@ from torch import Tensor
 
 from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, zero_sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, Over, Pace, Weights, register
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     layout_of,
     limits_of_curvature,
 )
-from fedminmax.methods.fast_server import (
+from fedminmax.methods.shared.fast_server import (
     DEFAULT_GAP,
     FastState,
     after_round,
@@ -34,11 +35,7 @@ from fedminmax.methods.fast_server import (
     start_server,
     with_curvature,
 )
-from fedminmax.methods.group_weights import shares_within_floor
-from fedminmax.methods.local_sums import sum_by_group
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import FLOOR, GAP, LOOK_AHEAD
-from fedminmax.methods.risk_sums import RiskSums
+from fedminmax.methods.shared.replies import RiskSums, shares_within_floor, sum_by_group
 
 
 @register(
@@ -90,7 +87,7 @@ class FedMinMaxFast:
         """Tell whether what is left is within the gap."""
         return is_within(self.gap, state)
 
-    def order(self, state: FastState, moment: Moment) -> Order:
+    def order(self, state: FastState, moment: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
         return ask_for_sums(moment, state.parameters)
 

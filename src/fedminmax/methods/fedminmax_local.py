@@ -12,16 +12,15 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
-from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import ADVERSARY, FLOOR, LOCAL, RATE
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
 @register(
@@ -62,7 +61,7 @@ class FedMinMaxLocal:
         """As in Algorithm 1."""
         return self.minmax.init(parameters, census)
 
-    def order(self, state: FedMinMaxState, moment: Moment) -> Order:
+    def order(self, state: FedMinMaxState, moment: RoundKey) -> Order:
         """As in Algorithm 1."""
         return self.minmax.order(state, moment)
 

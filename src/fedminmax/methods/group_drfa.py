@@ -20,19 +20,18 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import NO_WEIGHTS
 from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.local_sums import sums_before_training
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import FLOOR, RATE, SNAPSHOTS
-from fedminmax.methods.snapshot_steps import (
+from fedminmax.methods.shared.checks import check_not_negative
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.sampling import (
     LocalSteps,
     descend_twice,
     draw_snapshot_step,
@@ -94,7 +93,7 @@ class GroupDRFA:
         minmax = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
         return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
 
-    def order(self, state: GroupDRFAState, moment: Moment) -> Order:
+    def order(self, state: GroupDRFAState, moment: RoundKey) -> Order:
         """Broadcast the model, w = mu / rho and t'."""
         lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
         weights = with_snapshot_step(
@@ -134,7 +133,7 @@ class GroupDRFA:
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
-    def ask_again(self, state: GroupDRFAState, moment: Moment) -> Order | None:
+    def ask_again(self, state: GroupDRFAState, moment: RoundKey) -> Order | None:
         """Send the mean snapshot."""
         if len(state.snapshot) == 0:
             return None

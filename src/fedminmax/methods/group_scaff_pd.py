@@ -36,26 +36,24 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.extra_gradient import train_with_extra_gradient
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch, train_with_extra_gradient
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     expect_local_epochs,
     path_of,
 )
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.local_sums import displacement
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import ADVERSARY, FLOOR, LOCAL, RATE
+from fedminmax.methods.shared.replies import displacement
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +123,11 @@ class GroupSCAFFPD:
             phase=0,
         )
 
-    def order(self, state: GroupSCAFFPDState, moment: Moment) -> Order:
+    def order(self, state: GroupSCAFFPDState, moment: RoundKey) -> Order:
         """Ask for losses and gradients by group: that needs the model alone."""
         return Order(moment, state.parameters, NO_WEIGHTS)
 
-    def ask_again(self, state: GroupSCAFFPDState, moment: Moment) -> Order | None:
+    def ask_again(self, state: GroupSCAFFPDState, moment: RoundKey) -> Order | None:
         """Broadcast the new w and c for the local steps, once per round."""
         if state.phase == 0:
             return None

@@ -19,19 +19,18 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_rate
-from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.methods.card import OURS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import OURS, SAFE_RATE
+from fedminmax.methods.shared.checks import check_not_negative, check_rate
+from fedminmax.methods.shared.replies import weigh_by_group
 
 
 @dataclass(frozen=True, eq=False)
 class GroupTERMState:
     """theta^t, the weights of the next round, the shares rho, and which groups are tilted.
 
-    Groups too small for an adversary (see ``group_weights``) keep their share here, too: the tilt
+    Groups too small for an adversary (see ``shared.replies``) keep their share here, too: the tilt
     is of the others' risks.
     """
 
@@ -74,7 +73,7 @@ class GroupTERM:
         shares = census.group_shares
         return GroupTERMState(parameters, shares, shares, census.playable)
 
-    def order(self, state: GroupTERMState, moment: Moment) -> Order:
+    def order(self, state: GroupTERMState, moment: RoundKey) -> Order:
         """Broadcast theta^{t-1} and mu / rho."""
         return Order(moment, state.parameters, state.weights / state.group_shares)
 

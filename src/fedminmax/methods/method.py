@@ -17,9 +17,9 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.expected_reply import ExpectedReply, Sender
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -106,7 +106,7 @@ class ServerHalf(Protocol[StateT]):
     def learning_rate(self) -> float | None:
         """The model's step size, eta_theta; None is one that is safe for the rows.
 
-        A run chooses that before its first round: see ``core.safe_rate``.
+        A run chooses that before its first round: see ``core.bounds``.
         """
         ...
 
@@ -114,7 +114,7 @@ class ServerHalf(Protocol[StateT]):
         """Return the state before the first round; refuse what the method cannot do."""
         ...
 
-    def order(self, state: StateT, moment: Moment) -> Order:
+    def order(self, state: StateT, moment: RoundKey) -> Order:
         """Return what the server broadcasts."""
         ...
 
@@ -197,7 +197,7 @@ class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
     """A local method whose round has further questions, to the same holders."""
 
-    def ask_again(self, state: StateT, moment: Moment) -> Order | None:
+    def ask_again(self, state: StateT, moment: RoundKey) -> Order | None:
         """Return the next question of this round; None if the round is complete."""
         ...
 

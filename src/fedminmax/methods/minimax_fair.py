@@ -12,7 +12,7 @@ which are kept: m * d numbers. The mixture's risks are the means of its members'
 
 The weights start at rho. The authors' program divides a by the largest squared target when it fits
 quantities; here losses are taken as they come, so scale a to their size. One outer step is
-``fit_rounds`` + 1 rounds (see ``weighted_fits``).
+``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
 
 import math
@@ -21,14 +21,18 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative
-from fedminmax.methods.group_weights import weigh_by_group
-from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.methods.card import AUTHORS, FITS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, SAFE_RATE
-from fedminmax.methods.weighted_fits import check_fits, order_step
+from fedminmax.methods.shared.checks import check_not_negative
+from fedminmax.methods.shared.fits import (
+    HedgedFitsState,
+    check_fits,
+    hedge,
+    order_step,
+    start_hedging,
+)
+from fedminmax.methods.shared.replies import weigh_by_group
 
 
 @register(
@@ -61,7 +65,7 @@ class MinimaxFair:
         """The weights start at rho."""
         return start_hedging(parameters, census.group_shares, census)
 
-    def order(self, state: HedgedFitsState, moment: Moment) -> Order:
+    def order(self, state: HedgedFitsState, moment: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
         return order_step(moment, state.parameters, state.weights, state.fits)
 

@@ -15,7 +15,7 @@ kept: T * d numbers.
 | x_1, ..., x_T               | state.selected              |
 
 The weights start uniform. A run of ``fits`` outer steps takes ``fits`` * (``fit_rounds`` + 1)
-rounds (see ``weighted_fits``); one that goes on keeps the rate.
+rounds (see ``shared.fits``); one that goes on keeps the rate.
 """
 
 import math
@@ -24,14 +24,18 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_whole
-from fedminmax.methods.group_weights import uniform_weights, weigh_by_group
-from fedminmax.methods.hedged_fits import HedgedFitsState, hedge, start_hedging
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.methods.card import FITS, OURS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import FITS, OURS, SAFE_RATE
-from fedminmax.methods.weighted_fits import check_fits, order_step
+from fedminmax.methods.shared.checks import check_whole
+from fedminmax.methods.shared.fits import (
+    HedgedFitsState,
+    check_fits,
+    hedge,
+    order_step,
+    start_hedging,
+)
+from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
 
 
 @register(
@@ -64,7 +68,7 @@ class OracleMinimax:
         """The weights start uniform."""
         return start_hedging(parameters, uniform_weights(census), census)
 
-    def order(self, state: HedgedFitsState, moment: Moment) -> Order:
+    def order(self, state: HedgedFitsState, moment: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
         return order_step(moment, state.parameters, state.weights, state.fits)
 

@@ -31,24 +31,23 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.local_sums import displacement, sums_before_training
 from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, RATE
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expect_local_epochs
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
-SMALLEST_LOSS = 1e-10
+MIN_LOSS = 1e-10
 # Compared with a row that has the mean loss, and counts 1.
 VANISHING = 1e-20
 # If all powers are this far below the reference's (in logarithms), the reference is no good.
 FAR_BELOW = 20.0
 # A step however short is a step.
-SMALLEST_FACTOR = 1e-300
+MIN_FACTOR = 1e-300
 FIRST, SECOND = 0, 1
 
 
@@ -119,12 +118,12 @@ class QFedAvg:
         """Start from the initial model; nobody has told a loss yet."""
         return QFedAvgState(parameters, 1.0, 1.0)
 
-    def order(self, state: QFedAvgState, moment: Moment) -> Order:
+    def order(self, state: QFedAvgState, moment: RoundKey) -> Order:
         """Broadcast the model and the loss that the holders divide theirs by."""
         reference = torch.tensor([state.reference_loss], dtype=torch.float64)
         return Order(moment, state.parameters, reference, FIRST)
 
-    def ask_again(self, state: QFedAvgState, moment: Moment) -> Order | None:
+    def ask_again(self, state: QFedAvgState, moment: RoundKey) -> Order | None:
         """Ask the same with a better reference, if the powers were out of range."""
         if state.step_factor > 0:
             return None
@@ -134,7 +133,7 @@ class QFedAvg:
         """Train and return p_k Delta_k on the scale p_k h_k, both divided by F^q."""
         before = sums_before_training(order, holder, workspace)
         rows = len(holder.examples)
-        loss = float(before.group_loss.sum()) / rows + SMALLEST_LOSS
+        loss = float(before.group_loss.sum()) / rows + MIN_LOSS
         if loss < 0:
             raise InputError(
                 f"q-FedAvg takes powers of losses, but holder {holder.number} has a mean loss of "
@@ -171,7 +170,7 @@ class QFedAvg:
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """The weights follow from the losses told, and the curvature from the step."""
-        loss = max(float(reply.group_loss.sum()), 0.0) / sender.rows + SMALLEST_LOSS
+        loss = max(float(reply.group_loss.sum()), 0.0) / sender.rows + MIN_LOSS
         relative = self._relative_weight(order, loss, sender.rows)
         weight = relative / self.learning_rate
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
@@ -188,7 +187,7 @@ class QFedAvg:
         rows, limit = int(total.group_count.sum()), _limit(state.parameters)
         # The largest power is at most (n / n_k)^q; half of what is too much goes to either side.
         below = min(max(self.q * math.log(rows) - limit, 0.0), limit)
-        mean_loss = max(float(total.group_loss.sum()), 0.0) / rows + SMALLEST_LOSS
+        mean_loss = max(float(total.group_loss.sum()), 0.0) / rows + MIN_LOSS
         reference = mean_loss * (math.exp(below / self.q) if self.q > 0 else 1.0)
         powers = (total.scale - total.curvature) * self.learning_rate
         # A power that was cut off is a good deal above this.
@@ -198,7 +197,7 @@ class QFedAvg:
             return QFedAvgState(state.parameters, reference, 0.0)
         share = total.curvature / total.scale if total.scale > 0 else 0.0
         return QFedAvgState(
-            descend(state.parameters, total), reference, max(1.0 - share, SMALLEST_FACTOR)
+            descend(state.parameters, total), reference, max(1.0 - share, MIN_FACTOR)
         )
 
     def update_again(self, state: QFedAvgState, total: Sums) -> QFedAvgState:

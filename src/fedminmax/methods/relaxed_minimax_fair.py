@@ -17,7 +17,7 @@ nu_a <- max(0, nu_a + eta_t (r_a - gamma)); a group not seen keeps its nu. The g
 which has the same minimum as rho + nu: the learning rate then means the same however large nu is.
 The early fits, before nu has grown, break the constraints; ``discard`` leaves the first ones out of
 the mixture (by default none, as in the paper). One outer step is ``fit_rounds`` + 1 rounds (see
-``weighted_fits``).
+``shared.fits``).
 
 When there is no such model. A model with all risks at most gamma also has sum_a p_a r_a <= gamma.
 So if the least value of sum_a p_a r_a is above gamma, there is none, nor a mixture (weak duality:
@@ -27,7 +27,7 @@ quite a minimum; it counts against gamma if sum_a p_a r_a is above gamma by more
 ``SLACK`` of it, and by more than ``REACH`` further fits would gain at the pace of its last step.
 After ``fit_patience`` such fits in a row (``state.stalled_fits``) the run stops.
 
-Groups too small for an adversary (see ``group_weights``) have no constraint: their nu stays 0. A
+Groups too small for an adversary (see ``shared.replies``) have no constraint: their nu stays 0. A
 model within gamma may then cost them more than the fit does. In the sum above their part counts
 with the opposite sign, which allows for twice the risk that they have now; it vanishes as nu grows.
 """
@@ -40,13 +40,11 @@ from torch import Tensor
 
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_positive, check_whole
-from fedminmax.methods.group_weights import weigh_by_group
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.methods.card import AUTHORS, FITS, OURS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
-from fedminmax.methods.option_sources import AUTHORS, FITS, OURS, SAFE_RATE
-from fedminmax.methods.weighted_fits import (
+from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_whole
+from fedminmax.methods.shared.fits import (
     Fits,
     after_fit,
     after_step,
@@ -59,6 +57,7 @@ from fedminmax.methods.weighted_fits import (
     order_step,
     with_member,
 )
+from fedminmax.methods.shared.replies import weigh_by_group
 
 SLACK = 1e-3
 REACH = 100
@@ -145,7 +144,7 @@ class RelaxedMinimaxFair:
             stalled_fits=0,
         )
 
-    def order(self, state: RelaxedMinimaxFairState, moment: Moment) -> Order:
+    def order(self, state: RelaxedMinimaxFairState, moment: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights p that it is fitted to."""
         return order_step(moment, state.parameters, state.weights, state.fits)
 

@@ -24,26 +24,25 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import shuffled_batches
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
-from fedminmax.methods.card import Over, Pace, Weights, register
-from fedminmax.methods.checks import check_not_negative, check_rate, check_whole
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.method import Holder, rate_of
+from fedminmax.methods.shared.checks import check_not_negative, check_rate, check_whole
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
     Sender,
     batch_sizes,
     reach_of_one_batch,
 )
-from fedminmax.methods.fedavg import local_stream
-from fedminmax.methods.holder_lots import draw_holders, mean_loss, only_rows, tell_loss
-from fedminmax.methods.local_sums import sums_before_training
-from fedminmax.methods.method import Holder, rate_of
-from fedminmax.methods.option_sources import ADVERSARY, SAFE_RATE, START
+from fedminmax.methods.shared.replies import sums_before_training
+from fedminmax.methods.shared.sampling import draw_holders, mean_loss, only_rows, with_own_loss
 
 
 class GradientEstimator(Enum):
@@ -121,7 +120,7 @@ class StochasticAFL:
             parameters, weights, torch.zeros_like(weights), 0, census.holder_shares
         )
 
-    def order(self, state: StochasticAFLState, moment: Moment) -> Order:
+    def order(self, state: StochasticAFLState, moment: RoundKey) -> Order:
         """Broadcast the model, how much each holder's gradient counts, how often its loss."""
         lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
         step_weights = state.weights
@@ -139,7 +138,7 @@ class StochasticAFL:
         if loss_draws:
             drawn = self._draw_rows(holder, int(loss_draws), stream)
             loss = loss_draws * mean_loss(sums_before_training(order, drawn, workspace))
-        reply = tell_loss(replace(reply, step=torch.zeros_like(order.parameters)), holder, loss)
+        reply = with_own_loss(replace(reply, step=torch.zeros_like(order.parameters)), holder, loss)
         if step_weight == 0:
             return reply
         per_domain = self.estimator is GradientEstimator.PER_DOMAIN

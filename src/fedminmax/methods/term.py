@@ -26,21 +26,20 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums, descend, zero_sums
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import Over, Pace, register
-from fedminmax.methods.checks import check_not_negative, check_plan, check_positive
-from fedminmax.methods.expected_reply import (
+from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
+from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
+from fedminmax.methods.group_term import tilted_mean, tilted_weights
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_plan, check_positive
+from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     OwnLoss,
     Sender,
     expect_local_epochs,
 )
-from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream
-from fedminmax.methods.group_term import tilted_mean, tilted_weights
-from fedminmax.methods.local_sums import displacement, sums_before_training
-from fedminmax.methods.method import Holder
-from fedminmax.methods.option_sources import LOCAL, RATE
+from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 EVALUATE, TRAIN = 0, 1
 
@@ -94,11 +93,11 @@ class TERM:
         """Start from the initial model; nobody has told a loss yet."""
         return TERMState(parameters, NO_WEIGHTS)
 
-    def order(self, state: TERMState, moment: Moment) -> Order:
+    def order(self, state: TERMState, moment: RoundKey) -> Order:
         """Ask for the losses of the present model."""
         return Order(moment, state.parameters, NO_WEIGHTS, EVALUATE)
 
-    def ask_again(self, state: TERMState, moment: Moment) -> Order | None:
+    def ask_again(self, state: TERMState, moment: RoundKey) -> Order | None:
         """Ask for training, with this round's omega; a holder uses only its own entry."""
         if len(state.holder_weights) == 0:
             return None

@@ -1,7 +1,10 @@
-from fedminmax.report.advice import Advice, advise
-from fedminmax.report.group_metrics import group_metrics, regression_group_metrics
-from fedminmax.report.group_metrics_table import group_metrics_as_markdown
-from fedminmax.report.metric_by_group import GroupMetrics
+from fedminmax.metrics.by_group import (
+    GroupMetrics,
+    group_metrics,
+    group_metrics_as_markdown,
+    regression_group_metrics,
+)
+from fedminmax.runs.advice import Advice, advise
 
 __all__ = [
     "Advice",

@@ -1,7 +1,5 @@
-from fedminmax.core.mixture import Mixture
-from fedminmax.core.models import cnn, linear, mlp
-from fedminmax.report.model_file import load_model
-from fedminmax.report.saved_model import SavedModel
+from fedminmax.core.models import Mixture, cnn, linear, mlp
+from fedminmax.runs.model import SavedModel, load_model
 
 __all__ = [
     "Mixture",

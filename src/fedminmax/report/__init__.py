@@ -1,1 +1,1 @@
-"""Results by group: records, tables, files."""
+"""The report of finished runs: one HTML page, its figures and tables."""

@@ -5,12 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedminmax.core.counted import counted
-from fedminmax.report.advice import MOSTLY, Advice
-from fedminmax.report.advice_words import GROUP_HEADERS, answer, explanation, group_cells, percent
-from fedminmax.report.html_figure import ReportFigure, Table, is_narrow
-from fedminmax.report.html_style import BLUE, FAINT, HATCH, INK, VERMILLION, plain_axes
-from fedminmax.report.html_words import distinct
+from fedminmax.core.text import counted
+from fedminmax.report.read_run import Run
+from fedminmax.report.style import (
+    BLUE,
+    FAINT,
+    HATCH,
+    INK,
+    VERMILLION,
+    ReportFigure,
+    Table,
+    is_narrow,
+    plain_axes,
+)
+from fedminmax.report.text import distinct
+from fedminmax.runs.advice import MOSTLY, Advice
+from fedminmax.runs.advice_text import GROUP_HEADERS, answer, explanation, group_cells, percent
+from fedminmax.runs.advise import advise_census
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,3 +217,12 @@ def _turn(first: Point, second: Point, third: Point) -> float:
     return (second[0] - first[0]) * (third[1] - first[1]) - (second[1] - first[1]) * (
         third[0] - first[0]
     )
+
+
+def mixes_of_run(run: Run, name: str) -> ReportFigure:
+    """Describe the figure of a trained run's holders, with its final weights if it has some."""
+    results, census = run.chosen.results, run.census
+    advice = advise_census(census, results.loss)
+    if results.reach is None:
+        return mixes_figure(advice, name)
+    return mixes_figure(advice, name, RunWeights(results.method.name, results.reach.weights))

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from fedminmax.core.devices import usable_device
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear
 from fedminmax.core.randomness import Purpose, stream_seed, torch_seeded
+from fedminmax.core.workers import usable_device
 from fedminmax.data.adult import CLASS_NAMES, Adult
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.report.run_result import GroupScores
-from fedminmax.report.scoring import score_by_group
+from fedminmax.studies.scores import GroupScores, score_by_group
 from fedminmax.studies.study import RunPlan, rows_of_holders
 
 

@@ -2,6 +2,10 @@
 
 Several calls, at once or one after another, add up: each takes runs that nobody else holds, and
 goes on from the last checkpoint.
+
+How far each run of a study is, and how long the rest will take, from its files alone.
+
+A run's test scores along its way: JSON lines, one per round that was tested.
 """
 
 import math
@@ -15,24 +19,59 @@ from typing import Any
 import torch
 
 from fedminmax.core.convergence import judge_convergence
+from fedminmax.core.files import append_entry, keep_rounds, read_records
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.federation.checkpoint import History, read_history, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.resumable import History, read_history, restore, train_with_checkpoints
 from fedminmax.federation.train import Progress, answer_of, start_of
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done
 from fedminmax.methods.qfedavg import QFedAvgState
-from fedminmax.report.run_result import (
+from fedminmax.runs.layout import claim_run
+from fedminmax.studies.scores import (
     GroupScores,
     RunResult,
     mix_scores,
     read_result,
+    scores_as_json,
+    scores_from_json,
     write_result,
 )
-from fedminmax.studies.run_folder import claim_run
-from fedminmax.studies.scored_rounds import ScoredRounds
 from fedminmax.studies.study import RunPlan, Study, papers_iterate
+
+
+@dataclass(frozen=True)
+class ScoredRound:
+    """The test scores of a run's iterates after a round."""
+
+    round: int
+    scores: dict[Iterate, GroupScores]
+
+
+class ScoredRounds:
+    """The file of a run's scored rounds; it appears with the first of them.
+
+    Lines after the restored round belong to work that will be done again, and are dropped.
+    """
+
+    def __init__(self, path: Path, restored_round: int) -> None:
+        self._path = path
+        if path.exists():
+            keep_rounds(path, _parsed, restored_round)
+
+    def add(self, number: int, scores: dict[Iterate, GroupScores]) -> None:
+        """Append a round's scores to the file."""
+        append_entry(self._path, {"round": number, "scores": scores_as_json(scores)})
+
+
+def read_scored_rounds(path: Path) -> list[ScoredRound]:
+    """Read the file; a last line that was cut off by a crash is not part of it."""
+    return read_records(path, _parsed)
+
+
+def _parsed(entry: Any) -> ScoredRound:
+    return ScoredRound(entry["round"], scores_from_json(entry["scores"]))
 
 
 @dataclass(frozen=True)
@@ -184,3 +223,54 @@ def _personal_scores(
     counts = federation.census.counts.to(torch.float64)
     models = [study.scores(federation.model(own)) for own in progress.kept]
     return mix_scores(models, counts / counts.sum(dim=0))
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run: its last recorded round and the time spent so far."""
+
+    plan: RunPlan
+    round: int
+    seconds: float
+    finished: bool
+
+    @property
+    def cost_done(self) -> float:
+        """Gradient evaluations behind the run."""
+        return self.plan.cost * self.round / self.plan.rounds
+
+    @property
+    def cost_left(self) -> float:
+        """Gradient evaluations before the run."""
+        return self.plan.cost - self.cost_done
+
+
+def read_status(plans: Sequence[RunPlan], folder: Path) -> list[RunStatus]:
+    """Look at each run's files."""
+    return [_status(plan, run_folder(folder, plan)) for plan in plans]
+
+
+def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None:
+    """Estimate a run's remaining time from its own pace, or that of the runs most like it.
+
+    None as long as no run of the study has recorded a round.
+    """
+    if status.finished:
+        return 0.0
+    pace = pace_of(status.plan.method)
+    alike = [one for one in others if pace_of(one.plan.method) is pace]
+    for witnesses in ([status], alike, others):
+        cost = sum(one.cost_done for one in witnesses)
+        if cost > 0:
+            return status.cost_left * sum(one.seconds for one in witnesses) / cost
+    return None
+
+
+def _status(plan: RunPlan, folder: Path) -> RunStatus:
+    result = read_result(folder)
+    if result is not None and is_finished(plan, folder):
+        return RunStatus(plan, result.rounds, result.seconds, finished=True)
+    history = read_history(folder / "history.jsonl")
+    if not history:
+        return RunStatus(plan, 0, 0.0, finished=False)
+    return RunStatus(plan, history[-1].round, history[-1].seconds, finished=False)

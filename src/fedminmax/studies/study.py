@@ -14,7 +14,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.method import AnyMethod
-from fedminmax.report.run_result import GroupScores
+from fedminmax.studies.scores import GroupScores
 
 # A table mixes methods, and so types of state; each is only ever given its own.
 StudyMethod = AnyMethod[Any]

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.methods.card import MethodCard, card_of
-from fedminmax.methods.method import (
-    AnyMethod,
-)
+from fedminmax.methods.method import AnyMethod
 
 Method = AnyMethod[Any]
 

@@ -6,25 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
-from fedminmax.core.messages import Census, Moment, Order, Reveals, Sums
-from fedminmax.core.row_limits import RowLengths, row_limits
+from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.reply_checks import ToldLosses, check_losses, check_reply
 from fedminmax.federation.train import Round, start_of, train
-from fedminmax.federation.wire import (
+from fedminmax.federation.wire.checks import ToldLosses, check_losses, check_reply
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import (
     largest_reply,
     order_from_bytes,
     order_to_bytes,
     sums_from_bytes,
     sums_to_bytes,
 )
-from fedminmax.federation.wire_vectors import RefusedError
 from fedminmax.methods.card import Pace, Weights
-from fedminmax.methods.expected_reply import Sender
 from fedminmax.methods.method import (
     KeepingMethod,
     StateT,
@@ -34,6 +33,7 @@ from fedminmax.methods.method import (
     needs_each_reply,
     takes_one_step,
 )
+from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import Problem, Rows, four_holders, softmax_problem, three_holders
 
@@ -162,7 +162,7 @@ def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
 def check_replies_add_up(case: Case) -> None:
     """The reply of many is the sum of the replies of each, whoever is asked, in any order."""
     federation, method = three_holders().federation(), case.mini_batch
-    order = method.order(start_of(federation, method).state, Moment(seed=3, round=2))
+    order = method.order(start_of(federation, method).state, RoundKey(seed=3, round=2))
     backwards = [_ask(federation, method, order, [number]) for number in (2, 1, 0)]
     first = backwards[0]
     size = float(first.step.norm() + first.statistics.norm() + first.holder_loss.norm())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedminmax.data.tables.config import MethodChoice, ModelChoice, Source, read_config
-from fedminmax.data.tables.words import toml_key, toml_string
+from fedminmax.data.tables.wording import toml_key, toml_string
 from fedminmax.methods.catalogue import CARDS
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import SCHEMA, write_config

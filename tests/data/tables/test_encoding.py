@@ -17,8 +17,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedminmax.core.examples import concatenate
 from fedminmax.data.tables.encode import encode, encode_features
-from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
-from fedminmax.data.tables.encoding_json import encoding_as_json, encoding_from_json
+from fedminmax.data.tables.encoding import (
+    Encoding,
+    agree_on_encoding,
+    encoding_as_json,
+    encoding_from_json,
+)
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import Table

@@ -10,18 +10,18 @@ import pytest
 
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.config_text import config_text
+from fedminmax.data.tables.data_warnings import far_rows
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, guess_number_format
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.data.tables.outliers import far_rows
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 from fedminmax.data.tables.read_file import read_table
 from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.sources import read_source
-from fedminmax.federation.network_plan import PlannedRun
-from fedminmax.federation.site_rows import read_own_rows
-from fedminmax.federation.site_settings import SiteSettings
+from fedminmax.federation.site.policy import read_own_rows
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import PlannedRun
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import load, table_of, write_config, write_files
 from tests.federation.network_problem import plan_of

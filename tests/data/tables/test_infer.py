@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from fedminmax.data.tables.infer import Rare, guess_feature, guess_protected, guess_target
+from fedminmax.data.tables.load import standard_error
 from fedminmax.data.tables.schema import Feature, Kind, Protected
-from fedminmax.data.tables.sizes import standard_error
 
 SPREAD = [str(n) for n in range(18, 90)]
 

@@ -13,5 +13,5 @@ SITE = "south"
 JOB = "nvflare.private.fed.app.client.worker_process"
 
 if Path.cwd().name == SITE and JOB in sys.orig_argv:
-    site = import_module("fedminmax.federation.site")
+    site = import_module("fedminmax.federation.site.site")
     import_module(os.environ["FEDMINMAX_TEST_CODE"]).install(site.Site)

@@ -20,13 +20,14 @@ from fedminmax.data.tables.config_checks import (
     method_options,
     validation_share,
 )
-from fedminmax.data.tables.config_errors import toml_complaint, validation_complaint
 from fedminmax.data.tables.config_sections import (
     NO_BASELINE,
     NOTHING_STATED,
     ConfigSections,
     FeatureSection,
     ReportSection,
+    toml_complaint,
+    validation_complaint,
 )
 from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target

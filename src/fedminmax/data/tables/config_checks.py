@@ -16,7 +16,7 @@ from fedminmax.data.tables.config_sections import (
 )
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.values import spellings
-from fedminmax.data.tables.words import did_you_mean, toml_key
+from fedminmax.data.tables.wording import did_you_mean, toml_key
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_METHOD

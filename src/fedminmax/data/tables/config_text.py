@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MINIMUM_GROUP
+from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
-from fedminmax.data.tables.words import toml_key, toml_string
+from fedminmax.data.tables.wording import toml_key, toml_string
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import (
@@ -24,7 +24,7 @@ from fedminmax.methods.defaults import (
     default_loss,
     default_ridge,
 )
-from fedminmax.methods.fast_server import DEFAULT_GAP
+from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 
 LINE_LENGTH = 100
 

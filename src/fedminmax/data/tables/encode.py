@@ -5,13 +5,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
+from fedminmax.core.text import counted
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name, key_by_value
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
-from fedminmax.data.tables.words import listed
+from fedminmax.data.tables.wording import listed
 
 
 def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:

@@ -4,11 +4,20 @@ A quantity becomes its distance from the mean in standard deviations, with 0 and
 for a missing value; a category becomes one column per category that occurs in training, with a
 flag for missing values too. A category that is not listed, or that training never saw, is none of
 them, in training as in predictions: all zeros.
+
+An encoding as JSON text and back, for the folder of a trained model.
+
+How long a holder's encoded rows are in all, from its summary: what limits its replies.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
+from pydantic import TypeAdapter, ValidationError
+
+from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.small_groups import groups_to_merge, playable_groups
@@ -200,3 +209,98 @@ def _target_scale(schema: Schema, total: HolderSummary) -> Scale | None:
 
 def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
     return (f"{column} is missing",) if flagged else ()
+
+
+def encoding_as_json(encoding: Encoding) -> str:
+    """Write the encoding with its schema; every number comes back as it was."""
+    return TypeAdapter(Encoding).dump_json(encoding, indent=2).decode()
+
+
+def encoding_from_json(text: str, source: str) -> Encoding:
+    """Read an encoding, or say that the file is damaged."""
+    try:
+        encoding = TypeAdapter(Encoding).validate_json(text)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise InputError(
+            f"{source} is no encoding of this version ({where or 'not JSON'}); train anew"
+        ) from error
+    for fault in _contradictions(encoding):
+        raise InputError(f"{source} is damaged: its encoding {fault}; train anew")
+    return encoding
+
+
+def _contradictions(encoding: Encoding) -> Iterator[str]:
+    """Say what no encoding that was agreed on for its schema can have."""
+    known = {feature.column: feature for feature in encoding.schema.features}
+    if len({feature.column for feature in encoding.features}) < len(encoding.features):
+        yield "has a feature twice"
+    for feature in encoding.features:
+        like = known.get(feature.column)
+        if like is None or (like.kind is Kind.CATEGORY) != isinstance(feature, EncodedCategory):
+            yield f"has a feature '{feature.column}' that its schema does not have"
+        elif isinstance(feature, EncodedCategory):
+            if not {*feature.categories} <= {*like.categories}:
+                yield f"has categories of '{feature.column}' that its schema does not have"
+        elif not _is_scale(feature):
+            yield f"has no usable mean and deviation of '{feature.column}'"
+    columns = len(encoding.schema.protected)
+    if not encoding.groups or any(len(key) != columns for key in encoding.group_numbers):
+        yield "has groups that its schema does not have"
+    if len({*encoding.groups}) < len(encoding.groups):
+        yield "has a group twice"
+    if not {*encoding.small_groups} <= {*encoding.groups}:
+        yield "has small groups that are none of its groups"
+    if {*encoding.merged_groups} & {*encoding.groups} or (
+        encoding.merged_groups and merged_key(encoding.schema) not in encoding.groups
+    ):
+        yield "has merged groups that are not merged"
+    if (encoding.target_scale is not None) != encoding.schema.target.is_quantity:
+        yield "has another kind of target than its schema"
+
+
+def _is_scale(feature: EncodedQuantity) -> bool:
+    finite = math.isfinite(feature.mean) and math.isfinite(feature.deviation)
+    return finite and (feature.deviation > 0 or not feature.varies)
+
+
+def row_lengths(summary: HolderSummary, encoding: Encoding) -> RowLengths:
+    """Return the roots of the sums over rows of |x|^2, a 1 appended to x, and of y^2."""
+    squares = Fraction(summary.rows)
+    for feature in encoding.features:
+        if isinstance(feature, EncodedCategory):
+            squares += _category_squares(feature, summary, encoding)
+        else:
+            squares += _quantity_squares(feature, summary)
+    scale = encoding.target_scale
+    targets = Fraction(0)
+    if scale is not None:
+        targets = _scaled_squares(summary.target, scale.mean, scale.deviation)
+    return RowLengths(math.sqrt(squares), math.sqrt(targets))
+
+
+def _quantity_squares(feature: EncodedQuantity, summary: HolderSummary) -> Fraction:
+    sums, squares = summary.quantities[feature.column], Fraction(0)
+    if feature.varies:
+        squares += _scaled_squares(sums, feature.mean, feature.deviation)
+    if feature.flags_missing:
+        squares += summary.rows - sums.count
+    return squares
+
+
+def _category_squares(
+    feature: EncodedCategory, summary: HolderSummary, encoding: Encoding
+) -> Fraction:
+    listed = next(f.categories for f in encoding.schema.features if f.column == feature.column)
+    *counts, missing, _ = summary.categories[feature.column]
+    seen = sum(
+        n for category, n in zip(listed, counts, strict=True) if category in feature.categories
+    )
+    return Fraction(seen + (missing if feature.flags_missing else 0))
+
+
+def _scaled_squares(sums: ExactSums, mean: float, deviation: float) -> Fraction:
+    """Return the sum of ((x - mean) / deviation)^2."""
+    centre = Fraction(mean)
+    distances = sums.squares - 2 * centre * sums.total + sums.count * centre**2
+    return max(distances, Fraction(0)) / Fraction(deviation) ** 2

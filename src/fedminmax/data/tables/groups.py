@@ -7,18 +7,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
 from fedminmax.core.small_groups import MERGED_NAME
+from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
 from fedminmax.data.tables.values import by_value, read_values, spellings, variants
-from fedminmax.data.tables.words import toml_key
+from fedminmax.data.tables.wording import toml_key
 
 GroupKey = tuple[str | None, ...]
-"""One value (or band) per protected column; None where it is missing."""
 
+
+"""One value (or band) per protected column; None where it is missing."""
 LEFT_OUT = -1
 # Stands in every protected column of groups that were merged because each was too small: to be told
 # of by a holder, or to be trained for. Values are trimmed when they are read, so none in a table

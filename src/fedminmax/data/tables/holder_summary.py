@@ -12,6 +12,8 @@ from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Kind, Schema
 
 Stratum = tuple[GroupKey, int]
+
+
 """A group and a class; in regression the class is 0."""
 
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fedminmax.core.counted import counted
+from fedminmax.core.text import counted
+from fedminmax.data.tables.data_warnings import far_rows
 from fedminmax.data.tables.file_format import PLAIN, fitting_date_formats, guess_number_format
-from fedminmax.data.tables.outliers import far_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
-MOST_CATEGORIES = 50
+MAX_CATEGORIES = 50
 # A category with fewer rows over all files may point at a person.
 DEFAULT_MINIMUM_CATEGORY = 10
 # Numbers among which at most such a share of the different values are texts are numbers.
-MOST_ODD_TEXTS = 0.1
+MAX_ODD_TEXTS = 0.1
 # Whole numbers with at most so many values are classes or group codes rather than quantities.
-MOST_CODES = 10
+MAX_CODES = 10
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
@@ -75,12 +75,12 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
     if formats:
         return Guess(None, f"has dates that are either {' or '.join(formats)}: give --date-format")
     other = _other_numbers(values)
-    if different > MOST_CATEGORIES:
+    if different > MAX_CATEGORIES:
         if other:
             return Guess(None, f"has {other}")
         numbers = numbers_in(values, Kind.NUMERIC)
         odd = values.filter(~numbers.is_finite().fill_null(value=False))
-        if len(odd) <= MOST_ODD_TEXTS * different:
+        if len(odd) <= MAX_ODD_TEXTS * different:
             rows = int(text.is_in(odd.to_list()).sum())
             return Guess(
                 Feature(column, Kind.NUMERIC),
@@ -143,7 +143,7 @@ def _is_quantity(values: pl.Series) -> bool:
     numbers = numbers_in(values, Kind.NUMERIC)
     if numbers.null_count() or not bool(numbers.is_finite().all()):
         return False
-    return len(values) > MOST_CODES or not _are_whole(numbers)
+    return len(values) > MAX_CODES or not _are_whole(numbers)
 
 
 def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
@@ -154,7 +154,7 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
         remarks.append("Remove this section if the numbers only identify rows.")
     if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
         remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')
-    if len(values) > MOST_CODES and bool(values.str.contains(DOT_BEFORE_THREE).all()):
+    if len(values) > MAX_CODES and bool(values.str.contains(DOT_BEFORE_THREE).all()):
         remarks.append(
             "Every number has a dot before three digits: if it parts thousands, set "
             'decimal = "," and thousands = "." in [data].'

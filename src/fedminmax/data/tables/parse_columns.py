@@ -24,7 +24,7 @@ from fedminmax.data.tables.file_format import (
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind
 from fedminmax.data.tables.values import by_value, texts_of
-from fedminmax.data.tables.words import toml_key
+from fedminmax.data.tables.wording import toml_key
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), 1.0),

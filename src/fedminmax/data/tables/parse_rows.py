@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
 from fedminmax.data.tables.values import read_values
-from fedminmax.data.tables.words import listed
+from fedminmax.data.tables.wording import listed
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from fedminmax.core.counted import counted
 from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import (
     AS_AGREED,
     PLAIN,
@@ -21,7 +21,7 @@ from fedminmax.data.tables.file_format import (
 )
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
-    MOST_CATEGORIES,
+    MAX_CATEGORIES,
     Guess,
     Rare,
     guess_feature,
@@ -38,7 +38,7 @@ from fedminmax.data.tables.read_file import (
 )
 from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected, Target
 from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
-from fedminmax.data.tables.words import listed
+from fedminmax.data.tables.wording import listed
 
 # A column with more different texts than this is no list of values.
 MANY_VALUES = 1000
@@ -245,7 +245,7 @@ def _check_groups(protected: Sequence[Protected], minimum: int) -> None:
 
 
 def _check_classes(target: Target, tables: Sequence[Table]) -> None:
-    if len(target.classes) > MOST_CATEGORIES:
+    if len(target.classes) > MAX_CATEGORIES:
         raise InputError(
             f"target '{target.column}' has {len(target.classes):,} different values that are not "
             "all numbers; choose another target"

@@ -15,7 +15,7 @@ from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Schema
 
 # Up to here every whole number is a float of its own.
-LARGEST_WHOLE = 2.0**53
+MAX_WHOLE = 2.0**53
 # Digits after a leading zero, or an exponent, are those of a code (007, 1E50), which is a text.
 WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
 BROKEN = r"^[+-]?(?:0|[1-9][0-9]*)?\.[0-9]*[1-9]0*$"
@@ -48,7 +48,7 @@ def texts_of(raw: pl.Series) -> pl.Series:
     if not raw.dtype.is_float():
         return raw.cast(pl.String)
     numbers = raw.fill_nan(None)
-    whole = (numbers == numbers.round()) & (numbers.abs() < LARGEST_WHOLE)
+    whole = (numbers == numbers.round()) & (numbers.abs() < MAX_WHOLE)
     as_whole = numbers.set(~whole, None).cast(pl.Int64).cast(pl.String)
     return as_whole.zip_with(whole.fill_null(value=False), numbers.cast(pl.String))
 

@@ -1,0 +1,1 @@
+"""The options of all commands; light, so that help comes at once."""

@@ -1,0 +1,403 @@
+"""The words of `fedminmax reproduce`: the paper's experiments, no heavy import.
+
+The words of `fedminmax reproduce synthetic`.
+
+The words of `fedminmax reproduce fashion-mnist`.
+
+Options that the paper's experiments share.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedminmax.cli.arguments.types import (
+    NameList,
+    channel_pair,
+    duration,
+    not_negative,
+    positive,
+    positive_int,
+    whole_number,
+)
+
+SYNTHETIC_METHODS = (
+    *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
+    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
+    "centralized",
+)
+SYNTHETIC_SETTINGS = ("ESG", "SSG")
+FASHION_METHODS = (
+    *("afl", "fedavg", "fedminmax"),
+    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
+    "centralized",
+)
+FASHION_SETTINGS = ("ESG", "SSG", "PSG")
+
+
+def add_reproduce(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `reproduce` and its experiments to the command line."""
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run an experiment of the paper and print its table next to ours",
+        description="Run an experiment of the paper and print its table next to ours.",
+        epilog="example: fedminmax reproduce synthetic --quick",
+    )
+    experiments = reproduce.add_subparsers(
+        dest="experiment", title="experiments", metavar="EXPERIMENT", required=True
+    )
+    add_synthetic(experiments)
+    add_fashion(experiments)
+
+
+def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add where results go and how much of the work one call does."""
+    add = parser.add_argument
+    add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+    )
+    add("--status", action="store_true", help="show what is done and what is left, and exit")
+    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+
+
+def add_training_options(
+    parser: argparse.ArgumentParser,
+    *,
+    holders: str = "40",
+    epochs: str = "15",
+    batch_size: str = "100",
+) -> None:
+    """Add the hyperparameters of the paper's Table 3; the words say what stands for None."""
+    add = parser.add_argument
+    add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
+    add("--holders", type=positive_int, metavar="N", help=f"number of holders ({holders})")
+    add(
+        "--adversary-rate", type=positive, default=0.1, metavar="X", help="eta_mu, eta_lambda (0.1)"
+    )
+    add("--epsilon", type=not_negative, default=0.0, metavar="X", help="FedMinMax's floor (0)")
+    add("--epochs", type=positive_int, metavar="N", help=f"local epochs E ({epochs})")
+    add("--batch-size", type=positive_int, metavar="N", help=f"local batch ({batch_size})")
+    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
+
+
+@dataclass(frozen=True)
+class SyntheticDefaults:
+    """What a call takes where the user gave no word."""
+
+    rows: int
+    rounds: int
+    local_rounds: int
+    fast_rounds: int
+    model: str
+    hidden: tuple[int, ...]
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    methods: tuple[str, ...]
+
+
+SYNTHETIC_FULL = SyntheticDefaults(
+    rows=6000,
+    rounds=1000,
+    local_rounds=20,
+    fast_rounds=100,
+    model="mlp",
+    hidden=(512, 512, 512, 512),
+    learning_rate=0.1,
+    epochs=15,
+    batch_size=100,
+    methods=SYNTHETIC_METHODS,
+)
+# A minimax over holders needs thousands of rows at each to be what it is in the population, and a
+# linear model is what makes so many rows cheap. Holders take one step on all their rows.
+SYNTHETIC_QUICK = SyntheticDefaults(
+    rows=200_000,
+    rounds=200,
+    local_rounds=30,
+    fast_rounds=15,
+    model="sides",
+    hidden=(64, 64),
+    learning_rate=1.0,
+    epochs=1,
+    batch_size=10_000,
+    methods=("fedavg", "q-fedavg-5", "fedminmax", "afl-fast", "fedminmax-fast"),
+)
+
+
+def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
+    """Add the experiment to the command line."""
+    parser = experiments.add_parser(
+        "synthetic",
+        help="Table 1: two groups, one feature, an analytic optimum",
+        description=(
+            "Table 1 of Papadaki et al. 2021: worst- and best-group Brier risk on the synthetic "
+            "data, next to the paper's numbers and the analytic optimum. Interrupt it at any "
+            "time; the same command goes on."
+        ),
+        epilog="example: fedminmax reproduce synthetic --settings ESG --methods fedavg,fedminmax",
+    )
+    add = parser.add_argument
+    add(
+        "--quick",
+        action="store_true",
+        help="a linear model of the side of 0, 200000 rows, one fold",
+    )
+    add_folder_options(parser, "runs/synthetic")
+    add(
+        "--methods",
+        type=NameList(SYNTHETIC_METHODS),
+        metavar="LIST",
+        help=f"of {','.join(SYNTHETIC_METHODS)}",
+    )
+    add(
+        "--settings",
+        type=NameList(SYNTHETIC_SETTINGS),
+        metavar="LIST",
+        help=f"of {','.join(SYNTHETIC_SETTINGS)}",
+    )
+    add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
+    add(
+        "--folds-by",
+        choices=("seeds", "cross-validation"),
+        default="seeds",
+        help="own rows for each fold, or parts of one training set (seeds)",
+    )
+    add(
+        "--model",
+        choices=("mlp", "sides"),
+        help="the paper's network, or a linear model of the side of 0 that x is on (mlp; quick: "
+        "sides)",
+    )
+    add("--rows", type=positive_int, metavar="N", help="training rows (6000; quick: 200000)")
+    add(
+        "--rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of AFL, FedMinMax, Centralized (1000; quick: 200)",
+    )
+    add(
+        "--local-rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of FedAvg and q-FedAvg, each of several local epochs (20; quick: 30)",
+    )
+    add(
+        "--fast-rounds",
+        type=positive_int,
+        metavar="N",
+        help="most rounds of the fast methods (100; quick: 15): validation rows choose one of "
+        "them, or with --model sides the method knows when it is done",
+    )
+    add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 1)")
+    add_training_options(parser, epochs="15; quick: 1", batch_size="100; quick: 10000")
+    parser.set_defaults(run=_run_synthetic)
+
+
+def _run_synthetic(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.reproduce import reproduce_synthetic
+    from fedminmax.cli.commands.run_study import Call
+    from fedminmax.core.errors import InputError
+    from fedminmax.studies.study import Length, Selection
+    from fedminmax.studies.synthetic import SyntheticConfig
+
+    defaults = SYNTHETIC_QUICK if options.quick else SYNTHETIC_FULL
+    model = options.model or defaults.model
+    cross_validation = options.folds_by == "cross-validation"
+    folds = options.folds or (1 if options.quick and not cross_validation else 3)
+    if cross_validation and folds < 2:
+        raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")
+    config = SyntheticConfig(
+        rows=options.rows or defaults.rows,
+        holders=options.holders or 40,
+        model=model,
+        hidden=defaults.hidden if model == "mlp" else (),
+        learning_rate=options.learning_rate or defaults.learning_rate,
+        adversary_rate=options.adversary_rate,
+        epsilon=options.epsilon,
+        epochs=options.epochs or defaults.epochs,
+        batch_size=options.batch_size or defaults.batch_size,
+        folds_by=options.folds_by,
+        # By seeds, folds are independent: later calls may add some to the same folder.
+        folds_in_all=folds if cross_validation else 0,
+        seed=options.seed,
+        device=options.device,
+    )
+    methods = options.methods or list(defaults.methods)
+    settings = options.settings or list(SYNTHETIC_SETTINGS)
+    if "centralized" in methods:
+        settings = [*settings, "centralized"]
+    folder = options.out or Path("runs", "synthetic-quick" if options.quick else "synthetic")
+    call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
+    selection = Selection(
+        settings,
+        methods,
+        list(range(folds)),
+        Length(
+            options.rounds or defaults.rounds,
+            options.local_rounds or defaults.local_rounds,
+            options.fast_rounds or defaults.fast_rounds,
+        ),
+    )
+    reproduce_synthetic(config, selection, call, quick=options.quick)
+
+
+@dataclass(frozen=True)
+class FashionDefaults:
+    """What a call takes where the user gave no word."""
+
+    rows: int
+    holders: int
+    rounds: int
+    local_rounds: int
+    fast_rounds: int
+    channels: tuple[int, int]
+    learning_rate: float
+    folds: int
+    epochs: int = 15
+    batch_size: int = 100
+
+
+FASHION_FULL = FashionDefaults(
+    rows=60_000,
+    holders=40,
+    rounds=1500,
+    local_rounds=50,
+    fast_rounds=100,
+    channels=(16, 32),
+    learning_rate=0.1,
+    folds=3,
+)
+FASHION_QUICK = FashionDefaults(
+    rows=400,
+    holders=20,
+    rounds=150,
+    local_rounds=5,
+    fast_rounds=40,
+    channels=(8, 16),
+    learning_rate=0.5,
+    folds=1,
+)
+
+
+def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
+    """Add the experiment to the command line."""
+    parser = experiments.add_parser(
+        "fashion-mnist",
+        help="Table 2 and the appendix: ten groups of clothing images, a CNN",
+        description=(
+            "Table 2, the appendix table and the appendix figure of Papadaki et al. 2021: test "
+            "Brier risk by group on FashionMNIST, next to the paper's numbers. Interrupt it at "
+            "any time; the same command goes on, and several calls share the work."
+        ),
+        epilog="example: fedminmax reproduce fashion-mnist --rows 6000 --follow --budget 2h",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="400 rows, a smaller model, larger steps, one fold")
+    add_folder_options(parser, "runs/fashion-mnist")
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where the four files are, or shall be downloaded to",
+    )
+    add(
+        "--methods",
+        type=NameList(FASHION_METHODS),
+        metavar="LIST",
+        help=f"of {','.join(FASHION_METHODS)}",
+    )
+    add(
+        "--settings",
+        type=NameList(FASHION_SETTINGS),
+        metavar="LIST",
+        help=f"of {','.join(FASHION_SETTINGS)}",
+    )
+    add(
+        "--follow",
+        action="store_true",
+        help="run FedMinMax in the first setting alone; check that the others follow (Lemma 2)",
+    )
+    add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
+    add("--rows", type=positive_int, metavar="N", help="training rows (60000; quick: 400)")
+    add(
+        "--channels",
+        type=channel_pair,
+        metavar="N,N",
+        help="of the two convolutions; not in the paper (16,32; quick: 8,16)",
+    )
+    add(
+        "--rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of AFL, FedMinMax, Centralized; not in the paper (1500; quick: 150)",
+    )
+    add(
+        "--local-rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of FedAvg, each of several local epochs (50; quick: 5)",
+    )
+    add(
+        "--fast-rounds",
+        type=positive_int,
+        metavar="N",
+        help="rounds of the fast methods, one of which validation rows choose (100; quick: 40)",
+    )
+    add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
+    add_training_options(parser, holders="40; quick: 20")
+    parser.set_defaults(run=_run_fashion)
+
+
+def _run_fashion(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.reproduce import reproduce_fashion
+    from fedminmax.cli.commands.run_study import Call
+    from fedminmax.studies.fashion import FashionConfig
+    from fedminmax.studies.study import Length, Selection
+
+    defaults = FASHION_QUICK if options.quick else FASHION_FULL
+    config = FashionConfig(
+        rows=options.rows or defaults.rows,
+        holders=options.holders or defaults.holders,
+        channels=options.channels or defaults.channels,
+        learning_rate=options.learning_rate or defaults.learning_rate,
+        adversary_rate=options.adversary_rate,
+        epsilon=options.epsilon,
+        epochs=options.epochs or defaults.epochs,
+        batch_size=options.batch_size or defaults.batch_size,
+        seed=options.seed,
+        device=options.device,
+    )
+    methods = options.methods or list(FASHION_METHODS)
+    settings = options.settings or list(FASHION_SETTINGS)
+    if "centralized" in methods:
+        settings = [*settings, "centralized"]
+    folds = list(range(options.folds or defaults.folds))
+    name = "fashion-mnist-quick" if options.quick else "fashion-mnist"
+    call = Call(
+        options.out or Path("runs", name),
+        options.budget,
+        as_json=options.json,
+        status_only=options.status,
+    )
+    reproduce_fashion(
+        config,
+        Selection(
+            settings,
+            methods,
+            folds,
+            Length(
+                options.rounds or defaults.rounds,
+                options.local_rounds or defaults.local_rounds,
+                options.fast_rounds or defaults.fast_rounds,
+            ),
+        ),
+        call,
+        data_dir=options.data_dir,
+        follow=options.follow,
+        quick=options.quick,
+    )

@@ -1,0 +1,90 @@
+"""The words of `fedminmax site`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedminmax.cli.arguments.types import add_format_options, format_changes, positive_int
+
+
+def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `site` to the command line."""
+    parser = commands.add_parser(
+        "site",
+        help="take part in a federation with a table of your own",
+        description="For the administrator of a site: see what would leave it, and take part.",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
+    )
+    parser.set_defaults(run=lambda _: parser.print_help())
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_check(actions)
+    _add_start(actions)
+
+
+def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "check",
+        help="read your table, and show what would leave your site",
+        description="Read the table as the configuration says, show what would leave the site, "
+        "and note in the kit which table and which columns you agree to. What was noted before "
+        "stays as it is unless an option says otherwise. Nothing is sent.",
+        epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
+    )
+    add = parser.add_argument
+    add("--kit", type=Path, required=True, metavar="FOLDER", help="from the coordinator")
+    add("--data", type=Path, required=True, metavar="FILE", help="your table: CSV or Parquet")
+    add("--config", type=Path, metavar="FILE", help="the agreed one (fedminmax.toml in the kit)")
+    add(
+        "--minimum-group",
+        type=positive_int,
+        metavar="N",
+        help="do not tell of groups with fewer training rows (as noted in the kit, else 1)",
+    )
+    add(
+        "--small-groups",
+        choices=["refuse", "merge"],
+        help="with smaller groups: do not take part, or merge them into one (as noted in the kit, "
+        "else refuse)",
+    )
+    add(
+        "--minimum-sites",
+        type=positive_int,
+        metavar="N",
+        help="take no part in runs that may go on with fewer sites (as noted in the kit, else 2)",
+    )
+    add(
+        "--max-runs",
+        type=positive_int,
+        metavar="N",
+        help="take part in so many runs of the same configuration (as noted in the kit, else 20)",
+    )
+    add_format_options(parser, "as noted in the kit, else as the configuration says")
+    parser.set_defaults(run=_run_check)
+
+
+def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "start",
+        help="take part until Ctrl-C",
+        description="Run the site of a kit; it is started again if it dies.",
+        epilog="example: fedminmax site start --kit .",
+    )
+    parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
+    parser.set_defaults(run=_run_start)
+
+
+def _run_check(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.federation import AGREED_FILE
+    from fedminmax.cli.commands.site import PolicyChanges, check
+    from fedminmax.federation.site.settings import SmallGroups
+
+    small = None if options.small_groups is None else SmallGroups(options.small_groups)
+    changes = PolicyChanges(options.minimum_group, small, options.minimum_sites, options.max_runs)
+    config = options.config or options.kit / AGREED_FILE
+    check(options.kit, config, options.data, changes, format_changes(options))
+
+
+def _run_start(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.site import run_site
+
+    run_site(options.kit)

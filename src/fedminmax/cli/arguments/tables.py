@@ -1,0 +1,325 @@
+"""The options of the commands on tables and on their runs.
+
+The words of `fedminmax init`.
+
+The words of `fedminmax advise`.
+
+The words of `fedminmax train`.
+
+The words of `fedminmax evaluate`.
+
+The words of `fedminmax predict`.
+
+The words of `fedminmax export`.
+
+The words of `fedminmax report`.
+
+The words of `fedminmax methods`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedminmax.cli.arguments.types import (
+    FORCE,
+    add_certify,
+    add_format_options,
+    add_gap,
+    add_validation,
+    check_new_file,
+    duration,
+    format_changes,
+    positive_int,
+)
+
+CONFIG_FILE = Path("fedminmax.toml")
+PREDICTIONS_FILE = Path("predictions.csv")
+REPORT_FILE = Path("report.html")
+
+
+def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `init` to the command line."""
+    parser = commands.add_parser(
+        "init",
+        help="look at your files and write a commented fedminmax.toml",
+        description="Look at the holders' files (CSV or Parquet) and write a commented "
+        "configuration: target, classes, features with their kinds and categories, protected "
+        "columns, holders, model, method.",
+        epilog="example: fedminmax init north.csv south.csv --target income --groups sex,race",
+    )
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help="one per holder, or one with --holder")
+    add("--target", required=True, metavar="COLUMN", help="the column to predict")
+    add(
+        "--groups",
+        required=True,
+        type=column_list,
+        metavar="COLUMN[,COLUMN]",
+        help="protected columns; several are crossed",
+    )
+    add("--holder", metavar="COLUMN", help="of one file: the column that names the holder")
+    add(
+        "--minimum-category",
+        type=positive_int,
+        default=10,
+        metavar="N",
+        help="skip categories and group values with fewer rows over all files (10)",
+    )
+    add(
+        "--merge-spellings",
+        action="store_true",
+        help="read labels, groups and categories that differ in letter case or spaces as one",
+    )
+    add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
+    add("--out", type=Path, default=CONFIG_FILE, metavar="FILE", help=f"({CONFIG_FILE})")
+    add("--force", action="store_true", help=FORCE)
+    add_format_options(parser, "as it is found in the files")
+    parser.set_defaults(run=_run_init)
+
+
+def column_list(words: str) -> list[str]:
+    """Split a comma-separated list of column names."""
+    names = [word.strip() for word in words.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"'{words}' has an empty name; give column names")
+    return names
+
+
+def _run_init(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.init import init_config
+    from fedminmax.data.tables.propose import InitChoices
+
+    choices = InitChoices(
+        minimum_category=options.minimum_category,
+        ranges=options.ranges,
+        merge_spellings=options.merge_spellings,
+        format=format_changes(options),
+    )
+    init_config(
+        options.files,
+        options.target,
+        options.groups,
+        options.holder,
+        options.out,
+        choices,
+        force=options.force,
+    )
+
+
+def add_advise(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `advise` to the command line."""
+    parser = commands.add_parser(
+        "advise",
+        help="say before training what the numbers of rows tell",
+        description="Say before any training what the numbers of rows by holder and group tell: "
+        "whether looking after the worst holder looks after the worst group, which groups are too "
+        "small, what a holder shows to the server, how many rounds and bytes a run takes, and what "
+        "would help. Nothing is trained.",
+        epilog="example: fedminmax advise fedminmax.toml --out advice.html",
+    )
+    add = parser.add_argument
+    add(
+        "config",
+        type=Path,
+        metavar="CONFIG",
+        help="a fedminmax.toml, or a run folder's census.json",
+    )
+    add("--json", action="store_true", help="print machine-readable advice alone on stdout")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write a page (.html) or the picture alone (.svg, .png) too",
+    )
+    add("--force", action="store_true", help=FORCE)
+    parser.set_defaults(run=_run_advise)
+
+
+def _run_advise(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.advise import give_advice
+
+    give_advice(options.config, options.out, as_json=options.json, force=options.force)
+
+
+def add_train(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `train` to the command line."""
+    parser = commands.add_parser(
+        "train",
+        help="train on your own tables, as fedminmax.toml says",
+        description="Train the model of a configuration, and a baseline to compare it with. "
+        "Interrupt it at any time; the same command goes on and ends with the same numbers.",
+        epilog="example: fedminmax train fedminmax.toml --out runs/first",
+    )
+    add = parser.add_argument
+    add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; 'fedminmax init' writes one")
+    add(
+        "--out",
+        type=Path,
+        metavar="RUN",
+        help="the run folder (runs/NAME of the configuration; with --seeds runs/NAME-seeds)",
+    )
+    add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
+    add_validation(parser)
+    add_gap(parser)
+    add_certify(parser)
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+    )
+    add(
+        "--seeds",
+        type=positive_int,
+        metavar="N",
+        help="train N times, with seeds from the configuration's on: other splits and starts, each "
+        "in a folder of its own, and how far the results spread",
+    )
+    add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
+    add("--tensorboard", action="store_true", help="write rounds for TensorBoard into the run too")
+    add("--mlflow", metavar="ADDRESS", help="write rounds to MLflow too: sqlite:///mlflow.db, ...")
+    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+    parser.set_defaults(run=_run_train)
+
+
+def _run_train(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.train import Request, train, train_seeds
+
+    name = options.config.stem if options.seeds is None else f"{options.config.stem}-seeds"
+    request = Request(
+        options.config,
+        options.out or Path("runs", name),
+        options.rounds,
+        options.budget,
+        options.device,
+        tensorboard=options.tensorboard,
+        mlflow=options.mlflow,
+        as_json=options.json,
+        gap=options.gap,
+        validation=options.validation,
+        patience=options.patience,
+        certify=options.certify,
+    )
+    if options.seeds is None:
+        train(request)
+    else:
+        train_seeds(request, options.seeds)
+
+
+def add_evaluate(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `evaluate` to the command line."""
+    parser = commands.add_parser(
+        "evaluate",
+        help="metrics by group of a trained model",
+        description="Show a trained model's metrics by group with their intervals: on the rows "
+        "that training held out, or on files of your own with target and protected columns.",
+        epilog="example: fedminmax evaluate runs/fedminmax new_north.csv",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
+    add("files", type=Path, nargs="*", metavar="FILE", help="rows to measure on instead")
+    add("--json", action="store_true", help="print machine-readable metrics alone on stdout")
+    add_format_options(parser, "as the configuration of the run says")
+    parser.set_defaults(run=_run_evaluate)
+
+
+def _run_evaluate(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.evaluate import evaluate
+
+    evaluate(options.folder, options.files, format_changes(options), as_json=options.json)
+
+
+def add_predict(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `predict` to the command line."""
+    parser = commands.add_parser(
+        "predict",
+        help="predictions of a trained model for new rows",
+        description="Predict the rows of a file, in their order. It needs the features' columns "
+        "alone: no target, no protected column that is no feature.",
+        epilog="example: fedminmax predict runs/fedminmax new.csv --out new_predictions.csv",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
+    add("file", type=Path, metavar="FILE", help="CSV or Parquet")
+    add("--out", type=Path, default=PREDICTIONS_FILE, metavar="FILE", help=f"({PREDICTIONS_FILE})")
+    add("--force", action="store_true", help=FORCE)
+    add_format_options(parser, "as the configuration of the run says")
+    parser.set_defaults(run=_run_predict)
+
+
+def _run_predict(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.predict import predict
+
+    changes = format_changes(options)
+    predict(options.folder, options.file, options.out, changes, force=options.force)
+
+
+def add_export(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `export` to the command line."""
+    parser = commands.add_parser(
+        "export",
+        help="a trained model for other programs (ONNX)",
+        description="Write a trained model as ONNX, from encoded features to probabilities or "
+        "quantities; names of features and classes are in its metadata.",
+        epilog="example: fedminmax export runs/fedminmax --onnx model.onnx",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
+    add("--onnx", type=Path, required=True, metavar="FILE", help="the file to write")
+    add("--force", action="store_true", help=FORCE)
+    parser.set_defaults(run=_run_export)
+
+
+def _run_export(options: argparse.Namespace) -> None:
+    from fedminmax.runs.model import load_model
+    from fedminmax.runs.onnx import write_onnx
+
+    check_new_file(options.onnx, "--onnx", force=options.force)
+    saved = load_model(options.folder)
+    write_onnx(options.onnx, saved)
+    print(f"{options.onnx}: {len(saved.encoding.names)} encoded features")
+
+
+def add_report(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `report` to the command line."""
+    parser = commands.add_parser(
+        "report",
+        help="write one HTML page about finished runs",
+        description="Write one HTML page about the run folders that 'fedminmax train' left: who "
+        "was worst off, what it gained, who paid for it and how sure that is, with figures, "
+        "their numbers and all settings. The page needs no network.",
+        epilog="example: fedminmax report runs/clinic --out clinic.html --figures figures",
+    )
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
+    add("--out", type=Path, default=REPORT_FILE, metavar="FILE", help=f"({REPORT_FILE})")
+    add("--figures", type=Path, metavar="FOLDER", help="write each figure here as PNG and SVG too")
+    add("--force", action="store_true", help="replace an earlier report and its figures")
+    parser.set_defaults(run=_run_report)
+
+
+def _run_report(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.report import write_report
+
+    write_report(options.runs, options.out, options.figures, force=options.force)
+
+
+def add_methods(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `methods` to the command line."""
+    parser = commands.add_parser(
+        "methods",
+        help="list every method: paper, goal, what holders reveal, options",
+        description="List every method: its paper, what it optimises, what a holder reveals to "
+        "the server, whether it needs all holders, and its options with their defaults.",
+        epilog="example: fedminmax methods fedminmax qfedavg",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these, with their options")
+    parser.add_argument("--json", action="store_true", help="print machine-readable cards")
+    parser.set_defaults(run=_run_methods)
+
+
+def _run_methods(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.methods import list_methods
+
+    list_methods(options.names, as_json=options.json)

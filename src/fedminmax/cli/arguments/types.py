@@ -1,0 +1,173 @@
+"""Types of options, and options that several commands share.
+
+Types of command-line options: what came, what was expected, in one line.
+
+Where a command may write: nothing of the user's is overwritten, and a file is no folder.
+
+Options that say how files are written, for commands that read some.
+
+Options about how far a run is from the best: when to stop, and whether to prove it.
+
+Options that say how validation rows choose the round.
+"""
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fedminmax.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fedminmax.data.tables.file_format import FormatChanges
+
+NumberT = TypeVar("NumberT", int, float)
+SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
+FORCE = "replace the file if it is there"
+
+
+class NameList:
+    """Parse a comma-separated list of known names."""
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._known = known
+
+    def __call__(self, words: str) -> list[str]:
+        """Return the names in the known order, each once."""
+        names = [word.strip() for word in words.split(",")]
+        for name in names:
+            if name not in self._known:
+                raise argparse.ArgumentTypeError(
+                    f"'{name}' is unknown; choose from {', '.join(self._known)}"
+                )
+        return [name for name in self._known if name in names]
+
+
+def duration(word: str) -> float:
+    """Parse a time such as 90s, 30m, 2h or 1h30m into seconds."""
+    parts = re.findall(r"([0-9.]+)([smh])", word)
+    if not parts or "".join(number + unit for number, unit in parts) != word:
+        raise argparse.ArgumentTypeError(f"'{word}' is not a time such as 90s, 30m, 2h or 1h30m")
+    return sum(positive(number) * SECONDS_IN[unit] for number, unit in parts)
+
+
+def channel_pair(word: str) -> tuple[int, int]:
+    """Parse two positive whole numbers such as 16,32."""
+    parts = word.split(",")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"'{word}' is not two numbers such as 16,32")
+    return positive_int(parts[0]), positive_int(parts[1])
+
+
+def positive_int(word: str) -> int:
+    """Parse a whole number of at least 1."""
+    return _number(word, int, 1, "a whole number of at least 1")
+
+
+def whole_number(word: str) -> int:
+    """Parse zero or a positive whole number."""
+    return _number(word, int, 0, "zero or a positive whole number")
+
+
+def positive(word: str) -> float:
+    """Parse a positive number."""
+    smallest = 1e-300
+    return _number(word, float, smallest, "a positive number")
+
+
+def not_negative(word: str) -> float:
+    """Parse zero or a positive number."""
+    return _number(word, float, 0.0, "zero or a positive number")
+
+
+def _number(word: str, kind: type[NumberT], least: float, expected: str) -> NumberT:
+    try:
+        value = kind(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{word}' is not {expected}") from None
+    if not least <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{word}' is not {expected}")
+    return value
+
+
+def check_new_file(path: Path, option: str, *, force: bool) -> None:
+    """Refuse a file that is there unless it may be replaced, or that could not be written."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a file with {option}")
+    if path.exists() and not force:
+        raise InputError(
+            f"{path} is already there; give another {option}, or --force to replace it"
+        )
+    check_parents(path, option)
+
+
+def check_parents(path: Path, option: str) -> None:
+    """Refuse a path that leads through a file."""
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(
+                f"{parent} is a file, no folder for {path.name}; give another {option}"
+            )
+
+
+def add_format_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the options; without one, ``default`` says what holds."""
+    group = parser.add_argument_group("how files are written", f"without an option: {default}")
+    add = group.add_argument
+    add("--delimiter", metavar="CHARACTER", help="between the fields of a CSV file")
+    add("--encoding", metavar="NAME", help="of CSV files: utf-8, cp1252, latin-1, utf-16, ...")
+    add("--decimal", metavar="MARK", help="the decimal mark: a dot or a comma")
+    add("--thousands", metavar="MARK", help="what parts thousands: , . ' or a space")
+    add("--date-format", metavar="FORMAT", help="of dates, such as %%d.%%m.%%Y")
+
+
+def format_changes(options: argparse.Namespace) -> "FormatChanges":
+    """Return what the options say."""
+    from fedminmax.data.tables.file_format import FormatChanges
+
+    return FormatChanges(
+        options.delimiter,
+        options.encoding,
+        options.decimal,
+        options.thousands,
+        options.date_format,
+    )
+
+
+def add_gap(parser: argparse.ArgumentParser) -> None:
+    """Add the option to a command."""
+    parser.add_argument(
+        "--gap",
+        type=positive,
+        metavar="SHARE",
+        help="stop when the worst group's training risk is proved to be within this share of the "
+        "lowest possible, such as 1e-4; for fedminmax-fast",
+    )
+
+
+def add_certify(parser: argparse.ArgumentParser) -> None:
+    """Add the option to a command."""
+    parser.add_argument(
+        "--certify",
+        action="store_true",
+        help="after the run, prove with up to 20 more rounds how much lower the worst group's "
+        "training risk could be (logistic with cross-entropy, or linear; with a ridge)",
+    )
+
+
+def add_validation(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a command."""
+    add = parser.add_argument
+    add(
+        "--validation",
+        type=not_negative,
+        metavar="SHARE",
+        help="of each holder's training rows, to choose the round by (0.1 for an mlp, else 0)",
+    )
+    add(
+        "--patience",
+        type=positive_int,
+        metavar="N",
+        help="stop after N rounds in a row that are no better on validation rows",
+    )

@@ -1,0 +1,115 @@
+"""`fedminmax advise`: what the numbers of rows tell, on the terminal, as JSON, as a page."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from fedminmax import __version__
+from fedminmax.cli.arguments.types import check_new_file
+from fedminmax.cli.terminal import print_table, printable, say, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import atomic_write, write_text
+from fedminmax.report.advice_figure import mixes_figure
+from fedminmax.report.page import ADVICE_GENERATOR, render_advice
+from fedminmax.report.style import styled_figure
+from fedminmax.runs.advice import Advice
+from fedminmax.runs.advice_text import (
+    ANY_PARTITION,
+    COST_EXPLAINED,
+    COST_HEADERS,
+    GROUP_HEADERS,
+    answer,
+    cost_cells,
+    explanation,
+    group_cells,
+    remedies,
+)
+from fedminmax.runs.advise import advise_on
+
+PICTURES = (".svg", ".png")
+QUESTION = "Does looking after the worst holder look after the worst group?"
+
+
+def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -> None:
+    """Print the advice, and write it into a file if one is named."""
+    if out is not None:
+        if out.suffix not in (".html", *PICTURES):
+            raise InputError(
+                f"{out} is neither a page nor a picture; give a file that ends in .html, .svg or "
+                ".png with --out"
+            )
+        check_new_file(out, "--out", force=force)
+    advice = advise_on(config)
+    if as_json:
+        print(json.dumps(advice_as_json(advice)))
+    else:
+        _print(wide_console(), advice)
+    if out is not None:
+        _write(out, advice, config.name)
+        say(f"written: {out}")
+
+
+def advice_as_json(advice: Advice) -> dict[str, object]:
+    """Return the advice as plain values, with what follows from them."""
+    content = asdict(advice) | {
+        "reach": advice.reach.value,
+        "equivalent": advice.equivalent,
+        "answer": answer(advice),
+        "what_would_help": remedies(advice),
+    }
+    content["groups"] = [
+        asdict(group)
+        | {
+            "has_own_holder": group.has_own_holder,
+            "has_few_test_rows": group.has_few_test_rows,
+        }
+        for group in advice.groups
+    ]
+    content["costs"] = [asdict(cost) | {"bytes_up": cost.bytes_up} for cost in advice.costs]
+    return content
+
+
+def _print(console: Console, advice: Advice) -> None:
+    _say(console, QUESTION, "bold")
+    _say(console, f"{answer(advice)} {ANY_PARTITION}.")
+    console.print()
+    lines = [group_cells(group, advice) for group in advice.groups]
+    print_table(console, "Groups", GROUP_HEADERS, lines)
+    _say(console, explanation(advice))
+    if advice.costs:
+        console.print()
+        lines = [cost_cells(cost) for cost in advice.costs]
+        print_table(console, "What a run costs each holder", COST_HEADERS, lines)
+        _say(console, COST_EXPLAINED)
+    console.print()
+    shown = [[words, ", ".join(keys)] for words, keys in advice.reveals.items()]
+    print_table(console, "What a holder shows", ["a holder shows", "methods"], shown, sentences=1)
+    helps = remedies(advice)
+    if helps:
+        _say(console, "What would help", "bold")
+        for words in helps:
+            _say(console, f"- {words}")
+
+
+def _say(console: Console, words: str, style: str = "") -> None:
+    console.print(Text(printable(words), style), soft_wrap=False)
+
+
+def _write(out: Path, advice: Advice, source: str) -> None:
+    if out.suffix == ".html":
+        write_text(out, render_advice(advice, source, __version__))
+        return
+    picture = mixes_figure(advice, out.stem)
+    note = {
+        ".png": {"Software": ADVICE_GENERATOR},
+        ".svg": {"Date": None, "Creator": ADVICE_GENERATOR},
+    }
+    with (
+        styled_figure(picture.width, picture.height, as_text=False) as figure,
+        atomic_write(out) as beside,
+    ):
+        picture.draw(figure)
+        figure.savefig(beside, format=out.suffix[1:], dpi=150, metadata=note[out.suffix])

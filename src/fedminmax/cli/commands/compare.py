@@ -1,0 +1,142 @@
+"""`fedminmax compare`: methods side by side, run by run, resumable at any moment."""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from fedminmax import __version__
+from fedminmax.cli.commands.run_study import Call, print_status, show_ticks
+from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import write_json, write_text
+from fedminmax.core.messages import Reveals
+from fedminmax.core.text import markdown_table
+from fedminmax.methods.catalogue import CARDS, complaints
+from fedminmax.runs.convergence import notes_on_convergence
+from fedminmax.runs.layout import claim_folder
+from fedminmax.studies.adult import AdultConfig
+from fedminmax.studies.comparison import (
+    HEADERS,
+    ComparisonRow,
+    Entry,
+    check_comparison,
+    comparison_as_json,
+    comparison_cells,
+    comparison_notes,
+    finish_comparison,
+    parse_entry,
+    plan_comparison,
+    read_failures,
+    summarise_comparison,
+)
+from fedminmax.studies.fashion import FashionConfig
+from fedminmax.studies.figures import draw_comparison
+from fedminmax.studies.scores import read_results
+from fedminmax.studies.study import Length, RunPlan, Study
+from fedminmax.studies.synthetic import SyntheticConfig
+
+# The word for one of every method.
+ALL = "all"
+# The options of a run that every method with such a setting shares.
+COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
+# Of a study's configuration: here each method has its own.
+UNUSED = (*COMMON, "epsilon")
+
+
+def compare(
+    data: str,
+    study: Study,
+    config: SyntheticConfig | FashionConfig | AdultConfig,
+    options: argparse.Namespace,
+    *,
+    network: bool,
+) -> None:
+    """Finish the runs of all entries and print the table of those asked for.
+
+    ``network`` tells whether the study's model is one: fast methods then set rows aside.
+    """
+    given = {name: getattr(options, name) for name in COMMON}
+    common = {name: value for name, value in given.items() if value is not None}
+    entries = parse_entries(options.methods, common)
+    folder = options.out or Path("runs", f"compare-{data}")
+    call = Call(folder, options.budget, as_json=options.json, status_only=options.status)
+    length = Length(options.rounds, options.local_rounds, options.fast_rounds)
+    seeds = range(options.seeds)
+    plans = plan_comparison(entries, options.settings, seeds, length, options.rows, network=network)
+    fixed = {name: value for name, value in asdict(config).items() if name not in UNUSED}
+    own = {"data": data, "common": common} | fixed
+    if call.status_only:
+        print_status(plans, own, call)
+        return
+    shown = Reveals.SUMS if options.secure_sums else Reveals.OWN_VECTOR
+    plans, left_out = _usable(plans, check_comparison(study, plans, shown), options.methods)
+    claim_folder(folder, {"version": __version__} | own)
+    ticks = finish_comparison(study, plans, folder, call.budget or math.inf)
+    missing = show_ticks(f"compare {data}", ticks, plans, call)
+    labels = list(dict.fromkeys(plan.title for plan in plans))
+    keys = {(plan.setting, plan.title, plan.fold) for plan in plans}
+    results = [r for r in read_results(folder) if (r.setting, r.method, r.fold) in keys]
+    failed = [f for f in read_failures(folder) if (f.setting, f.method, f.fold) in keys]
+    settings = list(dict.fromkeys(plan.setting for plan in plans))
+    rows = summarise_comparison(results, settings, labels)
+    reasons = [f"{f.setting} {f.method}, seed {f.fold}, failed: {f.reason}" for f in failed]
+    notes = [
+        *comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed)),
+        *notes_on_convergence([row.converged for row in rows]),
+    ]
+    _write(rows, notes, own, folder)
+    _print(rows, notes, call, data)
+    if failed:
+        raise DivergedError(f"{len(failed)} of {len(plans)} runs failed; the others are above")
+
+
+def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
+    """Make the entries from a comma-separated list, where "all" is one of every method."""
+    if ALL in split_words(words):
+        for complaint in complaints():
+            say(f"warning: {complaint}")
+    parts = [key for word in split_words(words) for key in (CARDS if word == ALL else [word])]
+    return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]
+
+
+def split_words(words: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word.strip() for word in words.split(",")]
+
+
+def _usable(
+    plans: list[RunPlan], reasons: dict[str, str], words: str
+) -> tuple[list[RunPlan], list[str]]:
+    """Refuse a method that was asked for by name; of all methods, leave out those that cannot."""
+    if reasons and ALL not in split_words(words):
+        raise InputError(next(iter(reasons.values())))
+    usable = [plan for plan in plans if plan.title not in reasons]
+    return usable, [f"{name} is left out: {reason}" for name, reason in reasons.items()]
+
+
+def _write(
+    rows: Sequence[ComparisonRow], notes: list[str], config: dict[str, object], folder: Path
+) -> None:
+    content = {"config": config, "rows": comparison_as_json(rows), "notes": notes}
+    write_json(folder / "results.json", content)
+    table = markdown_table(HEADERS, comparison_cells(rows))
+    write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
+    if rows:
+        draw_comparison(rows, folder / "risks")
+
+
+def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: str) -> None:
+    if call.as_json:
+        print(json.dumps({"rows": comparison_as_json(rows), "notes": notes}))
+        return
+    console = wide_console()
+    title = f"Methods on {data}"
+    print_table(console, title, HEADERS, comparison_cells(rows), names=2, sections=True)
+    for note in notes:
+        console.print(note, highlight=False)
+    folder = call.folder
+    names = ("results.json", "table.md", "risks.png", "risks.svg")
+    console.print(f"Results: {', '.join(str(folder / name) for name in names)}", highlight=False)

@@ -1,0 +1,61 @@
+"""`fedminmax evaluate`: metrics by group on held-out rows, or on the user's files."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedminmax.cli.terminal import print_table, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
+from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.runs.convergence import verdict
+from fedminmax.runs.measure import measure_files, metric_cells, small_groups_words
+from fedminmax.runs.records import Measured, Results, record_as_json
+from fedminmax.runs.results import finished_results
+
+
+def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_json: bool) -> None:
+    """Print the metrics of a finished run."""
+    results = finished_results(folder)
+    if files:
+        found = measure_files(folder, files, changes)
+        for warning in found.warnings:
+            print(f"fedminmax: warning: {warning}", file=sys.stderr)
+        test, skipped = found.test, dict(found.skipped)
+        rows = ", ".join(map(str, files))
+    else:
+        test, skipped, rows = results.test, {}, "held-out rows"
+    if not test.rows:
+        raise InputError(f"{folder} has no held-out rows; give files to measure on")
+    if as_json:
+        content = {
+            "run": str(folder),
+            "groups": results.groups,
+            "converged": results.converged,
+            "test": record_as_json(test),
+            "skipped": skipped,
+        }
+        print(json.dumps(content))
+        return
+    _print(results, test, f"{results.method.name} on {rows}", skipped)
+
+
+def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, int]) -> None:
+    console = wide_console()
+    print_table(console, title, *metric_cells(results.groups, test))
+    intervals = f"{100 * test.confidence:g} % intervals"
+    console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
+    if not results.converged:
+        words = verdict(results.method.name, results.convergence)
+        console.print(words, markup=False, highlight=False)
+    small = small_groups_words(results.groups, test)
+    if small:
+        console.print(small, markup=False, highlight=False)
+    if skipped:
+        rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
+        console.print(
+            f"Not in the table: {rows} of {groups} without a training row.",
+            markup=False,
+            highlight=False,
+        )

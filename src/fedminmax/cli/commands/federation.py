@@ -1,0 +1,372 @@
+"""`fedminmax federation create`: a folder to hand over to everyone.
+
+The rounds of a run over a network as they come: risks, weights, who answered, who did not.
+
+`fedminmax federation local`: a whole federation on this machine, for one run.
+
+`fedminmax federation run | resume | stop`: the coordinator's side of a run between sites.
+
+`fedminmax federation status`: the server, its sites and its runs, in a table or as JSON.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from fedminmax.cli.arguments.types import check_parents
+from fedminmax.cli.commands.train import print_trained
+from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.data.tables.file_format import changes_between
+from fedminmax.data.tables.sources import read_source
+from fedminmax.federation.flare.coordinator import RESULTS, Coordinator
+from fedminmax.federation.flare.federation_file import (
+    read_federation_file,
+    read_sites_of,
+    write_sites_of,
+)
+from fedminmax.federation.flare.kits import provision, site_readme
+from fedminmax.federation.flare.local import local_federation
+from fedminmax.federation.flare.session import (
+    FederationStatus,
+    RunStatus,
+    Unsupervised,
+    look_at_federation,
+)
+from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.wire.plan import MINIMUM_SITES, NetworkPlan, SiteRules
+from fedminmax.methods.card import Weights
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.runs.collect import collect_network_run
+from fedminmax.runs.federation_record import (
+    PLACE,
+    FederationRecord,
+    open_federation_run,
+    plain_name,
+    plan_of,
+    read_federation_record,
+)
+from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.results import read_results
+
+AGREED_FILE = "fedminmax.toml"
+MEMORY = "memory"
+
+
+def create_federation(file: Path, folder: Path, config: Path | None) -> None:
+    """Make the kits beside and move them into place; each site gets the agreed configuration."""
+    described = read_federation_file(file)
+    if config is not None:
+        read_config(config)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
+    check_parents(folder, "--out")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
+        beside = Path(temporary) / "kits"
+        beside.mkdir(mode=0o700)
+        made = Path(temporary) / "made"
+        kits = provision(made, described.host, described.port, described.sites, described.people)
+        kits.server.rename(beside / "server")
+        for room, owners in (("sites", kits.sites), ("people", kits.people)):
+            (beside / room).mkdir()
+            for name, kit in owners.items():
+                kit.rename(beside / room / name)
+        for person in described.people:
+            write_sites_of(beside / "people" / person, described.sites)
+        # With this key further sites can be admitted: it is the coordinator's alone.
+        authority = beside / "authority"
+        kits.authority.rename(authority)
+        for path in authority.rglob("*"):
+            path.chmod(0o600)
+        for site in described.sites:
+            text = site_readme(site, described.host, described.port)
+            (beside / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+            if config is not None:
+                shutil.copyfile(config, beside / "sites" / site / AGREED_FILE)
+        beside.rename(folder)
+    print(
+        f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
+        f"{counted(len(described.people), 'person', 'people')}; hand each folder over in private"
+    )
+
+
+def follow(events: Generator[Event], plan: NetworkPlan) -> None:
+    """Show each round on a terminal; say once who did not take part, and which group is unseen.
+
+    Whatever happens here, such as a reader of our words who has had enough, ends the events and
+    with them the connection: its threads would keep the command alive for ever.
+    """
+    shown = -1
+    warned: set[str] = set()
+    before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
+    work = sum(run.rounds for run in plan.runs)
+    with closing(events), display("federation", work) as bars:
+        for event in events:
+            if isinstance(event, Notice):
+                say(event.words)
+                continue
+            number, entry = event.run, event.round
+            if number != shown:
+                shown = number
+                bars.start_run(plan.runs[number].method, plan.runs[number].rounds)
+            _show(bars, plan, event)
+            bars.show_work(before[number] + entry.round)
+            for words in _warnings(entry, event.groups):
+                if words not in warned:
+                    warned.add(words)
+                    say(f"round {entry.round}: {words}")
+
+
+def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
+    method, entry, groups = plan.runs[live.run].method, live.round, live.groups
+    over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
+    weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
+    highest = highest_risks(live.risks.items())
+    words = ", ".join(
+        f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
+        for name, risk in highest
+    )
+    if entry.certificate is not None:
+        words += f"; gap {entry.certificate.gap:.1g}"
+    answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
+    bars.rename_run(escape(f"{method}, {answered}: {words}"))
+    bars.show_round(entry.round)
+
+
+def _warnings(entry: NetworkRound, groups: Sequence[str]) -> Iterator[str]:
+    for reason in entry.refused.values():
+        yield f"goes on without it: {reason}"
+    for place in entry.unseen:
+        yield f"nobody who answered has group '{groups[place]}': its weight is kept"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What one call is to do; ``wait`` is how long to wait for server and sites, in seconds."""
+
+    config: Path
+    kit: Path
+    folder: Path
+    sites: tuple[str, ...] | None
+    rounds: int | None
+    site_rules: SiteRules
+    wait: float
+    validation: float | None
+    patience: int | None
+    compress: bool = False
+    gap: float | None = None
+    certify: bool = False
+
+
+def run_federation(request: RunRequest) -> None:
+    """Begin a run, or go on with the one that this folder has."""
+    known = read_sites_of(request.kit)
+    sites = request.sites or known
+    for site in sites:
+        if site not in known:
+            raise InputError(f"site '{site}' is not in this federation: {', '.join(known)}")
+        if sites.count(site) > 1:
+            raise InputError(f"site '{site}' is there twice in --sites; name it once")
+    record = FederationRecord(
+        "",
+        request.config.absolute(),
+        request.kit.absolute(),
+        sites,
+        request.rounds,
+        request.site_rules,
+        request.validation,
+        request.patience,
+        request.compress,
+        request.gap,
+        request.certify,
+    )
+    _open_and_finish(request.folder, record, request.wait)
+
+
+def resume_run(folder: Path, wait: float) -> None:
+    """Go on with a run, wherever it is."""
+    _open_and_finish(folder, read_federation_record(folder), wait)
+
+
+def stop_run(folder: Path, wait: float) -> None:
+    """Stop a run at the server."""
+    coordinator = _coordinator(folder, read_federation_record(folder), wait)
+    say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' goes on")
+
+
+def _open_and_finish(folder: Path, record: FederationRecord, wait: float) -> None:
+    for source in record.read_config().test:
+        if not source.path.is_file():
+            raise InputError(f"test file {source.path} does not exist; give it, or remove it")
+    _finish(folder, open_federation_run(folder, record), wait)
+
+
+def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
+    config = record.read_config()
+    place = folder / PLACE
+    if read_results(folder) is None:
+        coordinator = _coordinator(folder, record, wait)
+        plan = plan_of(record, config)
+        try:
+            follow(coordinator.run(plan, place), plan)
+        except KeyboardInterrupt:
+            say(
+                f"the run goes on at the server; 'fedminmax federation resume {folder}' follows "
+                f"it, 'fedminmax federation stop {folder}' ends it"
+            )
+            raise
+        collect_network_run(place / RESULTS, plan, config, folder)
+    print_finished(folder)
+
+
+def print_finished(folder: Path) -> None:
+    """Print the table of a finished run and its baseline."""
+    results = [read_results(folder), read_results(folder / BASELINE_FOLDER)]
+    print_trained(folder, [own for own in results if own is not None])
+
+
+def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordinator:
+    if record.kit is None:
+        raise InputError(
+            f"{folder} is a run of 'fedminmax federation local', which ends with its command; "
+            "call that again to go on"
+        )
+    return Coordinator(record.kit, Unsupervised(), wait)
+
+
+@dataclass(frozen=True)
+class LocalRequest:
+    """What one call is to do."""
+
+    config: Path
+    folder: Path
+    sites: int | None
+    rounds: int | None
+    site_rules: SiteRules
+    validation: float | None
+    patience: int | None
+    compress: bool = False
+    gap: float | None = None
+    certify: bool = False
+
+
+def run_local_federation(request: LocalRequest) -> None:
+    """Start everything, run the method, collect its results and end everything."""
+    blank = FederationRecord(
+        "",
+        request.config.absolute(),
+        None,
+        (),
+        request.rounds,
+        request.site_rules,
+        request.validation,
+        request.patience,
+        request.compress,
+        request.gap,
+        request.certify,
+    )
+    config = blank.read_config()
+    settings = _settings_of_sites(config)
+    if request.sites not in (None, len(settings)):
+        raise InputError(
+            f"--sites {request.sites}, but {request.config} has "
+            f"{counted(len(settings), 'holder')}, "
+            "and each is a site; leave --sites out, or change the holders"
+        )
+    record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
+    if read_results(request.folder) is None:
+        _run(request.folder, record, config, settings)
+    print_finished(request.folder)
+
+
+def _run(
+    folder: Path, record: FederationRecord, config: TableConfig, settings: dict[str, SiteSettings]
+) -> None:
+    plan = plan_of(record, config)
+    memory = folder / PLACE / MEMORY
+    with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
+        say(
+            f"starting a server and {counted(len(settings), 'site')} ({', '.join(settings)}): "
+            "half a minute"
+        )
+        with local_federation(Path(temporary), settings, memory=memory) as federation:
+            follow(federation.run(plan), plan)
+            collect_network_run(federation.fetched(plan), plan, config, folder)
+    # It was for going on, and the run is done.
+    shutil.rmtree(memory)
+
+
+def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
+    """Give every holder of the configuration a site of its own."""
+    holders: dict[str, SiteSettings] = {}
+    for source in config.training:
+        data = source.path.absolute()
+        if source.owner is not None:
+            changes = changes_between(config.format, source.format or config.format)
+            holders[source.owner] = SiteSettings(data, owner=source.owner, format=changes)
+            continue
+        for part in read_source(source, config).parts:
+            holders[part.owner] = SiteSettings(
+                data, owner=part.owner, holder_column=config.holder_column
+            )
+    # A federation of one holder is the user's own choice here.
+    minimum = min(MINIMUM_SITES, len(holders))
+    own = [replace(settings, minimum_sites=minimum) for settings in holders.values()]
+    names = [plain_name(holder).lower() for holder in holders]
+    if len({*names, "", "server", "localhost"}) < len(names) + 3:
+        names = [f"site-{number}" for number in range(1, len(names) + 1)]
+    return dict(zip(names, own, strict=True))
+
+
+def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
+    """Look at a federation with a person's kit, and print what is there."""
+    sites = read_sites_of(kit)
+    status = look_at_federation(kit, wait)
+    if as_json:
+        print(json.dumps(_as_json(status, sites)))
+        return
+    console = wide_console()
+    lines = [[site, _heard(status.heard.get(site))] for site in sites]
+    print_table(console, "Sites", ["site", "connected"], lines, sentences=1)
+    runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
+    headers = ["run", "status", "round", "highest risks"]
+    print_table(console, "Runs", headers, runs, sentences=1)
+    for run in status.runs:
+        if run.notice:
+            console.print(f"{run.name}: {run.notice}", markup=False, highlight=False)
+
+
+def _heard(seconds: float | None) -> str:
+    return "no" if seconds is None else f"yes, heard of {max(0.0, time.time() - seconds):.0f} s ago"
+
+
+def _risks(run: RunStatus) -> str:
+    return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
+
+
+def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "sites": {site: status.heard.get(site) for site in sites},
+        "runs": [
+            {
+                "name": run.name,
+                "status": run.status,
+                "round": run.round,
+                "risks": run.risks,
+                "notice": run.notice,
+            }
+            for run in status.runs
+        ],
+    }

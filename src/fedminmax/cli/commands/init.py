@@ -1,0 +1,81 @@
+"""`fedminmax init`: from files to a configuration that the user can read and correct."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedminmax.cli.arguments.types import check_new_file
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.config_text import config_text, rare_words
+from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.propose import InitChoices, Proposal, propose
+
+
+def init_config(
+    files: Sequence[Path],
+    target: str,
+    groups: Sequence[str],
+    holder: str | None,
+    out: Path,
+    choices: InitChoices,
+    *,
+    force: bool = False,
+) -> None:
+    """Write the configuration, and say what was found and what was skipped."""
+    check_new_file(out, "--out", force=force)
+    proposal = propose(files, target, groups, holder, choices)
+    write_text(out, config_text(proposal, out))
+    print(f"{out}: {_summary(proposal)}")
+    for name, found in proposal.formats.items():
+        words = _found_format(found, choices.format)
+        if words:
+            print(f"{proposal.files[name]} is read with {words}; if that is wrong, correct {out}")
+    minimum = choices.minimum_category
+    for column, rare in proposal.rare_groups.items():
+        words = rare_words(rare, minimum, "value")
+        print(f"group column '{column}': {words}, and counts as '{column} other'")
+    for column, guess in proposal.features.items():
+        if guess.feature is None:
+            print(f"column '{column}' is skipped: it {guess.remark}")
+            continue
+        if guess.rare.values:
+            print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
+        if guess.remark:
+            print(f"column '{column}': {guess.remark}")
+    for warning in _warnings(out):
+        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+    print(f"Look through {out}, then: fedminmax train {out}")
+
+
+def _warnings(config: Path) -> tuple[str, ...]:
+    """Read the files as training will: what it will warn of or refuse is better known now."""
+    try:
+        return load_federated_tables(read_config(config)).warnings
+    except InputError as error:
+        return (f"training will refuse this: {error}",)
+
+
+def _found_format(found: FileFormat, given: FormatChanges) -> str:
+    """Say what was found out about a file that the user did not say."""
+    changes = vars(changes_between(given.apply(PLAIN), found))
+    return ", ".join(f'{key} = "{value}"' for key, value in changes.items() if value is not None)
+
+
+def _summary(proposal: Proposal) -> str:
+    classes = len(proposal.target.classes)
+    protected = [entry.column for entry in proposal.protected]
+    features = [
+        column
+        for column, guess in proposal.features.items()
+        if guess.feature and column not in protected
+    ]
+    task = f"{classes} classes" if classes else "regression"
+    return (
+        f"{counted(proposal.holders, 'holder')}, {counted(proposal.rows, 'row')}, target "
+        f"'{proposal.target.column}' ({task}), {counted(len(features), 'feature')}, groups by "
+        f"{' x '.join(protected)}"
+    )

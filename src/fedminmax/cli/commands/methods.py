@@ -1,0 +1,57 @@
+"""`fedminmax methods`: what each method is, wants, reveals and can be told."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.markup import escape
+
+from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.methods.card import MethodCard
+from fedminmax.methods.catalogue import CARDS, complaints
+
+
+def list_methods(names: Sequence[str], *, as_json: bool) -> None:
+    """Print the cards of these methods, or of all."""
+    for name in names:
+        if name not in CARDS:
+            raise InputError(f"method '{name}' is unknown; choose from {', '.join(CARDS)}")
+    cards = [CARDS[name] for name in names or CARDS]
+    for words in [] if names else complaints():
+        say(f"warning: {words}")
+    if as_json:
+        print(json.dumps([_plain(card) for card in cards]))
+        return
+    console = wide_console()
+    for card in cards:
+        console.print(f"[bold]{card.key}[/bold]  {escape(card.paper)}", highlight=False)
+        for what, words in _facts(card).items():
+            console.print(f"  {what:<12}{escape(words)}", highlight=False)
+        options = [(option.name, option.default, option.source) for option in card.options]
+        headers = ("option", "default", "source of the default")
+        print_table(console, "", headers, options, names=2, sentences=1)
+
+
+def _facts(card: MethodCard) -> dict[str, str]:
+    return {
+        "optimises": f"{card.optimises} (over {card.scope})",
+        "reveals": card.reveals,
+        "holders": "any part of them may take part in a round"
+        if card.works_with_absent
+        else "needs all of them in every round for what its paper promises",
+        "round": card.pace.value,
+    }
+
+
+def _plain(card: MethodCard) -> dict[str, object]:
+    return {
+        "key": card.key,
+        "paper": card.paper,
+        "optimises": card.optimises,
+        "over": card.scope,
+        "reveals": card.reveals,
+        "works_with_absent_holders": card.works_with_absent,
+        "round": card.pace.value,
+        "options": [asdict(option) for option in card.options],
+    }

@@ -1,0 +1,203 @@
+"""`fedminmax site check`: what would leave this site, in plain words.
+
+Run a server or a site of a kit until the user ends it; start it again if it dies.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from fedminmax.cli.terminal import print_table, say, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import held, write_text
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.federation.flare.kits import site_name, write_site_settings
+from fedminmax.federation.flare.process_tree import end
+from fedminmax.federation.flare.processes import (
+    OUTPUT_FILE,
+    connection_trouble,
+    has_registered,
+    output_size,
+    start_server,
+    start_site,
+)
+from fedminmax.federation.site.preview import agree_to, check_site
+from fedminmax.federation.site.settings import (
+    SETTINGS_FILE,
+    SiteSettings,
+    SmallGroups,
+    read_site_settings,
+)
+
+SECONDS_BETWEEN_LOOKS = 1.0
+# A process that dies at once would die again and again.
+MIN_UPTIME = 20.0
+SECONDS_BETWEEN_TRIES = 15.0
+LOCK_FILE = "running.lock"
+RUNNING_FILE = "running.txt"
+WAITING = "the server was reached, but has not accepted this site yet; trying again"
+
+
+@dataclass(frozen=True)
+class PolicyChanges:
+    """What a call changes in a site's policy; None leaves it as the kit has it."""
+
+    minimum_group: int | None
+    small_groups: SmallGroups | None
+    minimum_sites: int | None
+    max_runs: int | None
+
+    def apply(self, settings: SiteSettings) -> SiteSettings:
+        """Return the settings with these changes."""
+        changed = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(settings, **changed)
+
+
+def check(
+    kit: Path, config: Path, data: Path, changes: PolicyChanges, own_format: FormatChanges
+) -> None:
+    """Read the table, show what would leave, and note what the site agrees to in its kit."""
+    site = site_name(kit)
+    if not config.is_file():
+        raise InputError(
+            f"{config} does not exist; ask the coordinator for the agreed configuration, and put "
+            "it there or name it with --config"
+        )
+    agreed = read_config(config)
+    settings = changes.apply(replace(_noted(kit, data), data=data.absolute()))
+    settings = replace(settings, format=own_format.over(settings.format))
+    settings = agree_to(agreed, settings, site)
+    found = check_site(agreed, settings, site)
+    write_site_settings(kit, settings)
+    console = wide_console()
+    lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
+    print_table(console, f"Training rows at {site}", ["group", "rows"], lines)
+    if found.hidden:
+        hidden = ", ".join(
+            f"{name} ({counted(rows, 'row')})" for name, rows in found.hidden.items()
+        )
+        console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    for words in found.leaves:
+        console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
+    console.print(
+        f"Stays at {site}: every row, the file's name and path, all logs.",
+        f"Policy of {site}: {_policy(settings, site)}.",
+        f"Noted in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
+        sep="\n",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _noted(kit: Path, data: Path) -> SiteSettings:
+    """Return what the kit has noted, by an earlier check or by hand; else the default policy."""
+    path = kit / "local" / SETTINGS_FILE
+    return read_site_settings(path) if path.exists() else SiteSettings(data)
+
+
+def _policy(settings: SiteSettings, site: str) -> str:
+    """Say what stands, so that an administrator can compare it with what was meant."""
+    if settings.minimum_group == 1:
+        words = "groups of any size are told of"
+    elif settings.small_groups is SmallGroups.MERGE:
+        words = f"groups with fewer than {settings.minimum_group:,} training rows are merged"
+    else:
+        words = f"no part if a group has fewer than {settings.minimum_group:,} training rows"
+    words += (
+        f"; at least {counted(settings.minimum_sites, 'site')} in every run, at most "
+        f"{counted(settings.max_runs, 'run')} of this configuration"
+    )
+    own = {name: value for name, value in vars(settings.format).items() if value is not None}
+    if own:
+        listed = ", ".join(f"{name} {value!r}" for name, value in own.items())
+        words += f"; the table is read with {listed}"
+    if settings.holder_column is not None:
+        words += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
+    return words
+
+
+def run_site(kit: Path) -> None:
+    """Run a site whose table was checked before; it takes part when the server knows it."""
+    settings = read_site_settings(kit / "local" / SETTINGS_FILE)
+    name = site_name(kit)
+    with _alone(kit):
+        say(f"site {name} starts; end it with Ctrl-C")
+        kit = kit.absolute()
+        _run(kit, start_site, Registration(kit, f"site {name} takes part with {settings.data}"))
+
+
+def run_server(kit: Path) -> None:
+    """Run the server."""
+    if not (kit / "startup" / "fed_server.json").is_file():
+        raise InputError(f"{kit} is no server's kit; 'fedminmax federation create' makes one")
+    with _alone(kit):
+        say("the server runs; end it with Ctrl-C")
+        _run(kit.absolute(), start_server, None)
+
+
+class Registration:
+    """Tells the user whether a site has reached its server, each thing once."""
+
+    def __init__(self, kit: Path, words: str) -> None:
+        self._kit = kit
+        self._words = words
+        self._done = False
+        self._told: str | None = None
+        self._from = output_size(kit)
+        self._next = time.monotonic() + SECONDS_BETWEEN_TRIES
+
+    def look(self) -> None:
+        """Look once more; after the site was registered there is nothing more to tell."""
+        if self._done:
+            return
+        if has_registered(self._kit, self._from):
+            self._done = True
+            say(self._words)
+        elif time.monotonic() > self._next:
+            trouble = connection_trouble(self._kit) or WAITING
+            if trouble != self._told:
+                say(trouble)
+            self._told = trouble
+            self._next = time.monotonic() + SECONDS_BETWEEN_TRIES
+
+
+@contextmanager
+def _alone(kit: Path) -> Iterator[None]:
+    """Hold the kit: two processes with one certificate would throw each other out of the server."""
+    note = kit / RUNNING_FILE
+    with held(kit / LOCK_FILE) as ours:
+        if not ours:
+            who = note.read_text(encoding="utf-8").strip() if note.exists() else "another process"
+            raise InputError(f"{kit} is in use by {who}; end that first, or leave it running")
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        write_text(note, f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+        yield
+        note.unlink(missing_ok=True)
+
+
+def _run(
+    kit: Path, start: Callable[[Path], psutil.Popen], registration: Registration | None
+) -> None:
+    while True:
+        born = time.monotonic()
+        process = start(kit)
+        try:
+            while process.poll() is None:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                if registration is not None:
+                    registration.look()
+        finally:
+            end([process])
+        if time.monotonic() - born < MIN_UPTIME:
+            raise InputError(f"it ended at once; the reason is in {kit / OUTPUT_FILE}")
+        say("it died and is started again")

@@ -1,0 +1,226 @@
+"""What users see on the terminal: tables, progress, and remarks on standard error.
+
+Words to the user beside the results, on standard error.
+
+Tables on the terminal: whatever its width, every figure stays beside the name that it is of.
+
+A table that is too wide is printed as several ones below each other, each with the names and as
+many figures as fit. Where not even one fits beside the names, each line becomes a short list.
+
+Progress over runs and rounds with the remaining time, on a terminal only.
+
+Which groups' risks are named where there is room for few.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+# Where no terminal sets the width.
+WIDE = 300
+# Names and sentences are wrapped, but not to columns narrower than this.
+MIN_WRAPPED = 16
+# The spaces that the box adds left and right of a table.
+BOX = 2
+# Of the figures in a list.
+INDENT = 2
+Lines = Sequence[Sequence[str]]
+# So many fit beside a bar.
+MAX_RISKS = 4
+
+
+def say(words: str) -> None:
+    """Tell the user something at once."""
+    print(f"fedminmax: {words}", file=sys.stderr, flush=True)
+
+
+def wide_console() -> Console:
+    """Return a console of the terminal's width (or COLUMNS), or of a large one without either."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(soft_wrap=True, width=None if is_known else WIDE)
+
+
+def print_table(
+    console: Console,
+    title: str,
+    headers: Sequence[str],
+    lines: Lines,
+    *,
+    names: int = 1,
+    sentences: int = 0,
+    sections: bool = False,
+) -> None:
+    """Print a table; words are shown as they are.
+
+    Args:
+        console: where to print it, and how wide.
+        title: what stands above it.
+        headers: the columns' names.
+        lines: the cells, line by line.
+        names: how many of the first columns name a line: they are wrapped, and never dropped.
+        sentences: how many of the last columns are words that may be wrapped.
+        sections: whether to leave a gap wherever the first column changes.
+    """
+    headers, lines = [printable(header) for header in headers], _printable_lines(lines)
+    widths = [
+        max(cell_len(header), *(cell_len(line[place]) for line in lines), 1)
+        for place, header in enumerate(headers)
+    ]
+    widths = _wrapped_widths(widths, names, sentences, console.width)
+    blocks = _blocks(widths, names, console.width)
+    if not blocks:
+        _print_lists(console, title, headers, lines, names)
+        return
+    for number, block in enumerate(blocks, 1):
+        columns = [*range(names), *block]
+        part = f" ({number} of {len(blocks)})" if len(blocks) > 1 else ""
+        table = Table(title=Text(printable(title) + part), box=SIMPLE_HEAD, padding=0)
+        for column in columns:
+            is_text = column < names or column >= len(headers) - sentences
+            header, width = Text(headers[column]), widths[column]
+            table.add_column(header, justify="left" if is_text else "right", width=width)
+        gaps = [*_gaps(lines), False] if sections and lines else [False] * len(lines)
+        for line, gap in zip(lines, gaps, strict=True):
+            table.add_row(*(Text(line[column]) for column in columns), end_section=gap)
+        console.print(table, soft_wrap=False)
+
+
+def printable(text: str) -> str:
+    r"""Keep what a file says from steering the terminal.
+
+    >>> printable("a\n b"), printable("\x1b[2Jc")
+    ('a b', '\\x1b[2Jc')
+    """
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+
+
+def _printable_lines(lines: Lines) -> list[list[str]]:
+    return [[printable(cell) for cell in line] for line in lines]
+
+
+def _wrapped_widths(widths: list[int], names: int, sentences: int, room: int) -> list[int]:
+    """Wrap names, and then sentences, of a table that is wider than the room for it."""
+    if _total(widths) <= room:
+        return widths
+    of_names = max(MIN_WRAPPED, room // 3 // max(1, names))
+    narrow = [min(width, of_names) for width in widths[:names]]
+    figures = widths[names : len(widths) - sentences]
+    left = room - _total([*narrow, *figures]) - sentences
+    of_sentences = max(MIN_WRAPPED, left // max(1, sentences))
+    wrapped = [min(width, of_sentences) for width in widths[len(widths) - sentences :]]
+    return [*narrow, *figures, *wrapped]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return BOX + sum(widths) + len(widths) - 1
+
+
+def _blocks(widths: Sequence[int], names: int, room: int) -> list[list[int]]:
+    """Put as many columns side by side as fit beside the names; none if one of them does not."""
+    blocks: list[list[int]] = [[]]
+    for column in range(names, len(widths)):
+        beside = [*widths[:names], *(widths[other] for other in blocks[-1]), widths[column]]
+        if _total(beside) > room:
+            if not blocks[-1] or _total([*widths[:names], widths[column]]) > room:
+                return []
+            blocks.append([])
+        blocks[-1].append(column)
+    return blocks
+
+
+def _print_lists(
+    console: Console, title: str, headers: Sequence[str], lines: Lines, names: int
+) -> None:
+    console.print(Text(printable(title), "italic"), soft_wrap=False)
+    for line in lines:
+        name = ", ".join(cell for cell in line[:names] if cell)
+        console.print(Text(name, "bold"), soft_wrap=False)
+        for header, cell in zip(headers[names:], line[names:], strict=True):
+            entry = f"{header}: {cell}"
+            # A figure is not cut in two where it can have a line of its own.
+            if INDENT + cell_len(entry) > console.width:
+                entry = f"{header}:\n{' ' * INDENT}{cell}"
+            if cell:
+                console.print(Padding(Text(entry), (0, 0, 0, INDENT)), soft_wrap=False)
+
+
+def _gaps(lines: Lines) -> list[bool]:
+    """Tell after which lines another setting begins; an empty cell goes on with the one above."""
+    settings: list[str] = []
+    for line in lines:
+        settings.append(line[0] or (settings[-1] if settings else ""))
+    return [one != other for one, other in pairwise(settings)]
+
+
+class Display:
+    """Two bars: the work of the whole command, and the rounds of the present run."""
+
+    def __init__(self, overall: Progress, work: TaskID, rounds: TaskID) -> None:
+        self._bars = overall
+        self._work = work
+        self._rounds = rounds
+
+    def start_run(self, name: str, rounds: int) -> None:
+        """Show a new run."""
+        self._bars.reset(self._rounds, total=rounds, description=name)
+
+    def rename_run(self, name: str) -> None:
+        """Show other words beside the present run's bar."""
+        self._bars.update(self._rounds, description=name)
+
+    def show_round(self, number: int) -> None:
+        """Show that a round is done."""
+        self._bars.update(self._rounds, completed=number)
+
+    def show_work(self, done: float) -> None:
+        """Show how much of all work is done."""
+        self._bars.update(self._work, completed=done)
+
+
+@contextmanager
+def display(title: str, work: float) -> Iterator[Display]:
+    """Show bars on standard error while the block runs; nothing if that is not a terminal."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not sys.stderr.isatty(),
+        speed_estimate_period=120.0,
+    ) as bars:
+        overall = bars.add_task(title, total=work, unit="of all work")
+        rounds = bars.add_task("", total=1, unit="of its rounds")
+        yield Display(bars, overall, rounds)
+
+
+def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:
+    """Return the groups with the highest known risks, the highest first.
+
+    >>> highest_risks([("f", 0.2), ("m", 0.3), ("x", None)])
+    [('m', 0.3), ('f', 0.2)]
+    """
+    known = [(name, risk) for name, risk in risks if risk is not None]
+    return sorted(known, key=lambda own: own[1], reverse=True)[:MAX_RISKS]

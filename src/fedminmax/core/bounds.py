@@ -1,0 +1,271 @@
+"""How large losses and gradients can be, and the step size that is safe for a linear model.
+
+A step size for which gradient descent on a linear model cannot overshoot.
+
+A loss whose second derivative in the outputs is at most c has, over group a, a curvature of at most
+c times the largest eigenvalue of the mean of x x^T over the group's rows (x with a 1 for the
+intercept). A weighting mu of the groups has at most the largest of these, and descent falls with
+any step of at most 1 / curvature and stays stable up to twice that (Nesterov, Introductory
+Lectures on Convex Optimization, 2004, Theorem 2.1.14).
+
+The eigenvalues come from power iteration, that is from sums over rows of x (x . v).
+
+How large losses and gradients can be, when only the lengths of the rows are known.
+
+For a stack of linear layers with ReLU between them, outputs and gradients are at most a multiple
+of the row's length, and the multiple follows from the weights. With x~ the row with a 1 appended
+(so |x~| >= 1), W~_j = [W_j b_j] and |h~_j| <= A_j |x~|:
+
+    A_0 = 1,  A_j^2 = |W~_j|^2 A_{j-1}^2 + 1            (ReLU lengthens nothing)
+    |outputs| <= |W~_m| A_{m-1} |x~|
+    |d outputs / d theta|^2 <= sum_j A_{j-1}^2 prod_{i>j} |W_i|^2 |x~|^2
+
+|W| is a norm that is never below the spectral one: the Frobenius norm, or the root of the product
+of the largest row and column sums, whichever is less. For a linear model the last factor is 1
+whatever the weights.
+
+A ridge m adds m theta to the gradient of every row's loss, which is at most m |theta| |x~| long.
+It holds for local training, too: where theta_t = d_t theta_{t-1} - eta g_t with |d_t| <= 1, the way
+is at most that of the g_t alone and |theta_0| times the sum of the 1 - d_t = eta m.
+
+Limits over many rows follow by Cauchy and Schwarz from sum_i |x~_i|^2, which holders tell before
+the first round. They hold for every table, so a value above them cannot be true.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.task import Task
+
+# Largest second derivative in the outputs. Brier: with p the probability of the wrong class of
+# two, twice the maximum of 4 p^2 (1 - p) (2 - 3 p); no number of classes has more.
+OUTPUT_CURVATURES: dict[Loss, float] = {
+    brier_loss: 0.6163,
+    cross_entropy_loss: 0.5,
+    squared_error_loss: 2.0,
+}
+# Enough for an estimate far less than a factor of two too low, which is the room there is.
+POWER_ITERATIONS = 30
+MAX_RATE_OF_NETWORKS = 0.1
+# Length of the gradient of a two-class probability in the outputs, p (1 - p) sqrt(2), at p = 1/2.
+SCORE_SLOPE = math.sqrt(2.0) / 4.0
+# A row's loss in single precision is that far from the true one, with room.
+LOSS_ROUNDING = 1e-5
+
+
+def safe_learning_rate(
+    loss: Loss, x: Tensor, group: Tensor, *, linear: bool, ridge: float = 0.0
+) -> float:
+    """Return 1 / (largest curvature over groups) of a linear model; a network takes at most 0.1.
+
+    >>> x, group = torch.tensor([[1.0], [-1.0]]), torch.zeros(2, dtype=torch.int64)
+    >>> safe_learning_rate(squared_error_loss, x, group, linear=True)
+    0.5
+    """
+    largest = max(_largest_eigenvalue(x[group == number]) for number in range(int(group.max()) + 1))
+    return rate_for_eigenvalue(loss, largest, linear=linear, ridge=ridge)
+
+
+def safe_rate_of(task: Task, x: Tensor, group: Tensor) -> float:
+    """Return the rate that a run takes if its method has none, rounded down to two digits.
+
+    Rows that are no vectors and losses that are not ours have an unknown curvature; their models
+    take 0.1, as networks do at most.
+    """
+    loss = next((known for known in OUTPUT_CURVATURES if known is task.loss), None)
+    if loss is None or x.dim() != 2 or not x.is_floating_point():
+        return MAX_RATE_OF_NETWORKS
+    linear = linear_structure_of(task) is not None
+    exact = x if x.dtype is torch.float64 else x.float()
+    rate = safe_learning_rate(loss, exact, group, linear=linear, ridge=task.ridge)
+    return float(rounded_rate(rate))
+
+
+def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool, ridge: float = 0.0) -> float:
+    """Return the step for this largest eigenvalue over groups; a ridge curves all directions."""
+    rate = 1.0 / (OUTPUT_CURVATURES[loss] * largest + ridge)
+    return rate if linear else min(rate, MAX_RATE_OF_NETWORKS)
+
+
+def rounded_rate(rate: float) -> str:
+    """Round down to two digits: the same whatever the order in which rows were added up.
+
+    >>> rounded_rate(0.46912)
+    '0.46'
+    """
+    return str(Context(prec=2, rounding=ROUND_DOWN).create_decimal(rate))
+
+
+def first_direction(features: int, dtype: torch.dtype) -> Tensor:
+    """Return where power iteration starts: one number per feature, and one for the intercept."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(features + 1, generator=generator, dtype=dtype)
+
+
+def sum_along(x: Tensor, direction: Tensor) -> Tensor:
+    """Return the sum of x (x . v) over rows, a 1 appended to each row."""
+    rows = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    return rows.T @ (rows @ direction)
+
+
+def _largest_eigenvalue(x: Tensor) -> float:
+    """Return the largest eigenvalue of the mean of x x^T, a 1 appended to each row."""
+    rows = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    direction = first_direction(x.shape[1], x.dtype).to(x.device)
+    size = torch.ones((), dtype=x.dtype)
+    for _ in range(POWER_ITERATIONS):
+        direction = direction / direction.norm()
+        direction = rows.T @ (rows @ direction) / len(rows)
+        size = direction.norm()
+    return float(size)
+
+
+@dataclass(frozen=True)
+class LossLimits:
+    """Of any row: its largest loss, and the largest length of its gradient in the outputs.
+
+    The third number is the square of that length per unit of loss. Infinite means no limit.
+    """
+
+    loss: float
+    slope: float
+    squared_slope_per_loss: float
+
+
+# Brier: the gradient is 2 (diag p - p p^T) (p - y), and the matrix has no eigenvalue above 1/2;
+# with q on one wrong class it has length 4 sqrt(2) q^2 (1 - q), largest at q = 2/3.
+# Cross-entropy: p - y has length at most sqrt(2) (1 - p_y), and (1 - p_y)^2 <= -log p_y.
+LOSS_LIMITS: dict[Loss, LossLimits] = {
+    brier_loss: LossLimits(2.0, 16.0 * math.sqrt(2.0) / 27.0, 1.0),
+    cross_entropy_loss: LossLimits(math.inf, math.sqrt(2.0), 2.0),
+    squared_error_loss: LossLimits(math.inf, math.inf, 4.0),
+}
+
+
+@dataclass(frozen=True)
+class RowLengths:
+    """Of one holder: the roots of sum_i |x~_i|^2 and, where targets are quantities, sum_i y_i^2."""
+
+    rows: float
+    targets: float = 0.0
+
+
+UNKNOWN_LENGTHS = RowLengths(math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class RowLimits:
+    """What one row of length 1 can do at a given model: the limits of rows are multiples of it.
+
+    ``slope`` is the largest gradient of its loss in the parameters, ``squared_slope_per_loss`` the
+    square of that gradient per unit of loss, ``score_slope`` the largest gradient of its score p_1.
+    ``curvature`` is the largest second derivative of its loss in the outputs, of either sign.
+    ``output`` is its largest output. ``ridge`` is the penalty's, and ``pull`` the length of its
+    gradient, which ``slope`` has and the square per unit of loss has not. With ``at_every_model``
+    all but the output hold at any model.
+    """
+
+    classes: int
+    max_loss: float
+    slope: float
+    squared_slope_per_loss: float
+    score_slope: float
+    curvature: float
+    output: float
+    at_every_model: bool
+    ridge: float = 0.0
+    pull: float = 0.0
+
+    def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
+        """Return at most what squared gradients of rows of length 1 sum to, by group.
+
+        ``losses`` are the loss sums of the groups, which have ``counts`` rows.
+        """
+        rounded = losses.clamp(min=0.0) + LOSS_ROUNDING * counts
+        by_loss = self.squared_slope_per_loss * rounded
+        if self.pull:
+            # Minkowski: gradients of losses, and the penalty's in each row.
+            by_loss = (by_loss.sqrt() + self.pull * counts.to(torch.float64).sqrt()) ** 2
+        if math.isinf(self.slope):
+            return by_loss
+        return by_loss.minimum(self.slope**2 * counts.to(torch.float64))
+
+    def max_loss_sums(self, counts: Tensor, lengths: RowLengths) -> Tensor:
+        """Return at most what the losses of so many rows of a holder sum to."""
+        rows = counts.to(torch.float64)
+        if math.isfinite(self.max_loss):
+            return self.max_loss * rows
+        if self.classes == 0:
+            both = self.output * lengths.rows + lengths.targets
+            return torch.where(rows > 0, both**2, 0.0)
+        # log sum_c exp(o_c - o_y) <= log C + sqrt(2) |o|.
+        spread = math.sqrt(2.0) * self.output * lengths.rows
+        limit = math.log(self.classes) * rows + spread * rows.sqrt()
+        return torch.where(rows > 0, limit, 0.0)
+
+
+def row_limits(
+    layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss, ridge: float = 0.0
+) -> RowLimits:
+    """Return the limits for layers with ReLU between them and these parameters, in their order.
+
+    >>> limits = row_limits([nn.Linear(2, 1)], torch.tensor([3.0, 0.0, 4.0]), squared_error_loss)
+    >>> limits.output, limits.squared_slope_per_loss, limits.at_every_model
+    (5.0, 4.0, True)
+    """
+    weights = _weights(layers, parameters.detach().to("cpu", torch.float64))
+    squared_input, inputs = 1.0, []
+    output = 0.0
+    norms = [_squared_norms(weight, bias) for weight, bias in weights]
+    for _, with_bias in norms:
+        inputs.append(squared_input)
+        output = math.sqrt(with_bias * squared_input)
+        squared_input = with_bias * squared_input + 1.0
+    squared_gain, passed_back = 0.0, 1.0
+    for (without_bias, _), squared in zip(reversed(norms), reversed(inputs), strict=True):
+        squared_gain += passed_back * squared
+        passed_back *= without_bias
+    gain, of_loss, outputs = math.sqrt(squared_gain), LOSS_LIMITS[loss], layers[-1].out_features
+    pull = ridge * float(torch.linalg.vector_norm(parameters.detach(), dtype=torch.float64))
+    return RowLimits(
+        classes=0 if loss is squared_error_loss else outputs,
+        max_loss=of_loss.loss,
+        slope=of_loss.slope * gain + pull,
+        squared_slope_per_loss=of_loss.squared_slope_per_loss * squared_gain,
+        score_slope=SCORE_SLOPE * gain,
+        curvature=OUTPUT_CURVATURES[loss],
+        output=output,
+        at_every_model=len(layers) == 1,
+        ridge=ridge,
+        pull=pull,
+    )
+
+
+def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
+    shapes = [layer.weight.shape for layer in layers]
+    sizes = [size for rows, columns in shapes for size in (rows * columns, rows)]
+    parts = torch.split(parameters, sizes)
+    return [
+        (weight.view(shape), bias)
+        for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)
+    ]
+
+
+def _squared_norms(weight: Tensor, bias: Tensor) -> tuple[float, float]:
+    """Return squares of norms of W and [W b] that are at least the spectral ones."""
+    size = weight.abs()
+    column, rows = float(size.sum(dim=0).max()), size.sum(dim=1)
+    entries = float(torch.dot(weight.reshape(-1), weight.reshape(-1)))
+    last_column = float(bias.abs().sum())
+    with_bias = max(column, last_column) * float((rows + bias.abs()).max())
+    return (
+        min(entries, column * float(rows.max())),
+        min(entries + float(torch.dot(bias, bias)), with_bias),
+    )

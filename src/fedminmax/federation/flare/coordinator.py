@@ -1,0 +1,309 @@
+"""The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches what it leaves.
+
+The engine does not bring back a job that lost a process: such a job is submitted again, and goes
+on after the last round that the server saved. A site that was away cannot join a running job: when
+it is back, the job is stopped and submitted again, with it.
+
+Following a job on NVIDIA FLARE: its rounds as they happen, and when it must be submitted again.
+
+A process that was lost, silence, or a site that is back without the job: each ends the job.
+
+A plan as a job of NVIDIA FLARE: three JSON files that name installed classes, and no code.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
+from fedminmax.federation.flare.session import (
+    ENDED,
+    GONE,
+    Participants,
+    connected,
+    fetch_results,
+    has_idle_site,
+    is_known,
+    news_of,
+    reason_of,
+    server_began,
+    status_of,
+    stop,
+    submit,
+    submitted_at,
+    wait_for_sites,
+)
+from fedminmax.federation.server.log import (
+    ROUNDS_FILE,
+    Event,
+    LiveRound,
+    Notice,
+    read_network_rounds,
+)
+from fedminmax.federation.server.run import Outcome, read_outcome, run_folder
+from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
+
+SECONDS_BETWEEN_LOOKS = 0.3
+SECONDS_BETWEEN_STATUS = 2.0
+SECONDS_BETWEEN_CALLS = 5.0
+# So long may a job that is listed as running say nothing: before its first word, and after one.
+SECONDS_TO_BEGIN = 600.0
+SECONDS_OF_SILENCE = 120.0
+THREADS_AT_THE_SERVER = 100
+# One works, one waits for it if the server lost patience, and others say that the site is there.
+THREADS_AT_A_SITE = 4
+# Many sites that start on one busy machine take their time.
+SECONDS_TO_MEET = 600
+RESULTS = "results"
+JOB_FILE = "job.txt"
+REFUSED = "FINISHED:FAILED_TO_RUN"
+STOPPED = "FINISHED:ABORTED"
+MAX_LOSSES = 5
+CONNECTION_LOST = Notice("the connection to the server was lost; connecting again")
+LOST = Notice("the job was lost; it is submitted again and goes on after its last round")
+
+
+def follow(
+    session: Session,
+    job: str,
+    plan: NetworkPlan,
+    participants: Participants,
+    seen: list[int],
+) -> Generator[Event, None, bool]:
+    """Yield what happens until the job has ended; return whether we ended it to submit it again."""
+    notice = None
+    looked = called = time.monotonic()
+    silent_until = looked + SECONDS_TO_BEGIN
+    while True:
+        news = news_of(session, job, seen)
+        if news is not None:
+            silent_until = time.monotonic() + SECONDS_OF_SILENCE
+            for done in news.live_rounds:
+                seen[done.run] = done.round.round
+                yield done
+            if news.notice and news.notice != notice:
+                yield Notice(news.notice)
+            notice = news.notice
+        if participants.lost():
+            stop(session, job)
+            return True
+        if news is None or time.monotonic() - looked > SECONDS_BETWEEN_STATUS:
+            looked = time.monotonic()
+            if status_of(session, job).startswith(ENDED):
+                return False
+            if looked > silent_until:
+                stop(session, job)
+                return True
+        # A job that has news has reached all its sites; after its last round they may go.
+        rounds_left = any(run.rounds > n for run, n in zip(plan.runs, seen, strict=True))
+        due = time.monotonic() - called > SECONDS_BETWEEN_CALLS
+        if news is not None and rounds_left and due:
+            called = time.monotonic()
+            if has_idle_site(session, plan.sites):
+                stop(session, job)
+                return True
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def write_job(folder: Path, plan: NetworkPlan) -> Path:
+    """Write the job's folder, in place of an earlier one, and return it."""
+    job = folder / plan.run
+    shutil.rmtree(job, ignore_errors=True)
+    config = job / "app" / "config"
+    config.mkdir(parents=True)
+    _write(
+        job / "meta.json",
+        {
+            "name": plan.run,
+            "resource_spec": {},
+            "min_clients": plan.minimum_sites,
+            "deploy_map": {"app": ["@ALL"]},
+        },
+    )
+    _write(config / "config_fed_server.json", _server(plan))
+    _write(config / "config_fed_client.json", _site())
+    return job
+
+
+def _server(plan: NetworkPlan) -> dict[str, object]:
+    controller = {
+        "id": "controller",
+        "path": "nvflare.collab.runtime.controller.CollabController",
+        "args": {
+            "server_obj_id": "_server",
+            "collab_obj_ids": [],
+            "max_call_threads": THREADS_AT_THE_SERVER,
+            "sync_task_timeout": SECONDS_TO_MEET,
+        },
+    }
+    server = {
+        "id": "_server",
+        "path": "fedminmax.federation.flare_server.FlareServer",
+        "args": {"plan": plan_to_bytes(plan).decode()},
+    }
+    return {"format_version": 2, "workflows": [controller], "components": [server]}
+
+
+def _site() -> dict[str, object]:
+    executor = {
+        "path": "nvflare.collab.runtime.executor.CollabExecutor",
+        "args": {
+            "client_obj_id": "_client",
+            "collab_obj_ids": [],
+            "max_call_threads": THREADS_AT_A_SITE,
+        },
+    }
+    site = {"id": "_client", "path": "fedminmax.federation.flare_site.FlareSite", "args": {}}
+    return {
+        "format_version": 2,
+        "executors": [{"tasks": ["*"], "executor": executor}],
+        "components": [site],
+    }
+
+
+def _write(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """A person with a kit; ``seconds`` is how long to wait for the server and for sites."""
+
+    kit: Path
+    participants: Participants
+    seconds: float
+
+    def run(self, plan: NetworkPlan, place: Path) -> Generator[Event]:
+        """Run the plan to its end, from wherever it is; yield each new round, and other news.
+
+        ``place`` is a folder that remembers the job; what the run leaves is in its results folder.
+        """
+        seen = [0] * len(plan.runs)
+        losses = 0
+        job = self._job_to_follow(place)
+        while losses < MAX_LOSSES:
+            before = list(seen)
+            lost = False
+            try:
+                with connected(self.kit, self.seconds, self.participants.check) as session:
+                    if job is not None and not _runs_or_ended(session, job):
+                        yield LOST
+                        job = None
+                    if job is None:
+                        job = yield from self._submit(session, plan, place)
+                    ours = yield from follow(session, job, plan, self.participants, seen)
+                    outcome = None if ours else _outcome(session, job, place)
+                    if outcome is not None:
+                        yield from _unseen(plan, place, seen, outcome)
+                        yield from _told(outcome)
+                        return
+                    job, lost = None, True
+            except GONE:
+                yield CONNECTION_LOST
+            self.participants.revive()
+            if lost:
+                losses = losses + 1 if seen == before else 1
+                yield LOST
+        raise InputError(
+            f"the job was lost {MAX_LOSSES} times without a new round; look into the server's log "
+            "and its disk, and resume the run: everything saved is kept"
+        )
+
+    def stop(self, place: Path) -> str:
+        """Stop the run that this place remembers; return what became of it in words."""
+        job = _read_job(place)
+        if job is None:
+            raise InputError(f"{place.parent} has no run that was submitted; nothing to stop")
+        with connected(self.kit, self.seconds, self.participants.check) as session:
+            if not is_known(session, job) or status_of(session, job).startswith(ENDED):
+                return "the run had ended already"
+            stop(session, job)
+        return "the run stops; every finished round is saved"
+
+    def _job_to_follow(self, place: Path) -> str | None:
+        """Return the job of an earlier call, unless it ended before its run did."""
+        job = _read_job(place)
+        if job is None:
+            return None
+        with connected(self.kit, self.seconds, self.participants.check) as session:
+            if not is_known(session, job):
+                return None
+            if not status_of(session, job).startswith(ENDED):
+                return job
+            outcome = _fetched_outcome(session, job, place)
+        return job if outcome is not None and outcome.error is None else None
+
+    def _submit(
+        self, session: Session, plan: NetworkPlan, place: Path
+    ) -> Generator[Event, None, str]:
+        least = plan.minimum_sites
+        missing = wait_for_sites(session, plan.sites, self.seconds, self.participants.check)
+        if len(plan.sites) - len(missing) < least:
+            raise InputError(
+                f"{len(plan.sites) - len(missing)} of {len(plan.sites)} sites are connected, at "
+                f"least {least} are needed; {', '.join(missing)} did not come within "
+                f"{self.seconds:g} seconds: start them, and resume the run"
+            )
+        if missing:
+            yield Notice(f"begins without {', '.join(missing)}: not connected")
+        job = submit(session, write_job(place / "job", plan))
+        write_text(place / JOB_FILE, job + "\n")
+        return job
+
+
+def _runs_or_ended(session: Session, job: str) -> bool:
+    """Tell whether the job can be followed: one that a restarted server lists is not running."""
+    if status_of(session, job).startswith(ENDED):
+        return True
+    return server_began(session) < submitted_at(session, job)
+
+
+def _fetched_outcome(session: Session, job: str, place: Path) -> Outcome | None:
+    """Fetch how an ended job's run ended; None if the run did not."""
+    if not fetch_results(session, job, place / RESULTS):
+        return None
+    return read_outcome(place / RESULTS)
+
+
+def _outcome(session: Session, job: str, place: Path) -> Outcome | None:
+    """Return how the run ended; None if its job was lost."""
+    status = status_of(session, job)
+    if status == REFUSED:
+        raise InputError(f"the job was refused: {reason_of(session, job)}")
+    outcome = _fetched_outcome(session, job, place)
+    if outcome is None and status == STOPPED:
+        raise InputError(
+            "the run was stopped; every finished round is saved: resume it with 'fedminmax "
+            "federation resume'"
+        )
+    return outcome
+
+
+def _unseen(
+    plan: NetworkPlan, place: Path, seen: Sequence[int], outcome: Outcome
+) -> Iterator[LiveRound]:
+    """Yield the rounds that came after the last look."""
+    for number in range(len(plan.runs)):
+        rounds = read_network_rounds(run_folder(place / RESULTS, plan, number) / ROUNDS_FILE)
+        for entry in rounds:
+            if entry.round > seen[number]:
+                yield LiveRound(number, entry, outcome.group_names, outcome.small_groups)
+
+
+def _told(outcome: Outcome) -> Iterator[Notice]:
+    """Yield what the run has to say of sites; a run that failed is an error."""
+    for reason in (*outcome.refused.values(), *outcome.unmeasured.values()):
+        yield Notice(reason)
+    if outcome.error is not None:
+        raise InputError(outcome.error)
+
+
+def _read_job(place: Path) -> str | None:
+    path = place / JOB_FILE
+    return path.read_text(encoding="utf-8").strip() if path.exists() else None

@@ -1,0 +1,66 @@
+"""Processes and all that they started: found by their parents, ended together."""
+
+import os
+import time
+from collections.abc import Iterable
+
+import psutil
+
+SECONDS_TO_END = 10.0
+SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def end(processes: Iterable[psutil.Process]) -> None:
+    """End these processes and all that they started: politely first, then by force."""
+    alive = with_descendants(processes)
+    for member in alive:
+        _quietly(member, "terminate")
+    alive = _alive_after(alive, SECONDS_TO_END)
+    for member in alive:
+        _quietly(member, "kill")
+    _alive_after(alive, SECONDS_TO_END)
+
+
+def with_descendants(processes: Iterable[psutil.Process]) -> frozenset[psutil.Process]:
+    """Return those of the processes that are there, with all that they and theirs started."""
+    # The number of one that has gone may be another's by now.
+    family = {process for process in processes if process.is_running()}
+    parents = {process: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
+    while True:
+        numbers = {member.pid for member in family}
+        more = {process for process, parent in parents.items() if parent in numbers} - family
+        if not more:
+            return frozenset(family)
+        family |= more
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether the process can still do anything; its parent may not know yet that it ended."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozenset[psutil.Process]:
+    """Wait until all have ended, but not for longer; return who has not."""
+    deadline = time.monotonic() + seconds
+    while processes and time.monotonic() < deadline:
+        _, waiting = psutil.wait_procs(processes, timeout=SECONDS_BETWEEN_LOOKS)
+        processes = frozenset(one for one in waiting if is_alive(one) or _is_our_child(one))
+    return processes
+
+
+def _is_our_child(process: psutil.Process) -> bool:
+    """Tell whether we must reap the process: one that has ended may have threads that have not."""
+    try:
+        return bool(process.ppid() == os.getpid())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _quietly(process: psutil.Process, action: str) -> None:
+    try:
+        getattr(process, action)()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,118 @@
+"""Server and sites of NVIDIA FLARE as processes of this machine.
+
+Each participant starts processes of its own for every job; ``process_tree`` finds them.
+"""
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from fedminmax.federation.flare.kits import PROJECT, site_name, write_server_settings
+
+SERVER_MODULE = "fedminmax.federation.flare.server_process"
+SITE_MODULE = "nvflare.private.fed.app.client.client_train"
+OUTPUT_FILE = "output.txt"
+# What the engine writes when the server knows the site.
+REGISTERED = b"Successfully registered client"
+SECONDS_TO_CONNECT = 5.0
+# Messages of some megabytes come and go in every round. The system's C library would give their
+# memory back each time, and have the system clear it for the next one.
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
+# So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.
+SECONDS_FOR_A_GOODBYE = "15"
+
+
+def start_server(kit: Path) -> psutil.Popen:
+    """Start the server of this kit."""
+    write_server_settings(kit)
+    words = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
+    return _start(kit, words, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": SECONDS_FOR_A_GOODBYE})
+
+
+def start_site(kit: Path) -> psutil.Popen:
+    """Start the site of this kit."""
+    words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
+    return _start(kit, words, [f"uid={site_name(kit)}"], {})
+
+
+def output_size(kit: Path) -> int:
+    """Return how many bytes the processes of this kit have written so far."""
+    path = kit / OUTPUT_FILE
+    return path.stat().st_size if path.exists() else 0
+
+
+def has_registered(kit: Path, since: int) -> bool:
+    """Tell whether the site of this kit was accepted by the server after so many bytes."""
+    if output_size(kit) <= since:
+        return False
+    with (kit / OUTPUT_FILE).open("rb") as output:
+        output.seek(since)
+        return REGISTERED in output.read()
+
+
+def connection_trouble(kit: Path) -> str | None:
+    """Try to reach the server as the site of this kit; return what is in the way, or None."""
+    startup = kit / "startup"
+    content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
+    address = content["servers"][0]["service"]["target"]
+    host, port = address.rsplit(":", 1)
+    try:
+        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        # Names are the engine's concern: it compares identities after the handshake.
+        context.check_hostname = False
+        plain = socket.create_connection((host, int(port)), SECONDS_TO_CONNECT)
+    except (ssl.SSLError, FileNotFoundError):
+        return f"{kit} has no certificate and key that fit together; ask for the kit again"
+    except OSError as error:
+        return f"the server at {address} cannot be reached ({error}); trying again"
+    with plain:
+        try:
+            with context.wrap_socket(plain) as secure:
+                # The verdict on our certificate comes with the first bytes, if any.
+                refused = not secure.recv(1)
+        except TimeoutError:
+            return None
+        except (ssl.SSLError, ConnectionError):
+            refused = True
+    if refused:
+        return (
+            f"the server at {address} refuses this kit's certificate, or it is not the server of "
+            "this kit: ask the coordinator for a new kit"
+        )
+    return None
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(
+    kit: Path, words: list[str], settings: list[str], variables: Mapping[str, str]
+) -> psutil.Popen:
+    kit.joinpath("transfer").mkdir(exist_ok=True)
+    command = [sys.executable, "-u", "-m", *words, "--set", "secure_train=true"]
+    command += [*settings, f"org={PROJECT}", "config_folder=config"]
+    # Several participants share this machine's cores.
+    environment = KEPT_MEMORY | os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)
+    with (kit / OUTPUT_FILE).open("ab") as output:
+        return psutil.Popen(
+            command,
+            cwd=kit,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for the command that started them: it ends them in its own order.
+            start_new_session=True,
+        )

@@ -1,0 +1,152 @@
+"""The server's half of a job on NVIDIA FLARE: calls to sites, and the round loop around them."""
+
+import logging
+import queue
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from nvflare.collab import collab
+from nvflare.collab.api.exceptions import RunAborted
+from nvflare.collab.api.group_call_context import ResultQueue
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.server.run import NewsDesk, hand_over, news_as_json, run_plan
+from fedminmax.federation.server.transport import NO_LIMITS, SECONDS_TO_SAY_SO, Answer, wait_for_all
+from fedminmax.federation.wire.plan import plan_from_bytes
+
+RUNS_FOLDER = "fedminmax_runs"
+# Where a job's coordinator finds the run among the job's results.
+RESULTS_FOLDER = "fedminmax_results"
+NEWS_TOPIC = "fedminmax_news"
+MAX_REASON_LENGTH = 300
+SECONDS_BETWEEN_ABORT_CHECKS = 1.0
+
+
+class FlareServer:
+    """Runs a plan, which comes as JSON text with the job, in the server's own folder."""
+
+    def __init__(self, plan: str) -> None:
+        self._plan = plan
+        lighten_streams()
+
+    @collab.main
+    def run(self) -> None:
+        """Do the whole job."""
+        # Several lines for each question to each site, each in three files, take their time.
+        logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
+        plan = plan_from_bytes(self._plan.encode(), "the job")
+        folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
+        results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
+        engine = collab.fl_ctx.get_engine()
+        engine.register_app_command(NEWS_TOPIC, report_progress, NewsDesk(plan, folder))
+        agreed = plan.site_rules.seconds_per_answer
+
+        def ask(
+            sites: Sequence[str],
+            question: str,
+            words: Mapping[str, object],
+            seconds: Mapping[str, float] = NO_LIMITS,
+        ) -> Iterator[Answer]:
+            return ask_sites(sites, question, words, {**dict.fromkeys(sites, agreed), **seconds})
+
+        outcome = hand_over(folder, run_plan(plan, ask, folder), results)
+        if outcome.error is not None:
+            raise InputError(outcome.error)
+
+
+def report_progress(
+    topic: str,  # noqa: ARG001 - the engine's signature
+    data: Mapping[str, object] | None,
+    context: object,  # noqa: ARG001 - the engine's signature
+    desk: NewsDesk,
+) -> dict[str, object]:
+    """Answer the coordinator, who names the last round seen of each run."""
+    seen = (data or {}).get("seen")
+    rounds = [int(number) for number in seen] if isinstance(seen, list) else []
+    return news_as_json(desk.collect(rounds))
+
+
+def ask_sites(
+    sites: Sequence[str], question: str, words: Mapping[str, object], limits: Mapping[str, float]
+) -> Iterator[Answer]:
+    """Call the question at those of the sites that are in the job, all at once."""
+    in_the_job = {proxy.name for proxy in collab.clients}
+    for site in sites:
+        if site not in in_the_job:
+            yield Answer(site, failure=f"{site} is not connected")
+    called = [site for site in sites if site in in_the_job]
+    if called:
+        own = {site: limits[site] for site in called}
+        arrivals = FlareArrivals(_call(called, question, words, max(own.values())))
+        for answer in wait_for_all(arrivals, own, _who_is_there):
+            if answer.late:
+                _let_go(answer.site)
+            yield answer
+
+
+class FlareArrivals:
+    """The results of a call to several sites, as they come."""
+
+    def __init__(self, results: ResultQueue) -> None:
+        self._results = results
+        self._failed: set[str] = set()
+
+    def next_within(self, seconds: float) -> Answer | None:
+        """Return the next answer; None if none came within these seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if collab.is_aborted:
+                raise RunAborted("the job was stopped while it waited for sites")
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                # The queue also says, without a name, that a call failed.
+                item = self._results.q.get(timeout=min(left, SECONDS_BETWEEN_ABORT_CHECKS))
+            except queue.Empty:
+                if left <= SECONDS_BETWEEN_ABORT_CHECKS:
+                    return None
+                continue
+            return _as_answer(*item) if isinstance(item, tuple) else self._failure()
+
+    def _failure(self) -> Answer:
+        site = next(site for site in self._results.failures if site not in self._failed)
+        self._failed.add(site)
+        error = self._results.failures[site]
+        # The engine calls it a timeout if it finds nobody there.
+        gone = isinstance(error.cause, TimeoutError)
+        why = "cannot be reached" if gone else "failed"
+        return Answer(site, failure=f"{site} {why}", late=True)
+
+
+def _as_answer(site: str, answer: object) -> Answer:
+    if isinstance(answer, str):
+        return Answer(site, failure=f"{site}: {answer[:MAX_REASON_LENGTH]}")
+    return Answer(site, answer)
+
+
+def _let_go(site: str) -> None:
+    """End the engine's own waiting for a site: the end of a job would wait for it, too."""
+    (proxy,) = collab.get_clients([site])
+    for waiter in list(proxy.backend.cell.requests_dict.values()):
+        if waiter.target == proxy.backend.target_fqcn:
+            waiter.stream_error = "given up"
+            waiter.in_receiving.set()
+
+
+def _who_is_there(sites: list[str]) -> set[str]:
+    results = _call(sites, "present", {}, SECONDS_TO_SAY_SO)
+    arrivals, there = FlareArrivals(results), set()
+    for _ in sites:
+        answer = arrivals.next_within(SECONDS_TO_SAY_SO)
+        if answer is not None and answer.failure is None:
+            there.add(answer.site)
+    return there
+
+
+def _call(
+    sites: Sequence[str], question: str, words: Mapping[str, object], seconds: float
+) -> ResultQueue:
+    group = collab.get_clients(sites)(timeout=seconds, blocking=False)
+    results: ResultQueue = getattr(group, question)(**words)
+    return results

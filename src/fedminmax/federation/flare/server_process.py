@@ -1,0 +1,101 @@
+"""The server's process: NVIDIA FLARE's own, with a listener that nobody can block from outside.
+
+The engine shakes hands with one connection after the other, without a limit of time: a single one
+that says nothing would keep everybody else out. Here every handshake has its own thread and a
+limit of time, and there is a limit to how many wait at once.
+"""
+
+import logging
+import socket
+import sys
+import threading
+from typing import Any
+
+from nvflare.fuel.f3.communicator import driver_mgr
+from nvflare.fuel.f3.drivers.driver import ConnectorInfo, Driver
+from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.private.fed.app.server.server_train import main, parse_arguments
+
+from fedminmax.federation.flare.streams import lighten_streams
+
+SECONDS_FOR_A_HANDSHAKE = 10.0
+# More at once are not those of sites and people: the oldest has to go. The engine cannot serve a
+# connection whose number is over 1,023.
+MAX_HANDSHAKES = 300
+log = logging.getLogger(__name__)
+
+
+class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
+    """Accepts connections at once; each shakes hands in its own thread, before the engine sees it.
+
+    Args:
+        driver: whoever is told of new connections.
+        connector: the address, and the certificates.
+    """
+
+    # Connections that the system holds until they are accepted.
+    request_queue_size = 128
+
+    def __init__(self, driver: Driver, connector: ConnectorInfo) -> None:
+        super().__init__(driver, connector)
+        if self.ssl_context:
+            self.socket.do_handshake_on_connect = False
+        self._handshakes: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its own thread."""
+        if self.ssl_context:
+            self._shake_hands(request)
+        super().finish_request(request, client_address)
+
+    def _shake_hands(self, connection: Any) -> None:
+        with self._lock:
+            self._handshakes[connection] = None
+            surplus = list(self._handshakes)[:-MAX_HANDSHAKES]
+        for oldest in surplus:
+            self._drop(oldest)
+        try:
+            connection.settimeout(SECONDS_FOR_A_HANDSHAKE)
+            connection.do_handshake()
+            connection.settimeout(None)
+        finally:
+            with self._lock:
+                self._handshakes.pop(connection, None)
+
+    def _drop(self, connection: Any) -> None:
+        with self._lock:
+            self._handshakes.pop(connection, None)
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Its own thread has ended it.
+            return
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Note why a connection ended: anybody can cause this, so it is no error of ours."""
+        log.info("connection of %s refused: %s", client_address, sys.exc_info()[1])
+
+
+class ListeningDriver(TcpDriver):  # type: ignore[misc]
+    """The engine's TCP driver with our listener."""
+
+    def listen(self, connector: ConnectorInfo) -> None:
+        """Accept connections until the end."""
+        self.connector = connector
+        self.server = Listener(self, connector)
+        self.server.serve_forever()
+
+
+def use_our_listener() -> None:
+    """Let the engine listen with our driver in this process; its own is not looked for."""
+    driver_mgr.class_cache.add(TcpDriver.__name__)
+    driver_mgr.register(ListeningDriver)
+
+
+if __name__ == "__main__":
+    lighten_streams()
+    use_our_listener()
+    arguments = parse_arguments()
+    sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))

@@ -1,0 +1,104 @@
+"""The site's half of a job on NVIDIA FLARE: its published questions, answered by ``Site``.
+
+The engine would send the text of an exception, with its traceback, to the server. A message about
+a table may quote a row, so only refusals of what the server asked for go out with their reason;
+everything else stays in the site's own log.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from nvflare.collab import collab
+
+from fedminmax.federation.flare.roster import read_roster
+from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.wire.codec import RefusedError
+
+KEPT_FOLDER = "fedminmax_kept"
+
+
+class FlareSite:
+    """Answers bytes, or the reason for a refusal as text."""
+
+    def __init__(self) -> None:
+        lighten_streams()
+        self._site: Site | None = None
+        self._log = logging.getLogger("fedminmax.site")
+        # An order that the server gave up on may still be worked at when the next one comes.
+        self._work = threading.Lock()
+
+    @collab.publish
+    def present(self) -> bytes:
+        """Tell that this site is there, also while it works."""
+        return b""
+
+    @collab.publish
+    def prepare(self, plan: bytes) -> bytes | str:
+        """Read the table and tell its summary."""
+        settings = Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE
+        kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER
+        # The engine's own threads and other jobs share the machine.
+        torch.set_num_threads(1)
+
+        def begin() -> bytes:
+            roster = read_roster(Path(collab.workspace.get_root_dir()))
+            self._site = Site(collab.site_name, read_site_settings(settings), kept, roster)
+            return self._site.prepare(plan)
+
+        return self._guarded(begin)
+
+    @collab.publish
+    def encode(self, encoding: bytes) -> bytes | str:
+        """Encode the rows and tell the counts by group."""
+        return self._guarded(lambda: self._present().encode(encoding))
+
+    @collab.publish
+    def curvature(self, directions: bytes) -> bytes | str:
+        """Help to find a safe learning rate."""
+        return self._guarded(lambda: self._present().curvature(directions))
+
+    @collab.publish
+    def take_rate(self, rate: bytes) -> bytes | str:
+        """Take the learning rate that the plan left open."""
+        return self._guarded(lambda: self._present().take_rate(rate))
+
+    @collab.publish
+    def answer(self, run: int, order: bytes) -> bytes | str:
+        """Do one round's work."""
+        return self._guarded(lambda: self._present().answer(run, order))
+
+    @collab.publish
+    def validate(self, run: int, order: bytes) -> bytes | str:
+        """Tell how a run's last model does on validation rows."""
+        return self._guarded(lambda: self._present().validate(run, order))
+
+    @collab.publish
+    def certify(self, run: int, order: bytes) -> bytes | str:
+        """Tell sums for a proof of how good a run's answer is."""
+        return self._guarded(lambda: self._present().certify(run, order))
+
+    @collab.publish
+    def measure(self, models: bytes) -> bytes | str:
+        """Tell how the trained models do on held-out rows."""
+        return self._guarded(lambda: self._present().measure(models))
+
+    def _present(self) -> Site:
+        if self._site is None:
+            raise RefusedError("this site was asked before it could prepare")
+        return self._site
+
+    def _guarded(self, work: Callable[[], bytes]) -> bytes | str:
+        try:
+            with self._work:
+                return work()
+        except RefusedError as error:
+            self._log.warning("refused: %s", error)
+            return str(error)
+        except Exception:  # noqa: BLE001 - no traceback may leave the site
+            self._log.exception("the work failed")
+            return "its work failed; the reason is in this site's log"

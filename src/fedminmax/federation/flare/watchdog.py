@@ -1,0 +1,112 @@
+"""Cleans up after a command that was killed: a small process of its own that outlives it.
+
+The command tells it, line by line through a pipe, which processes it started, and at last that
+all is well. A pipe that ends without that word means that the command could not clean up itself.
+"""
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from fedminmax.federation.flare.process_tree import end, with_descendants
+
+WELL = b"well"
+SECONDS_BETWEEN_LOOKS = 1.0
+# The system tells when a process began only to some hundredths of a second.
+CREATE_TIME_TOLERANCE = 1.0
+MAX_READ_BYTES = 4096
+
+
+class Guard:
+    """The command's end of the pipe."""
+
+    def __init__(self, guardian: psutil.Popen) -> None:
+        self._guardian = guardian
+
+    def watch(self, process: psutil.Process) -> None:
+        """Let the guardian end this process, and all that it starts, if the command is killed."""
+        self._tell(f"{process.pid} {process.create_time()!r}".encode())
+
+    def disarm(self) -> None:
+        """Let the guardian go without touching anything."""
+        self._tell(WELL)
+
+    def _tell(self, line: bytes) -> None:
+        # Somebody killed the guardian: the command's own work goes on.
+        with suppress(BrokenPipeError):
+            self._guardian.stdin.write(line + b"\n")
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[Guard]:
+    """Guard processes and a folder while the block runs; a block that ends well leaves them alone.
+
+    If it ends in an exception, or the whole process is killed, the guardian ends what still lives
+    of the watched processes and then removes the folder.
+    """
+    guardian = psutil.Popen(
+        [sys.executable, "-m", "fedminmax.federation.flare.watchdog", str(folder)],
+        # Unbuffered: what was told is told, whatever happens next.
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A signal for the command, or for all of its terminal, is not for its guardian.
+        start_new_session=True,
+    )
+    try:
+        guard = Guard(guardian)
+        yield guard
+        guard.disarm()
+    finally:
+        guardian.stdin.close()
+        guardian.wait()
+
+
+def run_watchdog(pipe: int, folder: Path) -> None:
+    """Watch until the pipe ends; clean up unless all is well."""
+    family = _left_behind(pipe)
+    if family is not None:
+        end(family)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _left_behind(pipe: int) -> frozenset[psutil.Process] | None:
+    """Return all who were seen and whom nobody has ended; None when all is well.
+
+    Who was seen once is remembered: children of a parent that died have another parent then.
+    """
+    family: frozenset[psutil.Process] = frozenset()
+    rest = b""
+    while True:
+        readable, _, _ = select.select([pipe], [], [], SECONDS_BETWEEN_LOOKS)
+        if readable:
+            content = os.read(pipe, MAX_READ_BYTES)
+            if not content:
+                return family
+            *lines, rest = (rest + content).split(b"\n")
+            if WELL in lines:
+                return None
+            family |= {process for line in lines for process in _found(line)}
+        family = with_descendants(family)
+
+
+def _found(line: bytes) -> list[psutil.Process]:
+    """Return the process that a line tells of, unless it has gone and left its number to others."""
+    number, born = line.split()
+    try:
+        process = psutil.Process(int(number))
+    except psutil.NoSuchProcess:
+        return []
+    return [process] if abs(process.create_time() - float(born)) < CREATE_TIME_TOLERANCE else []
+
+
+if __name__ == "__main__":
+    run_watchdog(sys.stdin.fileno(), Path(sys.argv[1]))

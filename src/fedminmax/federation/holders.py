@@ -1,0 +1,241 @@
+"""What users give as holders, as tensors in the model's precision; every group has a row.
+
+A holder is three tensors or arrays, a torch data set, or a data frame with named columns.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples, check_alike, check_examples
+from fedminmax.core.task import first_line
+from fedminmax.core.text import counted
+from fedminmax.core.validation import checked_share
+from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
+from fedminmax.data.strata import set_aside
+from fedminmax.methods.shared.checks import check_whole
+
+Holding = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
+
+
+"""One holder's ``(x, y, group)``, or a data set whose rows are that, or a data frame."""
+
+
+def without_frames(
+    holders: Iterable[Holding],
+    validation: float | Iterable[Holding],
+    target: str | None,
+    group: str | Sequence[str] | None,
+    group_names: Sequence[str] | None,
+) -> tuple[Iterable[Holding], float | Iterable[Holding], Sequence[str] | None]:
+    """Turn data frames into arrays; return holders, validation rows and names of groups."""
+    _check_list(holders)
+    given: list[Any] = list(holders)
+    others: list[Any] = list(validation) if _is_list(validation) else []
+    frames = [is_frame(rows) for rows in (*given, *others)]
+    if not any(frames):
+        if target is not None or group is not None:
+            raise InputError(
+                f"target = {target!r} and group = {group!r} are columns of data frames, but "
+                "holders are none; drop them"
+            )
+        return given, others if _is_list(validation) else validation, group_names
+    if not all(frames):
+        raise InputError("some holders are data frames and some are not; give all alike")
+    if group_names is not None:
+        raise InputError("data frames name their groups themselves; drop group_names")
+    columns = frame_columns(target, group)
+    rows, rows_aside, names = rows_of_frames(given, others, columns)
+    return rows, rows_aside if others else validation, names
+
+
+def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
+    """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
+    _check_list(holders)
+    # Cast first: what is finite for the user may not be in the model's precision.
+    found = [
+        check_examples(*_cast(rows, like, f"{owner} {number}"), f"{owner} {number}")
+        for number, rows in enumerate(holders)
+    ]
+    check_alike(found)
+    return found
+
+
+def _is_list(given: object) -> TypeGuard[Iterable[Any]]:
+    """Tell whether something holds rows of several holders."""
+    one = isinstance(given, (Mapping, Tensor, np.ndarray, Dataset, str)) or is_frame(given)
+    return isinstance(given, Iterable) and not one
+
+
+def _check_list(holders: object) -> None:
+    if not _is_list(holders):
+        raise InputError(
+            f"holders came as {type(holders).__name__}; give a list with (x, y, group) of each"
+        )
+
+
+def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Refuse names that are no texts, or that do not tell groups apart."""
+    if group_names is None:
+        return None
+    if isinstance(group_names, (str, AbstractSet, Mapping)):
+        raise InputError(f"group_names = {group_names!r}; give a list with a name each, in order")
+    names = tuple(group_names)
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"the name of group {number} is {name!r}; give a text")
+        if name in names[:number]:
+            raise InputError(
+                f"groups {names.index(name)} and {number} are both named {name!r}; "
+                "give every group a name of its own"
+            )
+    return names
+
+
+def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
+    """Count rows by holder and group; refuse a group that no holder has."""
+    rows_of_all = sum(len(rows) for rows in holders)
+    if not rows_of_all:
+        raise InputError("no holder has a row; give at least one holder with data")
+    highest = 1 + max(int(rows.group.max()) for rows in holders if len(rows))
+    groups = highest if group_names is None else len(group_names)
+    if highest > groups:
+        raise InputError(
+            f"group {highest - 1} occurs in the data, but only {groups} group names were given; "
+            "name every group"
+        )
+    if groups > rows_of_all:
+        # Said before counting, which takes memory for every number up to the highest.
+        raise InputError(
+            f"{groups} groups (0 to {groups - 1}) for {rows_of_all} rows leave groups without a "
+            "row; number the groups from 0 without gaps"
+        )
+    counts = torch.stack([torch.bincount(rows.group.cpu(), minlength=groups) for rows in holders])
+    for number, rows in enumerate(holders):
+        if len(rows) == 0:
+            warnings.warn(f"holder {number} has no rows and is left out", stacklevel=3)
+    for group, count in enumerate(counts.sum(dim=0).tolist()):
+        if count == 0:
+            name = f"'{group_names[group]}' (number {group})" if group_names else str(group)
+            raise InputError(
+                f"group {name} has no rows at any holder; remove it or renumber the groups from 0"
+            )
+    return counts
+
+
+def renumbered(holders: list[Examples], number_of: Tensor) -> list[Examples]:
+    """Return the holders' rows with another number for each group."""
+    return [replace(own, group=number_of.to(own.group.device)[own.group]) for own in holders]
+
+
+def with_validation(
+    holders: list[Examples], validation: float | Iterable[Holding], seed: int, like: Tensor
+) -> tuple[list[Examples], list[Examples]]:
+    """Return the holders' training rows, and their validation rows: a share of them, or given."""
+    check_whole("InProcessFederation", least=0, seed=seed)
+    if isinstance(validation, Iterable) and not isinstance(validation, str):
+        given = examples_of(validation, like, "validation rows of holder")
+        if given and len(given) != len(holders):
+            raise InputError(
+                f"validation has rows of {counted(len(given), 'holder')}, but there are "
+                f"{len(holders)}; give "
+                "(x, y, group) of each holder, if need be without rows"
+            )
+        return holders, given
+    share = checked_share(validation)
+    if share == 0.0:
+        return holders, []
+    pairs = [set_aside(rows, share, seed, str(number)) for number, rows in enumerate(holders)]
+    return [train for train, _ in pairs], [own for _, own in pairs]
+
+
+def check_validation_groups(validation: list[Examples], groups: int) -> None:
+    """Refuse validation rows of groups beyond those that have training rows."""
+    for number, rows in enumerate(validation):
+        if len(rows) and int(rows.group.max()) >= groups:
+            raise InputError(
+                f"validation rows of holder {number} have group {int(rows.group.max())}, which has "
+                "no training rows; leave it some, or take its validation rows out"
+            )
+
+
+def row_lengths_of(holders: list[Examples], groups: int) -> Tensor:
+    """Return the roots of the sums of |x|^2 over each group's rows, with a 1 appended to each.
+
+    >>> rows = Examples(torch.tensor([[2.0, 2.0]]), torch.zeros(1), torch.tensor([1]))
+    >>> row_lengths_of([rows], 2).round(decimals=9).tolist()
+    [0.0, 3.0]
+    """
+    squares = torch.zeros(groups, dtype=torch.float64)
+    for own in holders:
+        norms = torch.linalg.vector_norm(own.x.flatten(1), dim=1, dtype=torch.float64)
+        squares += torch.bincount(own.group, weights=norms**2 + 1.0, minlength=groups).cpu()
+    return squares.sqrt()
+
+
+def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Move a holder's tensors to the model's device, floating-point ones to its precision.
+
+    Without their history: training asks for gradients in the model alone.
+    """
+    parts: object = _stacked(rows, owner) if isinstance(rows, Dataset) else rows
+    entries = list(parts) if isinstance(parts, (tuple, list)) else [parts]
+    tensors = [tensor for tensor in map(_as_tensor, entries) if tensor is not None]
+    if len(entries) != 3 or len(tensors) != 3:
+        kinds = ", ".join(_kind(entry) for entry in entries[:5])
+        raise InputError(
+            f"{owner}: got ({kinds}); give (x, y, group) as three torch tensors or numpy arrays "
+            "of numbers"
+        )
+    x, y, group = (
+        tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device)
+        for tensor in (given.detach() for given in tensors)
+    )
+    return x, y, group
+
+
+def _as_tensor(given: object) -> Tensor | None:
+    """Return a tensor as it is, and an array or a column of numbers as a tensor; None for others.
+
+    Torch shares an array's memory only if it lies in order and may be written to.
+    """
+    if isinstance(given, Tensor):
+        return given
+    array: object = given.to_numpy() if hasattr(given, "to_numpy") else given
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS:
+        return None
+    kind = {"i": "i8", "u": "i8"}.get(array.dtype.kind, array.dtype.newbyteorder("="))
+    if array.dtype.itemsize > np.dtype("f8").itemsize:
+        kind = "f8"
+    ordered: NDArray[Any] = np.ascontiguousarray(array, dtype=kind)
+    return torch.from_numpy(ordered if ordered.flags.writeable else ordered.copy())
+
+
+def _kind(given: object) -> str:
+    name = type(given).__name__
+    return f"{name} of {given.dtype}" if isinstance(given, np.ndarray) else name
+
+
+def _stacked(rows: Dataset[tuple[Tensor, ...]], owner: str) -> Sequence[object]:
+    """Return a data set's rows as tensors over all of them."""
+    if isinstance(rows, TensorDataset):
+        return rows.tensors
+    try:
+        size = len(rows)  # type: ignore[arg-type]
+        own = [rows[row] for row in range(size)]
+        columns: Sequence[object] = default_collate(own) if own else ()
+    except (TypeError, RuntimeError, LookupError, ValueError, NotImplementedError) as error:
+        raise InputError(
+            f"{owner}: the rows of {type(rows).__name__} cannot be put together "
+            f"({first_line(error)}); give rows (x, y, group) of one shape, or three torch tensors"
+        ) from error
+    return columns

@@ -1,0 +1,143 @@
+"""What the round loop needs of a federation, wherever its holders live.
+
+What a run is about, in digests: rows, groups and model, which must be the same to go on.
+
+The values of rows are not part of it: they may differ in their last bits on another machine. Nor
+is the model's start, which nothing needs after the first round.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.validation import LossSums
+from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
+
+
+class Federation(Protocol):
+    """Holders that can be counted and asked."""
+
+    @property
+    def census(self) -> Census:
+        """Rows by holder and group."""
+        ...
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups' names, in the order of their numbers."""
+        ...
+
+    @property
+    def initial_parameters(self) -> Tensor:
+        """theta^0."""
+        ...
+
+    @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that theta^0 puts one after another."""
+        ...
+
+    @property
+    def validation_rows(self) -> Tensor:
+        """Validation rows of each group over all holders; empty if there are none at all."""
+        ...
+
+    @property
+    def reveals(self) -> Reveals:
+        """The finest thing that the server can see of one holder's reply."""
+        ...
+
+    @property
+    def safe_learning_rate(self) -> float:
+        """The learning rate of methods that have none: see ``core.bounds``."""
+        ...
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return a copy of the model with these parameters, ready to predict."""
+        ...
+
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        """Send the order to these holders and add up their replies, in the holders' order.
+
+        Replies to a round's first question have the losses on validation rows, if there are any.
+        """
+        ...
+
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        """Send the order to these holders and return their replies, in the holders' order."""
+        ...
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Ask these holders for the losses of the order's model on validation rows alone."""
+        ...
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        """Add up the replies; also return what all holders keep now, a line for each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Game:
+    """One digest for each part of what must not change; no other game goes on from a progress.
+
+    ``small_groups`` is empty where the adversary may choose any group, as in runs of earlier
+    versions.
+    """
+
+    groups: str
+    model: str
+    rows: str
+    small_groups: str
+
+
+WORDS = {
+    "groups": "the groups had other names",
+    "model": "the model's parameters had other shapes, another precision or another ridge",
+    "rows": "the holders had other numbers of rows by group",
+    "small_groups": "other groups were too small for the adversary to choose",
+}
+
+
+def game_of(federation: Federation) -> Game:
+    """Return what a run in this federation is about."""
+    census = federation.census
+    set_aside = federation.validation_rows.tolist()
+    return Game(
+        groups=_digest(federation.group_names),
+        model=_digest(_model_of(federation)),
+        rows=_digest((census.counts.tolist(), census.classes, *([set_aside] if set_aside else []))),
+        small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
+    )
+
+
+def check_same_game(before: Game, now: Game, refusal: str) -> None:
+    """Refuse to go on with other groups, another model or other counts of rows."""
+    for field in fields(Game):
+        if getattr(before, field.name) != getattr(now, field.name):
+            raise InputError(
+                f"{refusal}: {WORDS[field.name]}; give the data, the model and the minimum of "
+                "rows of a group that the run began with, or start anew"
+            )
+
+
+def _model_of(federation: Federation) -> tuple[object, ...]:
+    linear = federation.census.linear
+    shape = (federation.parameter_shapes, federation.initial_parameters.dtype)
+    return (*shape, linear.ridge) if linear and linear.ridge else shape
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()

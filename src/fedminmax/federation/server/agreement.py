@@ -1,0 +1,379 @@
+"""What all sites agree on before the first round: one encoding, and who has how many rows.
+
+It is kept beside the checkpoints, so that a run that goes on later goes on with the same encoding
+and the same counts, even if a site is away at that moment.
+
+A safe learning rate from sums over sites: the power iteration of ``core.bounds``, remotely.
+
+Every group has a direction of its own, and all of them travel in one message.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field, TypeAdapter
+from torch import Tensor
+
+from fedminmax.core.bounds import (
+    POWER_ITERATIONS,
+    UNKNOWN_LENGTHS,
+    RowLengths,
+    first_direction,
+    rate_for_eigenvalue,
+    rounded_rate,
+)
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Census
+from fedminmax.core.task import Task
+from fedminmax.data.strata import max_held_out
+from fedminmax.data.tables.encoding import (
+    Encoding,
+    agree_on_encoding,
+    encoding_as_json,
+    encoding_from_json,
+    row_lengths,
+)
+from fedminmax.data.tables.groups import group_name
+from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
+from fedminmax.federation.server.transport import Transport, gathered
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes, task_of
+from fedminmax.federation.wire.summary import summary_from_bytes
+
+ROUNDING = 1e-4
+AGREEMENT_FILE = "agreement.json"
+RowCount = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+
+
+def agree_on_rate(
+    plan: NetworkPlan,
+    encoding: Encoding,
+    counts: Mapping[str, Sequence[int]],
+    lengths: Mapping[str, RowLengths],
+    transport: Transport,
+) -> tuple[str, dict[str, str]]:
+    """Return the largest learning rate that is safe for all groups, as a word, and who lied.
+
+    A site that does not answer is left out of the sums, and of the counts that divide them.
+    """
+    refused: dict[str, str] = {}
+    start = first_direction(len(encoding.names), torch.float64)
+    directions = start.repeat(len(encoding.groups), 1)
+    sizes = directions.new_ones(len(encoding.groups))
+    for _ in range(POWER_ITERATIONS):
+        directions = directions / directions.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        sums = torch.zeros_like(directions)
+        rows = torch.zeros(len(directions), dtype=torch.float64)
+        words = {"directions": vector_to_bytes(directions.flatten())}
+        asked = tuple(site for site in counts if site not in refused)
+        answers = gathered(transport(asked, "curvature", words))
+        for site in counts:
+            if site not in answers.messages:
+                continue
+            try:
+                own = vector_from_bytes(answers.messages[site], directions.flatten(), site)
+                _check_curvature(own.reshape(sums.shape), directions, lengths[site], site)
+            except RefusedError as error:
+                refused[site] = str(error)
+                continue
+            sums += own.reshape(sums.shape)
+            rows += torch.tensor(counts[site], dtype=torch.float64)
+        # Rows have a 1 appended, so that sums of nothing but 0 are of no rows.
+        if not bool(sums.any()):
+            reasons = "; ".join([*answers.failures.values(), *refused.values()])
+            raise InputError(
+                f"no site helped to find a safe learning rate ({reasons}); set learning_rate in "
+                "[method]"
+            )
+        directions = sums / rows.clamp(min=1.0)[:, None]
+        sizes = directions.norm(dim=1)
+    loss = LOSSES_BY_NAME[plan.model.loss]
+    rate = rate_for_eigenvalue(
+        loss, float(sizes.max()), linear=not plan.model.hidden, ridge=plan.model.ridge
+    )
+    return rounded_rate(rate), refused
+
+
+def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site: str) -> None:
+    """Refuse sums of x (x . v) that no rows of this length have.
+
+    With M the sum of x x^T over a group's rows, |M v| <= tr M for |v| = 1, and the traces of all
+    groups sum to the squared length of the rows; M has no negative eigenvalue.
+    """
+    most = lengths.rows**2
+    curved = (own * directions).sum(dim=1)
+    too_long = float(own.norm(dim=1).sum()) > most * (1.0 + ROUNDING)
+    if too_long or bool((own.square().sum(dim=1) > most * (curved + ROUNDING * most)).any()):
+        raise RefusedError(f"{site} sent a curvature that its rows cannot have; refused")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """What is kept: encoding, rows by site and group, and the learning rate if it was open.
+
+    ``lengths`` limit what sites can reply; those of a run from before they were kept are unknown.
+    ``validation`` are rows by site and group that are set aside to choose the round by.
+    """
+
+    encoding: Encoding
+    counts: Mapping[str, Sequence[int]]
+    learning_rate: str | None
+    lengths: Mapping[str, RowLengths] = field(default_factory=dict)
+    validation: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def validation_rows(self, sites: Sequence[str]) -> Tensor:
+        """Return validation rows by site and group; no lines if none are set aside."""
+        nothing = [0] * len(self.encoding.groups)
+        lines = [list(self.validation.get(site, nothing)) for site in sites]
+        return torch.tensor(lines if self.validation else [], dtype=torch.int64)
+
+    def rows(self, sites: Sequence[str]) -> Tensor:
+        """Return rows by site and group, with none for a site that is not part of it."""
+        nothing = [0] * len(self.encoding.groups)
+        return torch.tensor([list(self.counts.get(site, nothing)) for site in sites])
+
+    def census(self, sites: Sequence[str]) -> Census:
+        """Return the census of these sites."""
+        schema = self.encoding.schema
+        classes, least = len(schema.target.classes), schema.minimum_to_play
+        return Census(self.rows(sites), classes, minimum_group=least)
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """The plan, its encoding, the census, and why some sites are not part of it.
+
+    ``row_lengths`` are those of the sites, in the plan's order. ``validation_rows`` are by site and
+    group, without lines if none are set aside.
+    """
+
+    plan: NetworkPlan
+    encoding: Encoding
+    census: Census
+    refused: Mapping[str, str]
+    row_lengths: tuple[RowLengths, ...]
+    validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+
+    @property
+    def task(self) -> Task:
+        """The model at its start, and the loss."""
+        return task_of(self.plan, self.encoding)
+
+
+def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
+    """Let all sites prepare and encode their rows; an earlier start's agreement is kept."""
+    summaries, refused = _summaries(plan, transport)
+    agreed = read_agreement(folder / AGREEMENT_FILE)
+    encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
+    told, more = _counts(encoding, transport, tuple(summaries), validates=plan.validation > 0)
+    refused |= more
+    groups = len(encoding.groups)
+    if agreed is None:
+        set_aside = {site: own[groups:] for site, own in told.items() if own[groups:]}
+        told = {site: own[:groups] for site, own in told.items()}
+        told = _without_too_many(told, set_aside, plan.validation, refused)
+        counts = {site: encoding.count(summaries[site].group_counts) for site in told}
+        told = _drop_mismatches(told, counts, "counts other groups than its summary had", refused)
+        counts = {site: counts[site] for site in told}
+        lengths = {site: row_lengths(summaries[site], encoding) for site in told}
+        rate = None
+        if needs_learning_rate(plan.runs):
+            rate, more = agree_on_rate(plan, encoding, counts, lengths, transport)
+            refused |= more
+            counts = {site: own for site, own in counts.items() if site not in more}
+            told = {site: own for site, own in told.items() if site not in more}
+        _check_groups_left(encoding, counts, refused)
+        set_aside = {site: own for site, own in set_aside.items() if site in counts}
+        agreed = Agreed(encoding, counts, rate, lengths, set_aside)
+        _write(folder / AGREEMENT_FILE, agreed)
+    else:
+        late = [site for site in told if site not in agreed.counts]
+        refused |= {site: f"{site} was not there when this run began; left out" for site in late}
+        told = {site: own for site, own in told.items() if site not in late}
+        fault = "has another table than when this run began"
+        before = {
+            site: [*own, *agreed.validation.get(site, ())] for site, own in agreed.counts.items()
+        }
+        told = _drop_mismatches(told, before, fault, refused)
+    if agreed.learning_rate is not None:
+        plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
+        words = {"rate": agreed.learning_rate.encode()}
+        refused |= gathered(transport(tuple(told), "take_rate", words)).failures
+    linear = linear_structure_of(task_of(plan, agreed.encoding))
+    in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
+    rows = agreed.rows(plan.sites)
+    # Of all rows of the sites that have any of the group.
+    squares = torch.tensor([own.rows**2 for own in in_order], dtype=torch.float64)
+    by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
+    census = replace(agreed.census(plan.sites), linear=linear, row_lengths=by_group)
+    set_aside_rows = agreed.validation_rows(plan.sites)
+    return Agreement(plan, encoding, census, refused, in_order, set_aside_rows)
+
+
+def _without_too_many(
+    told: dict[str, list[int]],
+    set_aside: Mapping[str, list[int]],
+    share: float,
+    refused: dict[str, str],
+) -> dict[str, list[int]]:
+    """Return the sites that set no more rows aside than the plan's share allows."""
+    for site, own in set_aside.items():
+        most = max_held_out(sum(told[site]), share, 1)
+        if min(own) < 0 or sum(own) > most:
+            refused[site] = (
+                f"{site} counts {sum(own):,} validation rows beside {sum(told[site]):,} training "
+                f"rows, at most {most:,} are possible; refused"
+            )
+    return {site: own for site, own in told.items() if site not in refused}
+
+
+def _drop_mismatches(
+    told: Mapping[str, list[int]],
+    expected: Mapping[str, Sequence[int]],
+    fault: str,
+    refused: dict[str, str],
+) -> dict[str, list[int]]:
+    """Return the sites that told what was expected; note why the others are refused."""
+    fitting = {site: own for site, own in told.items() if own == expected.get(site)}
+    refused |= {site: f"{site} {fault}; refused" for site in told if site not in fitting}
+    return fitting
+
+
+def _summaries(
+    plan: NetworkPlan, transport: Transport
+) -> tuple[dict[str, HolderSummary], dict[str, str]]:
+    """Send the plan; return what each site told of its rows, and the reasons of the others."""
+    answers = gathered(transport(plan.sites, "prepare", {"plan": plan_to_bytes(plan)}))
+    summaries, refused = {}, dict(answers.failures)
+    for site in plan.sites:
+        if site in answers.messages:
+            try:
+                summary = summary_from_bytes(answers.messages[site], plan.schema, site)
+                _check_rows(summary, plan.site_rules.max_rows, site)
+                summaries[site] = summary
+            except RefusedError as error:
+                refused[site] = str(error)
+    return summaries, refused
+
+
+def _new_encoding(
+    plan: NetworkPlan, summaries: Mapping[str, HolderSummary], refused: Mapping[str, str]
+) -> Encoding:
+    needed = plan.minimum_sites
+    if len(summaries) < needed:
+        raise InputError(
+            f"{len(summaries)} of {len(plan.sites)} sites can take part, at least {needed} are "
+            f"needed ({'; '.join(refused.values())})"
+        )
+    total = reduce(add, summaries.values())
+    if total.rows == 0:
+        raise InputError("no site has a training row; give at least one site with data")
+    encoding = agree_on_encoding(plan.schema, total)
+    _check_small_groups(plan, encoding, summaries)
+    return encoding
+
+
+def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
+    if summary.rows > most:
+        raise RefusedError(
+            f"{site} tells of {summary.rows:,} training rows, more than {most:,}; "
+            "refused (if it has them, raise --max-rows)"
+        )
+
+
+def _check_small_groups(
+    plan: NetworkPlan, encoding: Encoding, summaries: Mapping[str, HolderSummary]
+) -> None:
+    """Stop before the first round if a group that plays is so small that a row or two would rule.
+
+    Groups that the configuration calls small do not play.
+    """
+    least = plan.site_rules.minimum_group
+    counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}
+    for number, key in enumerate(encoding.groups):
+        rows = sum(own[number] for own in counts.values())
+        if rows < least and key not in encoding.small_groups:
+            having = [site for site, own in counts.items() if own[number]]
+            raise InputError(
+                f"group '{group_name(key, plan.schema)}' has {rows:,} training rows in all, at "
+                f"{', '.join(having)}, fewer than {least}: raise minimum_size or set small in "
+                "[groups], let its sites merge small groups, list the values of groups in the "
+                "configuration, or lower --minimum-group"
+            )
+
+
+def _check_groups_left(
+    encoding: Encoding, counts: Mapping[str, Sequence[int]], refused: Mapping[str, str]
+) -> None:
+    """Stop if a group was at refused sites alone: nobody could learn anything about it."""
+    left = [sum(own) for own in zip(*counts.values(), strict=True)]
+    for name, rows in zip(encoding.group_names, left or [0] * len(encoding.groups), strict=True):
+        if rows == 0:
+            raise InputError(
+                f"nobody who is left has group '{name}' ({'; '.join(refused.values())}); correct "
+                "that site, or begin a run without it"
+            )
+
+
+def _counts(
+    encoding: Encoding, transport: Transport, sites: tuple[str, ...], *, validates: bool
+) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Send the encoding; return each site's counts by group, and the reasons of the others.
+
+    Where rows are set aside for validation, their counts follow those of the training rows.
+    """
+    words = {"encoding": encoding_as_json(encoding).encode()}
+    answers = gathered(transport(sites, "encode", words))
+    told, refused = {}, dict(answers.failures)
+    like = torch.zeros(len(encoding.groups) * (2 if validates else 1), dtype=torch.int64)
+    for site, message in answers.messages.items():
+        try:
+            told[site] = vector_from_bytes(message, like, site).tolist()
+        except RefusedError as error:
+            refused[site] = str(error)
+    return told, refused
+
+
+def read_agreement(path: Path) -> Agreed | None:
+    """Read what the sites agreed on; None if they never did."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
+        counts = TypeAdapter(dict[str, list[RowCount]]).validate_python(content["counts"])
+        rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
+        # Runs that began with an earlier version have none.
+        lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content.get("row_lengths", {}))
+        rows = TypeAdapter(dict[str, list[RowCount]])
+        validation = rows.validate_python(content.get("validation", {}))
+        lines = [*counts.values(), *validation.values()]
+        whole = all(len(own) == len(encoding.groups) for own in lines) and counts
+        if whole and (rate is None or 0 < float(rate) < math.inf):
+            return Agreed(encoding, counts, rate, lengths, validation)
+    except (ValueError, KeyError, TypeError, InputError) as error:
+        raise InputError(f"{path} is damaged; start a new run") from error
+    raise InputError(f"{path} is damaged; start a new run")
+
+
+def _write(path: Path, agreed: Agreed) -> None:
+    content = {
+        "encoding": json.loads(encoding_as_json(agreed.encoding)),
+        "counts": agreed.counts,
+        "learning_rate": agreed.learning_rate,
+        "row_lengths": {site: asdict(own) for site, own in agreed.lengths.items()},
+        "validation": agreed.validation,
+    }
+    write_json(path, content)

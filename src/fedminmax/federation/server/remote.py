@@ -1,0 +1,343 @@
+"""The federation over a network: every reply is checked, and added up in the order of the sites.
+
+A reply that cannot be true is left out of its round by its site's name; a site that was too late
+is left out for some rounds, and then asked again if it is connected. What happened is noted for
+each round.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedminmax.core.bounds import RowLimits, row_limits
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
+from fedminmax.core.messages import Census, Order, Reveals, Sums
+from fedminmax.core.validation import NO_LOSSES, LossSums
+from fedminmax.core.workspace import model_with
+from fedminmax.federation.per_holder import add_up
+from fedminmax.federation.server.agreement import Agreement
+from fedminmax.federation.server.log import RoundNotes
+from fedminmax.federation.server.transport import SECONDS_TO_SAY_SO, Attendance, Transport, gathered
+from fedminmax.federation.wire.checks import (
+    StepLength,
+    ToldLosses,
+    check_losses,
+    check_reply,
+    check_validation,
+    too_large,
+)
+from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+from fedminmax.federation.wire.compression import lighter_part
+from fedminmax.federation.wire.messages import (
+    largest_reply,
+    losses_from_bytes,
+    order_to_bytes,
+    sums_from_bytes,
+)
+from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
+from fedminmax.methods.shared.expected_reply import Sender
+
+SECONDS_BETWEEN_TRIES = 5.0
+# A site may have a bad day; limits that hold for every table leave no other excuse.
+MAX_FALSE_REPLIES = 10
+
+
+class TooFewSitesError(RuntimeError):
+    """Not enough sites answered for as long as the plan waits; everything so far is saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """An order to some sites, as the method's and as bytes, and what a row can do at its model."""
+
+    method: AnyMethod[Any]
+    order: Order
+    message: bytes
+    places: Mapping[str, int]
+    limits: RowLimits
+
+
+@dataclass(frozen=True, eq=False)
+class GoodReply:
+    """A reply that can be true, how long its step is, and how many bytes it had."""
+
+    sums: Sums
+    step: StepLength
+    size: int
+
+
+class RemoteFederation:
+    """The sites of an agreement, for one of its plan's runs.
+
+    Args:
+        agreement: what all sites agreed on.
+        transport: how they are reached.
+        run: the number of the run among the plan's.
+        notice: a file that says what the run waits for, while it waits.
+        pause: waits between tries when too few sites answer.
+        proves: whether its rounds are those of the proof that follows the run.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        transport: Transport,
+        run: int,
+        notice: Path,
+        pause: Callable[[float], None] = time.sleep,
+        *,
+        proves: bool = False,
+    ) -> None:
+        self._agreement = agreement
+        self._transport = transport
+        self._run = run
+        self._notice = notice
+        self._pause = pause
+        self._proves = proves
+        task = agreement.task
+        self._start, self._task = task.initial_parameters, task
+        self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
+        self._attendance = Attendance(agreement.plan.site_rules)
+        self._told: dict[str, ToldLosses] = {}
+        self._false: Counter[str] = Counter()
+        self._notes = RoundNotes()
+
+    @property
+    def census(self) -> Census:
+        """Rows by site and group."""
+        return self._agreement.census
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups' names, in the order of their numbers."""
+        return self._agreement.encoding.group_names
+
+    @property
+    def initial_parameters(self) -> Tensor:
+        """theta^0, as one vector."""
+        return self._start
+
+    @property
+    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that theta^0 puts one after another."""
+        return self._agreement.task.parameter_shapes
+
+    @property
+    def validation_rows(self) -> Tensor:
+        """Validation rows of each group over all sites; empty if the plan sets none aside."""
+        rows = self._agreement.validation_rows
+        return rows.sum(dim=0) if len(rows) else NO_LOSSES.count
+
+    @property
+    def reveals(self) -> Reveals:
+        """The server sees every site's reply by itself."""
+        return Reveals.OWN_VECTOR
+
+    @property
+    def safe_learning_rate(self) -> float:
+        """The sites agreed on it before the first round, if a run of the plan needs one."""
+        raise InputError("the plan has a method without learning rate; set it in [method]")
+
+    def model(self, parameters: Tensor) -> nn.Module:
+        """Return a copy of the model with these parameters, ready to predict."""
+        return model_with(self._task, parameters)
+
+    def take_notes(self) -> RoundNotes:
+        """Return what happened since the last call, and begin anew."""
+        notes, self._notes = self._notes, RoundNotes()
+        return notes
+
+    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
+        """Send the order to these sites and add up their replies, in the sites' order."""
+        return add_up(self._replies(method, order, participants))
+
+    def ask_each(
+        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> tuple[Sums, ...]:
+        """Send the order to these sites and return their replies, in the sites' order."""
+        return tuple(self._replies(method, order, participants))
+
+    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
+        """Ask these sites for the losses of the order's model on validation rows alone.
+
+        Who does not answer, or not as it can be true, is left out: nothing waits for it.
+        """
+        agreement, sites = self._agreement, self._agreement.plan.sites
+        away = {**agreement.refused, **self._attendance.away(order.moment.round), **self._liars()}
+        asked = [sites[number] for number in participants if sites[number] not in away]
+        words = {"run": self._run, "order": order_to_bytes(order)}
+        answers = gathered(self._transport(asked, "validate", words))
+        limits = row_limits(self._layers, order.parameters, self._task.loss, self._task.ridge)
+        total = NO_LOSSES
+        for site in asked:
+            if site in answers.messages:
+                try:
+                    own = losses_from_bytes(answers.messages[site], self.census.groups, site)
+                    counts = agreement.validation_rows[sites.index(site)]
+                    check_validation(own, counts, limits, site)
+                    total += own
+                except RefusedError as error:
+                    self._notes.refused[site] = str(error)
+        return total
+
+    def ask_keeping(
+        self,
+        method: KeepingMethod[StateT],
+        order: Order,
+        participants: Sequence[int],
+        kept: Tensor,
+    ) -> tuple[Sums, Tensor]:
+        """Add up the replies; what the sites keep stays with them, and ``kept`` as it is."""
+        return add_up(self._replies(method, order, participants)), kept
+
+    def _replies(
+        self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
+    ) -> list[Sums]:
+        """Return all good replies, in the sites' order; wait until they are enough."""
+        site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.sites
+        wanted = {sites[number]: number for number in participants}
+        enough = min(self._agreement.plan.minimum_sites, len(wanted))
+        message = order_to_bytes(order)
+        task = self._task
+        limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
+        question = Question(method, order, message, wanted, limits)
+        self._notes.bytes_out += len(message)
+        deadline = time.monotonic() + site_rules.give_up_after
+        replies: dict[str, GoodReply] = {}
+        invited = self._invited(wanted, order.moment.round)
+        while True:
+            asked = [site for site in invited if site not in replies]
+            good, false = self._ask_once(asked, question)
+            self._false.update(false.keys())
+            replies |= good
+            steps = {site: reply.step for site, reply in replies.items()}
+            false |= too_large(steps, site_rules.largest_step_ratio)
+            self._notes.refused |= false
+            self._check_groups_left(false, order)
+            replies = {site: reply for site, reply in replies.items() if site not in false}
+            if len(replies) >= enough:
+                self._notice.unlink(missing_ok=True)
+                self._notes.bytes_in += max(reply.size for reply in replies.values())
+                return [replies[site].sums for site in wanted if site in replies]
+            reasons = "; ".join(self._notes.refused.values())
+            short = (
+                f"round {order.moment.round}: {len(replies)} of {len(wanted)} sites answered, "
+                f"at least {enough} are needed ({reasons})"
+            )
+            if time.monotonic() > deadline:
+                raise TooFewSitesError(
+                    f"{short}; stopped after {site_rules.give_up_after:g} seconds, everything is "
+                    "saved: resume the run when they are back"
+                )
+            write_text(self._notice, f"{short}; waiting for them")
+            # Too few: those who were too late are asked again, too.
+            invited = [s for s in wanted if s not in {**self._agreement.refused, **self._liars()}]
+            self._pause(SECONDS_BETWEEN_TRIES)
+
+    def _liars(self) -> dict[str, str]:
+        """Return the sites that are not asked any more, since honest ones never get there."""
+        return {
+            site: f"{site} sent {MAX_FALSE_REPLIES} replies that cannot be true; left out for good"
+            for site, times in self._false.items()
+            if times >= MAX_FALSE_REPLIES
+        }
+
+    def _invited(self, wanted: Mapping[str, int], number: int) -> list[str]:
+        """Return who is asked in this round, and note why the others are not."""
+        reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._liars()
+        self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
+        return [site for site in wanted if site not in reasons]
+
+    def _ask_once(
+        self, asked: list[str], question: Question
+    ) -> tuple[dict[str, GoodReply], dict[str, str]]:
+        """Ask these sites; return the replies that can be true, and why the others cannot.
+
+        Each reply is checked as it comes.
+        """
+        number = question.order.moment.round
+        asked = self._there(asked, number)
+        if not asked:
+            return {}, {}
+        seconds = {site: self._attendance.seconds_for(site) for site in asked}
+        words = {"run": self._run, "order": question.message}
+        started = time.monotonic()
+        replies, false = {}, {}
+        name = "certify" if self._proves else "answer"
+        for answer in self._transport(asked, name, words, seconds):
+            site = answer.site
+            if answer.failure is not None:
+                self._notes.refused[site] = answer.failure
+                if answer.late:
+                    self._attendance.missed(site, number)
+                continue
+            self._attendance.came(site, time.monotonic() - started)
+            try:
+                replies[site] = self._read(site, answer.message, question)
+                self._notes.refused.pop(site, None)
+            except RefusedError as error:
+                false[site] = str(error)
+        return replies, false
+
+    def _there(self, asked: list[str], number: int) -> list[str]:
+        """Return these sites without those that were too late before and are not connected now."""
+        doubtful = [site for site in asked if self._attendance.missed_before(site)]
+        if not doubtful:
+            return asked
+        seconds = dict.fromkeys(doubtful, SECONDS_TO_SAY_SO)
+        there = gathered(self._transport(doubtful, "present", {}, seconds)).messages
+        gone = [site for site in doubtful if site not in there]
+        for site in gone:
+            self._notes.refused[site] = f"{site} is not connected"
+            self._attendance.missed(site, number)
+        return [site for site in asked if site not in gone]
+
+    def _read(self, site: str, answer: object, question: Question) -> GoodReply:
+        limit = largest_reply(question.method, self._start, self.census)
+        content = checked_bytes(answer, limit, site)
+        compress = self._agreement.plan.compress
+        lighter = lighter_part(question.method, self.census.linear, compress=compress)
+        set_aside = self._agreement.validation_rows
+        validates = len(set_aside) > 0 and question.order.phase == 0 and not self._proves
+        reply, seconds = sums_from_bytes(
+            content, self._start, self.census.groups, limit, site, lighter, validates=validates
+        )
+        place = question.places[site]
+        counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
+        sender = Sender(place, counts, self.census.holders, question.limits, lengths)
+        try:
+            check_losses(reply, sender, site)
+            if validates:
+                check_validation(reply.validation, set_aside[place], question.limits, site)
+            before, now = self._told.get(site), question.order
+            self._told[site] = ToldLosses(now.parameters, reply.group_loss)
+            step = check_reply(question.method, now, sender, reply, site, before, lighter)
+        except RefusedError:
+            raise
+        except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
+            # What is expected depends on what was told: it must not stop everybody else.
+            raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
+        self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
+        return GoodReply(reply, step, len(content))
+
+    def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
+        """Stop if the refused sites are all that have a group: the run is for that group, too."""
+        if not false:
+            return
+        sites = self._agreement.plan.sites
+        lost = {*false, *self._agreement.refused, *self._liars()}
+        gone = [site in lost for site in sites]
+        for group, name in enumerate(self.group_names):
+            holders = self.census.counts[:, group].nonzero().squeeze(1).tolist()
+            if all(gone[place] for place in holders):
+                reasons = "; ".join(why for s, why in false.items() if sites.index(s) in holders)
+                raise TooFewSitesError(
+                    f"round {order.moment.round}: nobody else has group '{name}' ({reasons}); "
+                    "stopped, everything before this round is saved: correct that site and resume"
+                )

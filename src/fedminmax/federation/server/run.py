@@ -1,0 +1,382 @@
+"""The server's whole work in a job: agree, then the round loop of each run, saved as it goes.
+
+Called again with the same folder it goes on where it was, so that a lost job is sent once more.
+
+What a running job tells its coordinator: its new rounds, its groups, and what it waits for.
+"""
+
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.files import write_text
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.validation import ValidationRisk
+from fedminmax.federation.certify import (
+    IncompleteError,
+    certify,
+    check_certifiable,
+    check_single_answer,
+)
+from fedminmax.federation.checkpoint import checkpoint_paths, restore, train_with_checkpoints
+from fedminmax.federation.server.agreement import (
+    AGREEMENT_FILE,
+    Agreed,
+    Agreement,
+    agree,
+    read_agreement,
+)
+from fedminmax.federation.server.disk import (
+    CLAIM_FILE,
+    MAX_REASON,
+    cannot_save,
+    check_room_for_a_copy,
+    room_kept,
+    run_lock,
+)
+from fedminmax.federation.server.log import (
+    ROUNDS_FILE,
+    LiveRound,
+    NetworkLog,
+    NetworkRound,
+    read_last_rounds,
+)
+from fedminmax.federation.server.measure import measure, read_tensors, write_measured, write_tensors
+from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
+from fedminmax.federation.server.transport import Transport
+from fedminmax.federation.train import Progress, answer_of, members_of, start_of
+from fedminmax.federation.wire.compression import Lighter, lighter_part
+from fedminmax.federation.wire.plan import NetworkPlan
+from fedminmax.methods.method import lets_holders_keep
+
+OUTCOME_FILE = "outcome.json"
+MEMBERS_FILE = "members.safetensors"
+VALIDATION_FILE = "validation.json"
+PROOF_FILE = "proof.json"
+# What the run waits for, while it waits.
+NOTICE_FILE = "notice.txt"
+# Checkpoints may take this share of the time; of a large model they come every few seconds.
+SAVING_SHARE = 0.04
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: an error's text or None, the groups, and who took no part and why.
+
+    ``unmeasured`` are the sites that told nothing of their held-out rows, ``small_groups`` the
+    groups that are too small to be trained for.
+    """
+
+    error: str | None
+    group_names: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    small_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToldByProof:
+    """What was proved of a run's answer after its rounds, or why nothing was."""
+
+    certificate: Certificate | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ToldByValidation:
+    """Which iterate is the answer (None: the method's own choice), validation rows by group, risks.
+
+    There are no risks where nothing was measured.
+    """
+
+    answer: str | None
+    rows: tuple[int, ...]
+    chosen: ValidationRisk | None
+    latest: ValidationRisk | None
+
+
+def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    """Do all runs of the plan; how it ended is also written to the folder, if it can be."""
+    try:
+        with run_lock(folder):
+            outcome = _ended(plan, transport, folder)
+            write_outcome(folder, outcome)
+    except OSError as failed:
+        outcome = Outcome(cannot_save(failed))
+    return outcome
+
+
+def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    (folder / OUTCOME_FILE).unlink(missing_ok=True)
+    try:
+        with room_kept(folder):
+            return _run_all(plan, transport, folder)
+    except (InputError, DivergedError, TooFewSitesError) as stopped:
+        return Outcome(str(stopped))
+    except OSError as failed:
+        return Outcome(cannot_save(failed))
+    except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
+        # Sent again, the job would end in the same way: it is told, and not lost without a word.
+        logging.getLogger("fedminmax.server").exception("the run ended")
+        return Outcome(
+            f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
+            f"{str(unexpected)[:MAX_REASON]}); its log has more, and everything before is saved"
+        )
+
+
+def hand_over(folder: Path, outcome: Outcome, results: Path) -> Outcome:
+    """Copy a run that has ended to where its coordinator fetches it; return how it ended.
+
+    Of a run that failed these are its rounds and the reason. The engine makes a copy, too: without
+    room for both, the reason alone is left.
+    """
+    wanted = "*" if outcome.error is None else f"*/{ROUNDS_FILE}"
+    _, previous = checkpoint_paths(folder)
+    try:
+        for path in sorted(folder.rglob(wanted)):
+            if path.is_file() and path.name not in (CLAIM_FILE, previous.name):
+                copied = results / path.relative_to(folder)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copied)
+        write_outcome(results, outcome)
+        check_room_for_a_copy(results)
+    except OSError as failed:
+        shutil.rmtree(results, ignore_errors=True)
+        if outcome.error is None:
+            outcome = Outcome(cannot_save(failed))
+        write_outcome(results, outcome)
+    return outcome
+
+
+def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    agreement = agree(plan, transport, folder)
+    if plan.certify:
+        check_certifiable(agreement.census)
+        first = agreement.plan.runs[0]
+        check_single_answer(first.build(), first.rounds)
+    folders = [run_folder(folder, plan, number) for number in range(len(plan.runs))]
+    for number, own in enumerate(folders):
+        _run(agreement, transport, number, own)
+        if plan.certify and number == 0:
+            _prove(agreement, transport, own)
+    measured, silent = measure(agreement, transport, [read_members(own) for own in folders])
+    write_measured(folder, measured)
+    encoding = agreement.encoding
+    refused = dict(agreement.refused)
+    return Outcome(None, encoding.group_names, refused, silent, encoding.small_group_names)
+
+
+def run_folder(folder: Path, plan: NetworkPlan, number: int) -> Path:
+    """Where one of the plan's runs keeps its rounds, checkpoints and result."""
+    return folder / f"{number}-{plan.runs[number].method}"
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """Read how the job ended; None if it has not."""
+    path = folder / OUTCOME_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(Outcome).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def read_members(folder: Path) -> Tensor:
+    """Read a finished run's models, one per line; several are a mixture."""
+    (members,) = read_tensors(folder / MEMBERS_FILE, ("members",))
+    return members
+
+
+def read_model_beside(folder: Path) -> Tensor:
+    """Read the last model where validation rows chose the answer, and else their choice."""
+    (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
+    return beside
+
+
+def read_validation(folder: Path) -> ToldByValidation | None:
+    """Read what validation rows told of a finished run; None if there were none."""
+    path = folder / VALIDATION_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ToldByValidation).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def read_proof(folder: Path) -> ToldByProof | None:
+    """Read what was proved after a finished run; None if nobody asked for it."""
+    path = folder / PROOF_FILE
+    if not path.exists():
+        return None
+    try:
+        return TypeAdapter(ToldByProof).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
+
+
+def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
+    """Prove of the first run's answer what its own rounds have not proved."""
+    rounds = read_last_rounds(folder / ROUNDS_FILE)
+    if rounds and rounds[-1].certificate is not None:
+        return
+    notice = folder.parent / NOTICE_FILE
+    federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
+    try:
+        told = ToldByProof(certify(federation, read_members(folder)[0]))
+    except IncompleteError as incomplete:
+        away = "; ".join(federation.take_notes().refused.values())
+        told = ToldByProof(None, f"{incomplete} ({away})")
+    content = TypeAdapter(ToldByProof).dump_json(told).decode()
+    write_text(folder / PROOF_FILE, content + "\n")
+
+
+def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) -> None:
+    plan, planned = agreement.plan, agreement.plan.runs[number]
+    method = planned.build()
+    federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
+    resume, _ = restore(folder, federation, method)
+    log = NetworkLog(folder / ROUNDS_FILE, 0 if resume is None else resume.round)
+    progress: Progress[Any] = resume or start_of(
+        federation, method, seed=plan.seed, participation=planned.participation
+    )
+    lighter = lighter_part(method, agreement.census.linear, compress=plan.compress)
+    sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP
+    rounds = train_with_checkpoints(
+        folder,
+        federation,
+        method,
+        rounds=planned.rounds,
+        seed=plan.seed,
+        participation=planned.participation,
+        patience=planned.patience,
+        resume=resume,
+        # What sites keep to themselves they keep for a few rounds only.
+        saving_share=math.inf if sites_keep else SAVING_SHARE,
+    )
+    with closing(rounds):
+        for done in rounds:
+            # The line first: a round without its line would be missing in the results.
+            log.add(done, plan.sites, federation.take_notes())
+            progress = done.progress
+    output = planned.iterate or method.output
+    answer, best = answer_of(progress, output), progress.iterates.best
+    tensors = {"members": members_of(progress, output)}
+    if best.chosen.is_measured:
+        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+        tensors["beside"] = progress.iterates.parameters(other)
+    rows = tuple(federation.validation_rows.tolist())
+    if rows:
+        name = None if answer is None else answer.value
+        measured = best.chosen.is_measured
+        chosen, latest = (best.chosen, best.latest) if measured else (None, None)
+        told = ToldByValidation(name, rows, chosen, latest)
+        content = TypeAdapter(ToldByValidation).dump_json(told).decode()
+        write_text(folder / VALIDATION_FILE, content + "\n")
+    write_tensors(
+        folder / MEMBERS_FILE,
+        {name: tensor.cpu().contiguous() for name, tensor in tensors.items()},
+    )
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Write how the job ended."""
+    content = TypeAdapter(Outcome).dump_json(outcome, indent=2).decode()
+    write_text(folder / OUTCOME_FILE, content + "\n")
+
+
+@dataclass(frozen=True)
+class News:
+    """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
+
+    ``small_groups`` are those of the groups that are too small to be trained for.
+    """
+
+    rounds: tuple[tuple[int, NetworkRound], ...] = ()
+    groups: tuple[str, ...] = ()
+    notice: str | None = None
+    small_groups: tuple[str, ...] = ()
+
+    @property
+    def live_rounds(self) -> list[LiveRound]:
+        """The rounds as a coordinator sees them."""
+        return [
+            LiveRound(number, entry, self.groups, self.small_groups)
+            for number, entry in self.rounds
+        ]
+
+
+class NewsDesk:
+    """Looks for news in a plan's folder, several times in a second.
+
+    Args:
+        plan: what is run.
+        folder: where the server keeps its runs.
+    """
+
+    def __init__(self, plan: NetworkPlan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        # Agreed on once, before the first round.
+        self._agreed: Agreed | None = None
+
+    def collect(self, seen: Sequence[int]) -> News:
+        """Return the rounds after those that were seen of each run.
+
+        Of very many new rounds these are the last ones: all of them are in the results.
+        """
+        rounds = [
+            (number, entry)
+            for number, last in zip(range(len(self._plan.runs)), seen, strict=False)
+            for entry in read_last_rounds(self._rounds_of(number), last)
+        ]
+        notice = _notice(self._folder / NOTICE_FILE)
+        if self._agreed is None:
+            self._agreed = read_agreement(self._folder / AGREEMENT_FILE)
+        if self._agreed is None:
+            return News(tuple(rounds), notice=notice)
+        encoding = self._agreed.encoding
+        return News(tuple(rounds), encoding.group_names, notice, encoding.small_group_names)
+
+    def _rounds_of(self, number: int) -> Path:
+        return run_folder(self._folder, self._plan, number) / ROUNDS_FILE
+
+
+def _notice(path: Path) -> str | None:
+    """Read what the run waits for; it removes the file as soon as it no longer waits."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+@cache
+def _adapter() -> TypeAdapter[News]:
+    """Return what checks and writes news; to make it takes longer than to use it."""
+    return TypeAdapter(News)
+
+
+def news_as_json(news: News) -> dict[str, object]:
+    """Return the news as plain data."""
+    content: dict[str, object] = _adapter().dump_python(news, mode="json")
+    return content
+
+
+def news_from_json(content: Mapping[str, object]) -> News:
+    """Read news that a server sent."""
+    try:
+        return _adapter().validate_python(content)
+    except ValidationError as error:
+        raise InputError("the server runs another version of fedminmax; use the same") from error

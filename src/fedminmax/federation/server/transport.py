@@ -1,0 +1,163 @@
+"""How the server reaches its sites, whatever carries the messages.
+
+Waiting for sites at work: each for its own time, and none that is no longer connected.
+
+A site that was killed, or whose network is down, does not say goodbye. So whoever lets others wait
+is asked now and then whether it is there, which a site can say while it works.
+
+Who is asked in a round of a run over a network, and how long each site may take.
+
+A site that was too late is asked again some rounds later, and after twice as many if it is too
+late again, so that a site that is gone for good costs little, and one that is back misses at most
+as many rounds again as it was away. How long a site may take depends on its own times so far.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from fedminmax.federation.wire.plan import SiteRules
+
+# So long may a site take to say that it is there.
+SECONDS_TO_SAY_SO = 5.0
+NO_LIMITS: Mapping[str, float] = MappingProxyType({})
+SECONDS_BETWEEN_LOOKS = 5.0
+# So often in a row must a site be missing: one question can get lost, or come at a bad moment.
+LOOKS_UNTIL_GONE = 2
+# A site is never given up sooner, unless the plan says so: machines have bad moments.
+MIN_SECONDS = 30.0
+# It may take this many times its longest time so far.
+TIMES_ITS_LONGEST = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What came of one site: a message, or why there is none, and whether it was too late."""
+
+    site: str
+    message: object = None
+    failure: str | None = None
+    late: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What came of all: messages by site, and the reasons of those who sent none."""
+
+    messages: Mapping[str, object]
+    failures: Mapping[str, str]
+
+
+class Transport(Protocol):
+    """Calls one of a site's questions (present, prepare, answer, ...) at several sites at once."""
+
+    def __call__(
+        self,
+        sites: Sequence[str],
+        question: str,
+        words: Mapping[str, object],
+        seconds: Mapping[str, float] = NO_LIMITS,
+    ) -> Iterator[Answer]:
+        """Ask these sites and yield each one's answer as it comes.
+
+        A site may take its own ``seconds``, or the agreed time if it has none; one that is no
+        longer connected is not waited for.
+        """
+        ...
+
+
+def gathered(answers: Iterable[Answer]) -> Answers:
+    """Wait for all answers."""
+    messages: dict[str, object] = {}
+    failures: dict[str, str] = {}
+    for answer in answers:
+        if answer.failure is None:
+            messages[answer.site] = answer.message
+        else:
+            failures[answer.site] = answer.failure
+    return Answers(messages, failures)
+
+
+class Arrivals(Protocol):
+    """Answers that come in."""
+
+    def next_within(self, seconds: float) -> Answer | None:
+        """Return the next answer; None if none came within these seconds."""
+        ...
+
+
+def wait_for_all(
+    arrivals: Arrivals,
+    limits: Mapping[str, float],
+    who_is_there: Callable[[list[str]], Collection[str]],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Answer]:
+    """Yield the answers of these sites, each of which may take its own limit in seconds."""
+    started = clock()
+    next_look = started + SECONDS_BETWEEN_LOOKS
+    waiting = dict(limits)
+    missing: dict[str, int] = {}
+    while waiting:
+        until = min(next_look, started + min(waiting.values()))
+        answer = arrivals.next_within(max(0.0, until - clock()))
+        if answer is not None:
+            if waiting.pop(answer.site, None) is not None:
+                yield answer
+            continue
+        for site in [site for site, limit in waiting.items() if clock() >= started + limit]:
+            limit = waiting.pop(site)
+            yield Answer(site, failure=f"{site} did not answer within {limit:g} seconds", late=True)
+        if waiting and clock() >= next_look:
+            there = who_is_there(list(waiting))
+            missing = {site: missing.get(site, 0) + 1 for site in waiting if site not in there}
+            for site in [site for site, looks in missing.items() if looks >= LOOKS_UNTIL_GONE]:
+                del waiting[site]
+                yield Answer(site, failure=f"{site} is no longer connected", late=True)
+            next_look = clock() + SECONDS_BETWEEN_LOOKS
+
+
+class Attendance:
+    """How often and in which round each site was too late, and how long it took otherwise."""
+
+    def __init__(self, site_rules: SiteRules) -> None:
+        self._site_rules = site_rules
+        self._longest: dict[str, float] = {}
+        self._misses: dict[str, int] = {}
+        self._missed_in: dict[str, int] = {}
+
+    def away(self, number: int) -> dict[str, str]:
+        """Return the sites that are not asked in this round, each with the reason."""
+        return {
+            site: f"{site} was too late and is asked again in round {self._next_round(site)}"
+            for site in self._misses
+            if self._next_round(site) > number
+        }
+
+    def missed_before(self, site: str) -> bool:
+        """Tell whether the site was too late the last time it was asked."""
+        return site in self._misses
+
+    def seconds_for(self, site: str) -> float:
+        """Return how long this site may take for an answer."""
+        limit = self._site_rules.give_up_after
+        if site in self._longest:
+            limit = min(limit, TIMES_ITS_LONGEST * self._longest[site])
+        return min(self._site_rules.seconds_per_answer, max(MIN_SECONDS, limit))
+
+    def came(self, site: str, seconds: float) -> None:
+        """Note that a site answered after so long."""
+        self._longest[site] = max(seconds, self._longest.get(site, 0.0))
+        self._misses.pop(site, None)
+        self._missed_in.pop(site, None)
+
+    def missed(self, site: str, number: int) -> None:
+        """Note that a site was too late in this round; several times in one round count once."""
+        if self._missed_in.get(site) != number:
+            self._misses[site] = self._misses.get(site, 0) + 1
+            self._missed_in[site] = number
+
+    def _next_round(self, site: str) -> int:
+        left_out: int = self._site_rules.rounds_left_out * 2 ** (self._misses[site] - 1)
+        return self._missed_in[site] + left_out + 1

@@ -1,0 +1,222 @@
+"""Which groups a site tells of: none with fewer rows than its policy allows.
+
+A site may merge its small groups into one. Every site gives the merged group the same key, so that
+the server has one such group whoever merged what. What a row's protected values were is then not
+to be seen in its features either, where the configuration has protected columns among them.
+
+A site's own table, read once per job by the agreed schema, within the site's policy.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.randomness import Purpose
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
+from fedminmax.data.tables.file_format import check_format
+from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Schema
+from fedminmax.data.tables.sources import hold_out, read_source
+from fedminmax.federation.site.settings import SiteSettings, SmallGroups
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """A site's rows: those to train on, and those held out for measuring the trained model.
+
+    ``validation`` are those to choose the round by, once they are set aside from the training rows.
+    ``warnings`` about the table are for the site's own eyes.
+    """
+
+    train: ParsedRows
+    held_out: ParsedRows
+    warnings: tuple[str, ...] = ()
+    validation: ParsedRows | None = None
+
+
+def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> SiteRows:
+    """Merge small groups if the site wants that; refuse what it may not tell of.
+
+    The reason goes to the server, so it names no group.
+    """
+    if settings.small_groups is SmallGroups.MERGE:
+        return _merge(rows, schema, settings.minimum_group)
+    if small_groups(rows.train, settings):
+        raise RefusedError(
+            f"a group has fewer than {settings.minimum_group} rows here, and this site's policy "
+            "does not tell of smaller ones"
+        )
+    return rows
+
+
+def small_groups(train: ParsedRows, settings: SiteSettings) -> tuple[GroupKey, ...]:
+    """Return the groups with fewer training rows than the site tells of."""
+    counts = group_counts(train)
+    return tuple(key for key, count in counts.items() if count < settings.minimum_group)
+
+
+def rows_to_measure(
+    held_out: ParsedRows, known: Collection[GroupKey], settings: SiteSettings
+) -> ParsedRows:
+    """Return the held-out rows that may be counted in results.
+
+    These are the rows of groups that training knows, with at least the site's minimum of held-out
+    rows here; the others are not told of, not even within a total.
+    """
+    counts = group_counts(held_out)
+    told = [
+        key in known and counts.get(key, 0) >= settings.minimum_group for key in held_out.group_keys
+    ]
+    return held_out.take(np.flatnonzero(np.array(told, dtype=bool)[held_out.group]))
+
+
+def group_counts(rows: ParsedRows) -> dict[GroupKey, int]:
+    """Return how many rows each group has, without groups that have none."""
+    counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
+    return {key: count for key, count in zip(rows.group_keys, counts, strict=True) if count}
+
+
+def _merge(rows: SiteRows, schema: Schema, minimum: int) -> SiteRows:
+    kept = _kept_groups(group_counts(rows.train), schema, minimum)
+    train = _hide_protected(_with_merged(rows.train, kept, schema), schema)
+    # Of held-out rows only scores are told: the model sees them as they are.
+    return SiteRows(train, _with_merged(rows.held_out, kept, schema))
+
+
+def _kept_groups(
+    counts: Mapping[GroupKey, int], schema: Schema, minimum: int
+) -> tuple[GroupKey, ...]:
+    """Return the groups that stay as they are.
+
+    If all small ones together are still too few, the smallest of the others goes with them.
+    """
+    large = [key for key in sort_groups(counts, schema) if counts[key] >= minimum]
+    merged = sum(count for count in counts.values() if count < minimum)
+    if merged == 0 or merged >= minimum:
+        return tuple(large)
+    if not large:
+        raise RefusedError(
+            f"this site has fewer than {minimum} training rows in all, and its policy does not "
+            "tell of smaller groups"
+        )
+    smallest = min(large, key=lambda key: counts[key])
+    return tuple(key for key in large if key != smallest)
+
+
+def _with_merged(rows: ParsedRows, kept: tuple[GroupKey, ...], schema: Schema) -> ParsedRows:
+    """Put the rows of all groups but these into the merged group, which comes last."""
+    places = {key: place for place, key in enumerate(kept)}
+    place_of = np.array([places.get(key, len(kept)) for key in rows.group_keys], np.int64)
+    return replace(rows, group=place_of[rows.group], group_keys=(*kept, merged_key(schema)))
+
+
+def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
+    """Let protected columns that are features be missing where a row's group is merged.
+
+    Counts of their categories and the model's step would tell of small groups otherwise.
+    """
+    merged = rows.group == len(rows.group_keys) - 1
+    protected = {entry.column for entry in schema.protected}
+    missing = {feature.column: np.int32(len(feature.categories)) for feature in schema.features}
+    quantities = {
+        column: np.where(merged, np.nan, values) if column in protected else values
+        for column, values in rows.features.quantities.items()
+    }
+    codes = {
+        column: np.where(merged, missing[column], values) if column in protected else values
+        for column, values in rows.features.codes.items()
+    }
+    return replace(rows, features=replace(rows.features, quantities=quantities, codes=codes))
+
+
+def read_rows(
+    plan: NetworkPlan, settings: SiteSettings, site: str, roster: Sequence[str] | None = None
+) -> SiteRows:
+    """Read the site's table, with small groups refused or merged as its policy says."""
+    _check_company(plan, settings, roster)
+    rows = within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
+    return with_validation(rows, plan, settings, settings.owner or site)
+
+
+def with_validation(
+    rows: SiteRows, plan: NetworkPlan, settings: SiteSettings, owner: str
+) -> SiteRows:
+    """Set validation rows aside; those of a group with too few of them here stay training rows.
+
+    The losses of fewer rows than the site's minimum are not told of.
+    """
+    train = rows.train
+    _, drawn = hold_out(train, plan.validation, plan.seed, owner, Purpose.VALIDATION)
+    counts = np.bincount(train.group[drawn], minlength=len(train.group_keys))
+    drawn = drawn[counts[train.group[drawn]] >= settings.minimum_group]
+    left = np.setdiff1d(np.arange(len(train)), drawn)
+    own = train.take(left) if len(drawn) else train
+    return replace(rows, train=own, validation=train.take(drawn))
+
+
+def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
+    """Read the site's table as it is, for its own eyes, and split off the held-out rows."""
+    _check_agreed(plan, settings)
+    owner = settings.owner or site
+    config = TableConfig(
+        training=(),
+        test=(),
+        holder_column=settings.holder_column,
+        held_out=plan.held_out,
+        seed=plan.seed,
+        format=check_format(settings.format.apply(plan.format), "this site's"),
+        schema=plan.schema,
+        model=plan.model,
+        method=MethodChoice("fedavg", {}, 1, 1.0),
+    )
+    source = Source(settings.data, None if settings.holder_column else owner)
+    read = read_source(source, config)
+    own = [part for part in read.parts if part.owner == owner]
+    if not own:
+        raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
+    rows = own[0].rows
+    check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
+    train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
+    return SiteRows(rows.take(train), rows.take(held_out), read.warnings)
+
+
+def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
+    """Refuse a plan that the site did not agree to; the reason goes to the server."""
+    _check_columns(plan, settings)
+    if settings.plan is not None and digest_of(plan) != settings.plan:
+        raise RefusedError(
+            "the plan is not the configuration that this site checked; send it the new one"
+        )
+    longest = max(run.rounds for run in plan.runs)
+    if settings.most_rounds is not None and longest > settings.most_rounds:
+        raise RefusedError(
+            f"the plan has {counted(longest, 'round')}, this site agreed to at most "
+            f"{settings.most_rounds:,}"
+        )
+
+
+def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
+    """Refuse a plan whose results could be those of too few sites, or of sites that are not."""
+    if plan.minimum_sites < settings.minimum_sites:
+        raise RefusedError(
+            f"the plan has {counted(len(plan.sites), 'site')} and may go on with "
+            f"{plan.minimum_sites}, this site's policy asks for at least "
+            f"{settings.minimum_sites}; give --minimum-sites "
+            f"{settings.minimum_sites}"
+        )
+    if roster is not None and not {*plan.sites} <= {*roster}:
+        raise RefusedError("the plan has sites that are not in this federation's signed list")
+
+
+def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:
+    if settings.columns is None:
+        return
+    for column in plan.schema.columns:
+        if column not in settings.columns:
+            raise RefusedError(f"column '{column}' is not among those that this site agreed to")

@@ -1,0 +1,202 @@
+"""A site's table as a job would read it, looked at without any network.
+
+What leaves a site for a configuration, in plain words.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from fedminmax.core.bounds import POWER_ITERATIONS
+from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.data_warnings import constant_target_warnings, leak_warnings
+from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
+from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.data.tables.parse_rows import ParsedRows
+from fedminmax.data.tables.schema import Kind, Schema
+from fedminmax.data.tables.wording import listed
+from fedminmax.federation.certify import MAX_ROUNDS, PROVER
+from fedminmax.federation.planned_runs import needs_learning_rate, plan_of_config, planned_runs
+from fedminmax.federation.site.policy import (
+    group_counts,
+    read_own_rows,
+    rows_to_measure,
+    small_groups,
+    within_policy,
+)
+from fedminmax.federation.site.settings import SiteSettings, SmallGroups
+from fedminmax.federation.wire.plan import PlannedRun, SiteRules, digest_of
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
+
+BYTES_PER_NUMBER = 4
+BYTES_PER_SUM = 8
+CHECK = "check"
+
+
+def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str]) -> Iterator[str]:
+    """Say what leaves before, in and after the rounds; ``measured`` groups have held-out rows."""
+    yield from _before(config.schema, train)
+    runs = planned_runs(config.method)
+    if needs_learning_rate(runs):
+        yield (
+            f"{POWER_ITERATIONS} times before the first round: one vector per group, as long as "
+            "the features of a row (sums of x (x . v) over its rows, to choose a safe step)"
+        )
+    for run in runs:
+        if sums_over_rows(CARDS[run.method].build({})):
+            when = f"in each of {run.rounds:,} rounds of {run.method}"
+            yield from _sums_by_group(when, run.build(), config, train)
+        else:
+            yield _in_a_round(run, most_parameters(config))
+    if config.validation:
+        yield (
+            "with each of these rounds: the sums of losses and of squared losses of the rows that "
+            "are set aside to choose the round by, and their number, by group; of groups with "
+            "fewer of them than the minimum here nothing is set aside"
+        )
+    if config.method.certify:
+        when = (
+            f"after training, up to {MAX_ROUNDS} times, to prove how good the model of "
+            f"{config.method.name} is"
+        )
+        yield from _sums_by_group(when, PROVER, config, train)
+    if measured:
+        names = " and ".join(run.method for run in runs)
+        yield (
+            f"after training, for the model of {names}: the number of held-out rows of "
+            f"{listed(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
+            "sums of products of these scores (for intervals)"
+        )
+
+
+def most_parameters(config: TableConfig) -> int:
+    """Return how many numbers the model has at most, if every category and gap occurs."""
+    widths = [
+        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
+        for feature in config.schema.features
+    ]
+    layers = (sum(widths), *config.model.hidden, len(config.schema.target.classes) or 1)
+    return sum((inputs + 1) * outputs for inputs, outputs in pairwise(layers))
+
+
+def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
+    features = schema.features
+    categories = [feature.column for feature in features if feature.kind is Kind.CATEGORY]
+    quantities = [feature.column for feature in features if feature.kind is not Kind.CATEGORY]
+    told = "pairs of group and class"
+    if schema.target.is_quantity:
+        quantities.append(schema.target.column)
+        told = "groups"
+    yield f"once: the rows of each of {len(summarise(train, schema).strata)} {told}"
+    if categories:
+        yield f"once: how often each listed category occurs in {', '.join(categories)}"
+    if quantities:
+        yield f"once: count, sum and sum of squares of {', '.join(quantities)}"
+
+
+def _sums_by_group(
+    when: str, method: AnyMethod[Any], config: TableConfig, train: ParsedRows
+) -> Iterator[str]:
+    """Say what leaves for a method that looks ahead: more in a round, in far fewer rounds."""
+    parameters, schema = most_parameters(config), config.schema
+    outputs = len(schema.target.classes) or 1
+    columns = parameters // outputs
+    told, numbers = f"a gradient as long as the model (at most {parameters:,} numbers)", parameters
+    curvature = not config.model.hidden and getattr(method, "curvature", False)
+    if curvature:
+        linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
+        told += (
+            " and curvature, which is weighted sums of products of every two columns (at most "
+            f"{linear.curvature_numbers:,} numbers)"
+        )
+        numbers += linear.curvature_numbers
+    yield (
+        f"{when}, for each group: its loss sum, its row count, {told}; at most "
+        f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; whoever runs "
+        "the server can look at yours by itself"
+    )
+    few = [key for key, rows in group_counts(train).items() if rows <= columns]
+    if few and curvature:
+        names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
+        yield (
+            f"{names}: here no more rows than the {columns:,} columns that a row may have. "
+            "Products summed over so few rows nearly show the rows themselves; --minimum-group "
+            f"{columns + 1} keeps such groups from being told of"
+        )
+
+
+def _in_a_round(run: PlannedRun, numbers: int) -> str:
+    card = CARDS[run.method]
+    # Methods for equal rates tell sums by group and class, and some a second gradient.
+    rates = ", figures of how unequal the groups' rates are" if card.parity else ""
+    vectors = "one or more vectors" if card.parity or asks_again(card.build({})) else "one vector"
+    return (
+        f"in each of {counted(run.rounds, 'round')} of {run.method}: loss sums and row counts by "
+        "group"
+        f"{rates}, and {vectors} as long as the model (at most {numbers:,} numbers, "
+        f"{numbers * BYTES_PER_NUMBER:,} bytes). The method uses {card.reveals}; whoever "
+        "runs the server can look at yours by itself"
+    )
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """The groups that the site would tell of, with their training rows, and what would leave.
+
+    ``hidden`` are the site's own groups that it would not tell of by themselves; ``warnings`` are
+    for the site alone.
+    """
+
+    groups: dict[str, int]
+    hidden: dict[str, int]
+    leaves: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
+    """Return the settings of a site that agrees to this configuration, and to no other."""
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
+    return replace(
+        settings,
+        columns=config.schema.columns,
+        plan=digest_of(plan),
+        most_rounds=max(run.rounds for run in plan.runs),
+    )
+
+
+def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
+    """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
+    schema = config.schema
+    plan = plan_of_config(config, CHECK, [site], SiteRules())
+    own = read_own_rows(plan, settings, site)
+    small = sort_groups(small_groups(own.train, settings), schema)
+    if small and settings.small_groups is SmallGroups.REFUSE:
+        raise InputError(
+            f"group '{group_name(small[0], schema)}' has fewer than {settings.minimum_group} rows "
+            "here, and this site's policy does not tell of smaller ones; merge them with "
+            "--small-groups merge, or do not take part"
+        )
+    rows = within_policy(own, schema, settings)
+    told, known = group_counts(rows.train), group_counts(own.train)
+    # Groups without a training row here may have some elsewhere: they are named as well.
+    held_out = rows.held_out
+    measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
+    return SiteCheck(
+        _by_name(told, schema),
+        _by_name({key: count for key, count in known.items() if key not in told}, schema),
+        tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
+        (
+            *own.warnings,
+            *constant_target_warnings({site: summarise(own.train, schema)}, schema),
+            *leak_warnings([own.train], schema),
+        ),
+    )
+
+
+def _by_name(counts: dict[GroupKey, int], schema: Schema) -> dict[str, int]:
+    return {group_name(key, schema): counts[key] for key in sort_groups(counts, schema)}

@@ -1,0 +1,68 @@
+"""A site's own settings: where its table is and what it allows. They never travel."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.file_format import AS_AGREED, FormatChanges
+from fedminmax.federation.wire.plan import MINIMUM_SITES
+
+SETTINGS_FILE = "fedminmax.json"
+
+
+class SmallGroups(Enum):
+    """What a site does about groups that are too small to be told of."""
+
+    REFUSE = "refuse"
+    MERGE = "merge"
+
+
+# A misspelled name must not leave a site without the policy that it meant.
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class SiteSettings:
+    """The table, and this site's policy.
+
+    ``plan`` is the digest of what the site agreed to take part in, for at most ``most_rounds``
+    rounds in each run; ``columns`` are those that it agreed to have read; None allows any. A group
+    with fewer training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the
+    site refuses to take part, or merges such groups into one. The site takes part in no run that
+    may go on with fewer than ``minimum_sites`` sites, in at most ``max_runs`` runs of the same
+    plan, and answers at most ``max_answers`` different questions about the same round.
+    ``holder_column`` and ``owner`` choose this site's rows where one file holds those of several.
+    ``format`` is what this site's file writes otherwise than the configuration says.
+    """
+
+    data: Path
+    columns: tuple[str, ...] | None = None
+    plan: str | None = None
+    most_rounds: int | None = None
+    minimum_group: Annotated[int, Field(ge=1)] = 1
+    small_groups: SmallGroups = SmallGroups.REFUSE
+    minimum_sites: Annotated[int, Field(ge=1)] = MINIMUM_SITES
+    max_runs: Annotated[int, Field(ge=1)] = 20
+    max_answers: Annotated[int, Field(ge=1)] = 3
+    owner: str | None = None
+    holder_column: str | None = None
+    format: FormatChanges = AS_AGREED
+
+
+def read_site_settings(path: Path) -> SiteSettings:
+    """Read a site's settings; a relative data path is looked for beside them."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; run 'fedminmax site check' first")
+    try:
+        settings = TypeAdapter(SiteSettings).validate_json(path.read_bytes())
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise InputError(f"{path} is not valid ({where or 'not JSON'}); correct it") from error
+    return replace(settings, data=path.parent / settings.data)
+
+
+def site_settings_text(settings: SiteSettings) -> str:
+    """Write a site's settings as JSON."""
+    return TypeAdapter(SiteSettings).dump_json(settings, indent=2).decode() + "\n"

@@ -1,0 +1,378 @@
+"""A site at work: messages in, messages out, and its rows stay where they are.
+
+The same code as in the simulation computes the replies. Nothing here knows how messages travel.
+Whatever is asked comes in order, and every answer is noted in the site's own ledger before it is
+given.
+
+A site's rows, encoded as all sites do, and what it computes with them besides the rounds.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.bounds import POWER_ITERATIONS, sum_along
+from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.messages import Order, Sums
+from fedminmax.core.models import mixture_with
+from fedminmax.core.one_step import losses_without_training
+from fedminmax.core.task import Task, check_fit
+from fedminmax.core.validation import LossSums, sum_losses
+from fedminmax.core.workers import choose_rows_per_chunk
+from fedminmax.core.workspace import Workspace
+from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.encoding import Encoding, encoding_from_json
+from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.data.tables.sources import ListedRows, write_held_out
+from fedminmax.federation.certify import MAX_ROUNDS, prover_for
+from fedminmax.federation.per_holder import NOTHING, answer
+from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
+from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.state import Asked, Ledger, Question, SiteState
+from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+from fedminmax.federation.wire.compression import Lighter, lighter_part, round_curvature, round_step
+from fedminmax.federation.wire.messages import (
+    losses_to_bytes,
+    models_from_bytes,
+    order_from_bytes,
+    score_sums_to_bytes,
+    sums_to_bytes,
+    vector_from_bytes,
+    vector_to_bytes,
+)
+from fedminmax.federation.wire.plan import (
+    MAX_PLAN_BYTES,
+    NetworkPlan,
+    digest_of,
+    plan_from_bytes,
+    task_of,
+)
+from fedminmax.federation.wire.summary import summary_to_bytes
+from fedminmax.methods.method import (
+    AnyMethod,
+    Holder,
+    asks_again,
+    lets_holders_keep,
+    needs_each_reply,
+)
+from fedminmax.methods.shared.fits import max_members
+from fedminmax.metrics.row_scores import stacked
+from fedminmax.metrics.score_rows import score_rows
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+
+SERVER = "the server"
+MAX_RATE_BYTES = 30
+# No method asks a third question in a round.
+MAX_PHASE = 1
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSite:
+    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0.
+
+    ``merged`` is which of the merged groups each held-out row is of; -1 where it is of none.
+    """
+
+    plan: NetworkPlan
+    encoding: Encoding
+    task: Task
+    holder: Holder
+    held_out: Examples
+    merged: Tensor
+    validation: Examples
+    workspace: Workspace
+    start: Tensor
+
+    def sums_along(self, directions: Tensor) -> Tensor:
+        """Return each group's sum of x (x . v), with a direction v of its own [groups, x + 1]."""
+        own = self.holder.examples
+        by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
+        return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
+
+    @property
+    def validation_counts(self) -> Tensor:
+        """Validation rows by group."""
+        return torch.bincount(self.validation.group, minlength=self.holder.groups)
+
+    def validation_losses(self, parameters: Tensor) -> LossSums:
+        """Return the losses of a model on validation rows."""
+        losses = losses_without_training(
+            [self.workspace], parameters, self.validation, self.holder.rows_per_chunk
+        )
+        return sum_losses(losses, self.validation.group, self.holder.groups)
+
+    def measure(self, runs: list[Tensor]) -> ScoreSums:
+        """Return sums over held-out rows of all runs' scores, side by side.
+
+        Rows of merged groups are added up for each of these, after all groups.
+        """
+        classifies = self.encoding.outputs > 1
+        scores = [
+            score_rows(
+                mixture_with(self.task, members, classifies=classifies),
+                self.held_out,
+                self.encoding,
+            )
+            for members in runs
+        ]
+        table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
+        groups, apart = self.holder.groups, len(self.encoding.merged_groups)
+        group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
+        return sum_scores(table, group, groups + apart)
+
+
+def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
+    """Encode a site's rows, of which the held-out ones are those that it tells of."""
+    task, precision = task_of(plan, encoding), plan.precision.dtype
+    train = _checked(encode(rows.train, encoding, site), precision, site)
+    held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
+    set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
+    validation = _checked(encode(set_aside, encoding, site), precision, site)
+    if len(train):
+        check_fit(task, train, site)
+    holder = Holder(
+        number=plan.sites.index(site),
+        examples=train,
+        holders=len(plan.sites),
+        groups=len(encoding.groups),
+        rows_per_chunk=choose_rows_per_chunk(task, train) if len(train) else 1,
+        kept=NOTHING,
+    )
+    start = task.initial_parameters
+    merged = merged_numbers(rows.held_out, encoding)
+    workspace = Workspace(task)
+    return EncodedSite(plan, encoding, task, holder, held_out, merged, validation, workspace, start)
+
+
+def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
+    y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
+    return check_examples(rows.x.to(precision), y, rows.group, site)
+
+
+class Site:
+    """One site in one job.
+
+    Args:
+        name: the site's name in the federation.
+        settings: where its table is, and what it allows.
+        folder: where it may keep things between rounds.
+        roster: the sites of the federation, as its authority signed them; None if unknown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: SiteSettings,
+        folder: Path,
+        roster: Sequence[str] | None = None,
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._folder = folder
+        self._roster = roster
+        self._plan: NetworkPlan | None = None
+        self._rows: SiteRows | None = None
+        self._encoded_site: EncodedSite | None = None
+        self._methods: list[AnyMethod[Any]] = []
+        self._ledger: Ledger | None = None
+        self._curvatures = 0
+        # The same order may come again, an earlier one may not.
+        self._latest: Asked | None = None
+
+    def prepare(self, plan: object) -> bytes:
+        """Read the table by the plan's schema and tell its summary."""
+        self._plan = plan_from_bytes(plan, SERVER)
+        if self._name not in self._plan.sites:
+            raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
+        if not needs_learning_rate(self._plan.runs):
+            self._methods = [run.build() for run in self._plan.runs]
+        self._rows = read_rows(self._plan, self._settings, self._name, self._roster)
+        self._ledger = Ledger(
+            self._folder,
+            self._plan.run,
+            digest_of(self._plan),
+            self._settings.max_runs,
+            self._settings.max_answers,
+        )
+        return summary_to_bytes(summarise(self._rows.train, self._plan.schema))
+
+    def encode(self, encoding: object) -> bytes:
+        """Encode the rows as all sites do, and tell how many of each group there are."""
+        if self._plan is None or self._rows is None or self._ledger is None:
+            raise RefusedError(f"{SERVER} sent an encoding before its plan")
+        if self._encoded_site is not None:
+            raise RefusedError(f"{SERVER} sent a second encoding")
+        content = checked_bytes(encoding, MAX_PLAN_BYTES, SERVER)
+        agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
+        if agreed.schema != self._plan.schema:
+            raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
+        self._ledger.note(Asked(Question.ENCODE), content)
+        told = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
+        rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
+        self._list_rows(rows, self._plan)
+        self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
+        group, groups = self._encoded_site.holder.examples.group, len(agreed.groups)
+        counts = torch.bincount(group, minlength=groups)
+        if self._plan.validation:
+            counts = torch.cat([counts, self._encoded_site.validation_counts])
+        return vector_to_bytes(counts)
+
+    def _list_rows(self, rows: SiteRows, plan: NetworkPlan) -> None:
+        """Write down, for the site's own eyes, which of its rows the figures rest on."""
+        owner = self._settings.owner or self._name
+        held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
+        own = {} if rows.validation is None else {owner: rows.validation.numbers}
+        set_aside = ListedRows(plan.validation, own)
+        if len(held_out) or len(set_aside):
+            path = self._folder / f"held_out-{digest_of(plan)[:16]}.json"
+            write_held_out(path, plan.seed, held_out, set_aside)
+
+    def curvature(self, directions: object) -> bytes:
+        """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
+        encoded_site, ledger = self._present("a direction")
+        if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
+            raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
+        if self._curvatures == POWER_ITERATIONS:
+            raise RefusedError(f"{SERVER} asks for curvature more than {POWER_ITERATIONS} times")
+        groups, features = encoded_site.holder.groups, len(encoded_site.encoding.names)
+        like = torch.zeros(groups * (features + 1), dtype=torch.float64)
+        by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
+        self._curvatures += 1
+        asked = Asked(Question.CURVATURE, round=self._curvatures)
+        ledger.note(asked, *_content(by_group))
+        return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
+
+    def take_rate(self, rate: object) -> bytes:
+        """Take the learning rate that the plan left open."""
+        encoded_site, _ = self._present("a learning rate")
+        if self._methods:
+            raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
+        word = checked_bytes(rate, MAX_RATE_BYTES, SERVER).decode(errors="replace")
+        self._methods = [run.build() for run in with_rate(encoded_site.plan.runs, word)]
+        return b""
+
+    def answer(self, run: object, order: object) -> bytes:
+        """Do one round's work for one of the plan's runs."""
+        started = time.monotonic()
+        encoded_site, ledger = self._present("an order")
+        if not isinstance(run, int) or not 0 <= run < len(self._methods):
+            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        came = order_from_bytes(order, encoded_site.start, SERVER)
+        asked = Asked(Question.ANSWER, run, came.moment.round, came.phase)
+        self._check_order(asked, came, encoded_site)
+        ledger.note(asked, *_content(came.parameters, came.weights))
+        self._latest = asked
+        reply = self._lighter(
+            run, self._methods[run], came, self._reply(run, came, encoded_site), encoded_site
+        )
+        if encoded_site.plan.validation and came.phase == 0:
+            reply = replace(reply, validation=encoded_site.validation_losses(came.parameters))
+        return sums_to_bytes(reply, time.monotonic() - started)
+
+    def validate(self, run: object, order: object) -> bytes:
+        """Tell the losses of a run's last model on validation rows."""
+        encoded_site, ledger = self._present("a model to validate")
+        if not encoded_site.plan.validation:
+            raise RefusedError(f"{SERVER} asks for validation, which its plan does not have")
+        if not isinstance(run, int) or not 0 <= run < len(self._methods):
+            raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
+        came = order_from_bytes(order, encoded_site.start, SERVER)
+        if not 1 <= came.moment.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
+            raise RefusedError(f"{SERVER} asks to validate round {came.moment.round}")
+        asked = Asked(Question.VALIDATE, run, came.moment.round)
+        ledger.note(asked, *_content(came.parameters))
+        return losses_to_bytes(encoded_site.validation_losses(came.parameters))
+
+    def certify(self, run: object, order: object) -> bytes:
+        """Tell sums by group for a proof of how good the first run's answer is."""
+        started = time.monotonic()
+        encoded_site, ledger = self._present("a model to certify")
+        if not encoded_site.plan.certify or run != 0 or not self._methods:
+            raise RefusedError(f"{SERVER} asks for a proof, which its plan does not have")
+        came = order_from_bytes(order, encoded_site.start, SERVER)
+        if not 1 <= came.moment.round <= MAX_ROUNDS or came.phase:
+            raise RefusedError(f"{SERVER} asks for round {came.moment.round} of a proof")
+        asked = Asked(Question.CERTIFY, round=came.moment.round)
+        self._check_after_latest(asked)
+        ledger.note(asked, *_content(came.parameters))
+        self._latest = asked
+        prover = prover_for(encoded_site.workspace.linear, encoded_site.holder.groups)
+        reply = answer(prover, came, encoded_site.holder, encoded_site.workspace)
+        return sums_to_bytes(
+            self._lighter(0, prover, came, reply, encoded_site), time.monotonic() - started
+        )
+
+    def measure(self, models: object) -> bytes:
+        """Tell sums of scores of each run's models over the rows that were held out."""
+        encoded_site, ledger = self._present("models")
+        runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
+        for members, method, planned in zip(
+            runs, self._methods, encoded_site.plan.runs, strict=True
+        ):
+            most = max_members(method, planned.rounds)
+            if len(members) > most:
+                raise RefusedError(
+                    f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
+                )
+        ledger.note(Asked(Question.MEASURE), *_content(*runs))
+        return score_sums_to_bytes(encoded_site.measure(runs))
+
+    def _present(self, what: str) -> tuple[EncodedSite, Ledger]:
+        if self._encoded_site is None or self._ledger is None:
+            raise RefusedError(f"{SERVER} sent {what} before its encoding")
+        return self._encoded_site, self._ledger
+
+    def _check_order(self, asked: Asked, came: Order, encoded_site: EncodedSite) -> None:
+        """Refuse an order that no server that keeps to the plan would send now."""
+        planned, method = encoded_site.plan.runs[asked.number], self._methods[asked.number]
+        if not 1 <= asked.round <= planned.rounds:
+            raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
+        if asked.phase > (MAX_PHASE if asks_again(method) else 0):
+            raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
+        if came.moment.seed != encoded_site.plan.seed:
+            raise RefusedError(f"{SERVER} sent another seed than its plan's")
+        self._check_after_latest(asked)
+
+    def _check_after_latest(self, asked: Asked) -> None:
+        if self._latest is not None and asked.is_before(self._latest):
+            raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
+
+    def _reply(self, run: int, order: Order, encoded_site: EncodedSite) -> Sums:
+        method = self._methods[run]
+        if lets_holders_keep(method):
+            kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}")
+            before = kept.before(order.moment.round, method.start_keeping(encoded_site.start))
+            holder = replace(encoded_site.holder, kept=before)
+            reply, own = method.local_and_keep(order, holder, encoded_site.workspace)
+            kept.keep(order.moment.round, own)
+            return reply
+        if needs_each_reply(method):
+            return method.local(order, encoded_site.holder, encoded_site.workspace)
+        return answer(method, order, encoded_site.holder, encoded_site.workspace)
+
+    def _lighter(
+        self, run: int, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
+    ) -> Sums:
+        """Round what the plan lets travel in fewer bytes; keep what that left out of a step."""
+        linear = encoded_site.workspace.linear
+        part = lighter_part(method, linear, compress=encoded_site.plan.compress)
+        if part is Lighter.STEP:
+            kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}-rounding")
+            before = kept.before(order.moment.round, torch.zeros_like(encoded_site.start).double())
+            reply, left_out = round_step(reply, before)
+            kept.keep(order.moment.round, left_out)
+        elif part is Lighter.CURVATURE and linear is not None:
+            reply = round_curvature(reply, linear)
+        return reply
+
+
+def _content(*vectors: Tensor) -> list[memoryview]:
+    """Return the numbers that were asked about, whatever bytes carried them."""
+    return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]

@@ -1,0 +1,187 @@
+"""What a site keeps on its own disk: from round to round, and of what it has answered.
+
+What a site keeps to itself from round to round, in its own folder, by the round's number.
+
+A server that goes on from a checkpoint asks for a round again: the site then starts from what it
+kept before that round, as if the round had never been.
+
+What a site has answered, in a file of its own: who may ask what, and how often.
+
+Rows could be recovered from many answers about the same rows (see docs/threat_model.md), so a site
+gives one answer per (run, round, phase), in order. A server that goes on after a fault asks again:
+the same question gets the same answer, which tells nothing new, and other questions about a round
+that was answered are limited over all jobs. The file is also the administrator's record.
+"""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+from torch import Tensor
+
+from fedminmax.core.files import append_entry, held, write_bytes
+from fedminmax.core.text import counted
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
+
+# The server's checkpoint and its predecessor are at most two rounds back.
+ROUNDS_KEPT = 4
+FILE_NAME = re.compile(r"round-(\d+)\.safetensors")
+LEDGER_FILE = "answers.jsonl"
+SECONDS_FOR_THE_LOCK = 10.0
+
+
+class SiteState:
+    """The files of one run at one site."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def before(self, number: int, start: Tensor) -> Tensor:
+        """Return what was kept in the last round before this one; ``start`` if there was none."""
+        earlier = [kept for kept in self._rounds() if kept < number]
+        if not earlier:
+            return start
+        path = self._path(max(earlier))
+        return vector_from_bytes(path.read_bytes(), start, str(path))
+
+    def keep(self, number: int, vector: Tensor) -> None:
+        """Keep this round's vector; drop later rounds, which never were, and old ones."""
+        for later in [kept for kept in self._rounds() if kept >= number]:
+            self._path(later).unlink()
+        write_bytes(self._path(number), vector_to_bytes(vector))
+        for old in sorted(self._rounds())[:-ROUNDS_KEPT]:
+            self._path(old).unlink()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"round-{number}.safetensors"
+
+    def _rounds(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        found = [FILE_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
+        return [int(match[1]) for match in found if match]
+
+
+class Question(Enum):
+    """What a server may ask; each value is the name of the site's function."""
+
+    ENCODE = "encode"
+    CURVATURE = "curvature"
+    ANSWER = "answer"
+    VALIDATE = "validate"
+    CERTIFY = "certify"
+    MEASURE = "measure"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question: ``number`` is the run among the plan's, ``round`` counts from 1.
+
+    For questions outside the rounds, ``round`` counts how often they came in this job.
+    """
+
+    question: Question
+    number: int = 0
+    round: int = 0
+    phase: int = 0
+
+    def is_before(self, other: "Asked") -> bool:
+        """Tell whether this order comes before another one of the same job.
+
+        A run's answer is proved after its last round.
+        """
+        own, others = (
+            (a.number, a.question is Question.CERTIFY, a.round, a.phase) for a in (self, other)
+        )
+        return own < others
+
+    def __str__(self) -> str:
+        if self.question is Question.ANSWER:
+            return f"round {self.round}, question {self.phase + 1}, of run {self.number + 1}"
+        if self.question is Question.CERTIFY:
+            return f"round {self.round} of the proof of run {self.number + 1}"
+        return f"'{self.question.value}'"
+
+
+class Ledger:
+    """The record of one site, shared by all its jobs.
+
+    Args:
+        folder: where the site keeps things between rounds.
+        run: the name of this job's run.
+        plan: the digest of what this job asks of the site.
+        max_runs: how many runs of the same plan the site allows.
+        max_answers: how many different questions about the same round.
+    """
+
+    def __init__(self, folder: Path, run: str, plan: str, max_runs: int, max_answers: int) -> None:
+        self._path = folder / LEDGER_FILE
+        self._run, self._plan = run, plan
+        self._max_runs, self._max_answers = max_runs, max_answers
+        self._read_until = 0
+        self._runs: set[str] = set()
+        self._digests: defaultdict[Asked, set[str]] = defaultdict(set)
+
+    def note(self, asked: Asked, *content: bytes | memoryview) -> None:
+        """Allow this question about some content and write it down, or refuse it."""
+        whole = hashlib.sha256()
+        for part in content:
+            whole.update(part)
+        digest = whole.hexdigest()[:32]
+        with held(self._path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+            if not ours:
+                raise RefusedError("this site's record of answers is in use; ask again")
+            self._read_on()
+            known = self._digests[asked]
+            if self._run not in self._runs and len(self._runs) >= self._max_runs:
+                raise RefusedError(
+                    f"this site allows {counted(self._max_runs, 'run')} of this configuration, "
+                    "and had them"
+                )
+            if digest not in known and len(known) >= self._max_answers:
+                raise RefusedError(
+                    f"this site answered {counted(len(known), 'different question')} about "
+                    f"{asked} and allows no more"
+                )
+            append_entry(self._path, self._line(asked, digest))
+
+    def _line(self, asked: Asked, digest: str) -> dict[str, object]:
+        entry = asdict(asked) | {"question": asked.question.value}
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return {"time": when, "plan": self._plan, "run": self._run, **entry, "digest": digest}
+
+    def _read_on(self) -> None:
+        """Read what this and other jobs have written since the last look."""
+        if not self._path.exists():
+            return
+        with self._path.open("r+b") as file:
+            file.seek(self._read_until)
+            *lines, rest = file.read().split(b"\n")
+            if rest:
+                # A line that a crash cut off: its answer was not sent.
+                file.truncate(file.seek(-len(rest), os.SEEK_END))
+            self._read_until = file.seek(0, os.SEEK_END)
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            plan, run, digest = str(entry["plan"]), str(entry["run"]), str(entry["digest"])
+            number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
+            asked = Asked(Question(entry["question"]), number, round_, phase)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RefusedError(
+                "this site's record of answers is damaged; its administrator has to look"
+            ) from error
+        if plan == self._plan:
+            self._runs.add(run)
+        if run == self._run:
+            self._digests[asked].add(digest)

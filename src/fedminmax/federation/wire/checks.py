@@ -1,0 +1,335 @@
+"""Whether a site's reply can be true: every number within what an honest site can send.
+
+What that is follows from the order, the site's census and the lengths of its rows: exact values
+for counts and scales, limits for losses and steps (``expected_reply``, ``core.bounds``). The limits
+hold for every table, so that no honest reply is refused. Only the length of a step by local
+training has none where the model is a network or the loss has no limited slope; there sites are
+compared with each other, each per unit of the length that is expected of it. A refused reply is
+left out of its round with its site's name and the reason. A plausible lie passes.
+"""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
+from fedminmax.core.messages import Order, Reveals, Sums
+from fedminmax.core.text import counted
+from fedminmax.core.validation import LossSums
+from fedminmax.federation.wire.codec import RefusedError, check_finite
+from fedminmax.federation.wire.compression import Lighter
+from fedminmax.methods.method import (
+    AnyMethod,
+    OneStepMethod,
+    rate_of,
+    sums_over_rows,
+    takes_one_step,
+)
+from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
+
+MAX_STEP_RATIO = 1000.0
+MIN_TO_COMPARE = 3
+# Room for rounding in single precision: of exact values, and of limits. A step in bfloat16 is
+# within that of limits: it and what was left out of earlier ones are off by 1/256 each.
+ROUNDING = 1e-4
+LIMIT_ROUNDING = 1e-2
+# Curvature is summed in double precision: shares of its trace, and of the largest possible one.
+CURVATURE_ROUNDING = 1e-9
+CERTAIN_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class StepLength:
+    """A step's length in units of what is expected of its site, and if that unit is a limit."""
+
+    length: float
+    is_limited: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ToldLosses:
+    """The loss sums by group that a sender told of a model."""
+
+    parameters: Tensor
+    losses: Tensor
+
+
+def check_losses(reply: Sums, sender: Sender, site: str) -> None:
+    """Refuse numbers that are not finite, and losses that the sender's rows cannot have."""
+    for name in ("step", "group_loss", "holder_loss", "statistics"):
+        check_finite(getattr(reply, name), name, site)
+    if not (math.isfinite(reply.scale) and math.isfinite(reply.curvature)):
+        raise RefusedError(f"{site} sent a scale with NaN or infinity; refused")
+    _check_losses(reply, sender, site)
+
+
+def check_validation(losses: LossSums, counts: Tensor, limits: RowLimits, site: str) -> None:
+    """Refuse losses on validation rows that no such rows have at the order's model.
+
+    Losses are not negative, so that n squares are at least the square of their sum, and their sum
+    is at most that square. Lengths of validation rows are not known: only a loss with a limit for
+    every row has one here.
+    """
+    for name in ("loss", "squares"):
+        check_finite(getattr(losses, name), f"validation {name}", site)
+    if losses.count.tolist() != counts.tolist():
+        raise RefusedError(
+            f"{site} counts other validation rows than it told before the first round; refused"
+        )
+    told = zip(losses.loss.tolist(), losses.squares.tolist(), counts.tolist(), strict=True)
+    for loss, squares, count in told:
+        room = ROUNDING * (loss * loss + squares) + LOSS_ROUNDING * count
+        possible = loss * loss <= count * squares + room and squares <= loss * loss + room
+        if not possible or not -LOSS_ROUNDING * count <= loss <= limits.max_loss * count + room:
+            raise RefusedError(
+                f"{site} sent a loss of {loss:g} over {count:,} validation rows, which they cannot "
+                "have; refused"
+            )
+
+
+def check_reply(
+    method: AnyMethod[Any],
+    order: Order,
+    sender: Sender,
+    reply: Sums,
+    site: str,
+    before: ToldLosses | None = None,
+    lighter: Lighter = Lighter.NOTHING,
+) -> StepLength:
+    """Refuse what this sender, whose losses were checked, cannot have sent.
+
+    Return how long its step is. ``before`` is what it told in an earlier round, ``lighter`` what
+    was rounded on the way.
+    """
+    expected = expected_reply(method, order, sender, reply)
+    _check_numbers(reply, expected, site)
+    _check_own_loss(reply, sender, expected.own_loss, site)
+    _check_curvature(expected.told_curvature, site)
+    length = _check_step(reply, expected, sender.lengths, site)
+    if before is not None and sender.limits.at_every_model:
+        rounding = LIMIT_ROUNDING if lighter is Lighter.STEP else ROUNDING
+        for told in _told_gradients(method, order, sender, reply, expected.reach):
+            _check_slope(told, order, sender, reply, before, rounding, site)
+    return length
+
+
+@dataclass(frozen=True, eq=False)
+class ToldGradient:
+    """The gradient of sum_i c_i loss_i over the sender's rows, c_i being their group's weight.
+
+    It is at most ``reach`` times as long as the rows.
+    """
+
+    weights: Tensor
+    gradient: Tensor
+    reach: float
+
+
+def _told_gradients(
+    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
+) -> Iterator[ToldGradient]:
+    """Yield the gradients that a reply's step tells: of all rows, or of each group."""
+    step = reply.step.double()
+    if takes_one_step(method):
+        own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+        gradient = step / rate_of(method)
+        if sender.limits.ridge:
+            # The ridge's part of it is known, and not in the losses.
+            penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
+            gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
+        yield ToldGradient(own.coefficients[0], gradient, reach / rate_of(method))
+    elif sums_over_rows(method):
+        groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
+        each = torch.eye(groups, dtype=torch.float64)
+        weights = each if len(gradients) == groups else torch.ones_like(each[:1])
+        for own_weights, gradient in zip(weights, gradients, strict=True):
+            yield ToldGradient(own_weights, gradient, reach)
+
+
+def _check_slope(
+    told: ToldGradient,
+    order: Order,
+    sender: Sender,
+    reply: Sums,
+    before: ToldLosses,
+    step_rounding: float,
+    site: str,
+) -> None:
+    """Refuse a gradient that does not fit how the sender's own losses changed.
+
+    With F = sum_i c_i loss_i, of which the gradient is told, and a linear model that moved
+    by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
+    (Taylor's theorem), and that holds for every table.
+    """
+    weights = told.weights.abs()
+    moved = (order.parameters - before.parameters).to("cpu", torch.float64)
+    distance = math.sqrt(float(torch.dot(moved, moved)))
+    change = float(torch.dot(told.weights, reply.group_loss - before.losses))
+    off = abs(change - float(torch.dot(told.gradient, moved)))
+    spread = (distance * sender.lengths.rows) ** 2
+    curved = 0.5 * sender.limits.curvature * float(weights.max()) * spread
+    rows = torch.dot(weights, sender.counts.to(torch.float64))
+    steepest = told.reach * sender.lengths.rows
+    rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * abs(change)
+    rounding += step_rounding * steepest * distance
+    if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
+        raise RefusedError(
+            f"{site} sent a step that does not fit how its own losses changed since its last "
+            "reply; refused"
+        )
+
+
+def expected_reply(
+    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """Return what an honest sender with these losses replies."""
+    if takes_one_step(method):
+        return _expected_of_one_step(method, order, sender, reply)
+    return method.expected(order, sender, reply)
+
+
+def _expected_of_one_step(
+    method: OneStepMethod[Any], order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """The step is eta sum_i c_i grad_i: the row weights say all."""
+    own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
+    slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
+    total = float(reply.group_loss.sum())
+    return ExpectedReply(
+        numbers=len(order.parameters),
+        scale=float(own.scale[0]),
+        rows=sender.rows,
+        evaluations=sender.rows,
+        reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
+        own_loss=OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None,
+    )
+
+
+def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
+    """Refuse counts above the census, and losses that no such rows have at the order's model."""
+    # Plain numbers: there are few groups, and every call of a tensor's function takes its time.
+    counts, losses = reply.group_count.tolist(), reply.group_loss.tolist()
+    for count, known, loss in zip(counts, sender.counts.tolist(), losses, strict=True):
+        if count < 0:
+            raise RefusedError(f"{site} sent a negative count of rows of a group; refused")
+        if count > known:
+            raise RefusedError(
+                f"{site} counts {counted(count, 'row')} of a group where its census has "
+                f"{known:,}; refused"
+            )
+        if count == 0 and loss != 0:
+            raise RefusedError(f"{site} sent a loss for a group that it counts no rows of; refused")
+        if loss < -LOSS_ROUNDING * count:
+            raise RefusedError(f"{site} sent a negative loss ({loss:g}); refused")
+    counts, losses = [*counts, sum(counts)], [*losses, math.fsum(losses)]
+    limits = sender.limits.max_loss_sums(torch.tensor(counts), sender.lengths).tolist()
+    for count, loss, limit in zip(counts, losses, limits, strict=True):
+        if loss > limit * (1.0 + ROUNDING) + LOSS_ROUNDING * count:
+            raise RefusedError(
+                f"{site} sent a loss of {loss:g} over {counted(count, 'row')}, which is at most "
+                f"{limit:g} at this model; refused"
+            )
+
+
+def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
+    """Refuse other lengths, counts, scales and statistics than the order asks for."""
+    if len(reply.step) != expected.numbers or len(reply.statistics) != len(expected.least):
+        raise RefusedError(
+            f"{site} sent a step of {len(reply.step):,} and {len(reply.statistics):,} further "
+            f"numbers, expected {expected.numbers:,} and {len(expected.least):,}; refused"
+        )
+    rows = int(reply.group_count.sum())
+    if rows != expected.rows:
+        raise RefusedError(
+            f"{site} counts {counted(rows, 'row')} in this round where its census says "
+            f"{expected.rows:,}; refused"
+        )
+    for name in ("scale", "curvature"):
+        came, right = getattr(reply, name), getattr(expected, name)
+        if not abs(came - right) <= ROUNDING * abs(expected.scale):
+            raise RefusedError(f"{site} sent a {name} of {came:g}, expected {right:g}; refused")
+    if reply.gradient_evaluations != expected.evaluations:
+        raise RefusedError(
+            f"{site} counts {reply.gradient_evaluations:,} gradient evaluations, expected "
+            f"{expected.evaluations:,}; refused"
+        )
+    room = ROUNDING * (1.0 + expected.most.abs())
+    if bool(
+        (
+            (reply.statistics < expected.least - room) | (reply.statistics > expected.most + room)
+        ).any()
+    ):
+        raise RefusedError(f"{site} sent statistics that its rows cannot have; refused")
+
+
+def _check_curvature(told: ToldCurvature | None, site: str) -> None:
+    """Refuse second derivatives that are not positive semidefinite, or too large for the rows."""
+    if told is None:
+        return
+    traces = told.matrices.diagonal(dim1=1, dim2=2).sum(dim=1)
+    if float(traces.sum()) > told.max_trace * (1.0 + LIMIT_ROUNDING):
+        raise RefusedError(
+            f"{site} sent curvature of {float(traces.sum()):g} in all, which is at most "
+            f"{told.max_trace:g} with its rows; refused"
+        )
+    # Of rows whose class is certain, rounding is all that is left.
+    least = CERTAIN_ROUNDING * (told.max_trace if math.isfinite(told.max_trace) else 1.0)
+    room = CURVATURE_ROUNDING * traces.abs() + least
+    lifted = told.matrices + torch.diag_embed(room[:, None].expand(told.matrices.shape[:2]))
+    if bool(torch.linalg.cholesky_ex(lifted).info.any()):
+        raise RefusedError(f"{site} sent curvature that is not positive semidefinite; refused")
+
+
+def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str) -> None:
+    """Refuse a loss of another holder, and an own one that does not follow from the groups'."""
+    holders = sender.holders if own else 0
+    if len(reply.holder_loss) != holders or len(reply.holder_count) != holders:
+        raise RefusedError(
+            f"{site} sent losses of {len(reply.holder_loss)} holders, expected {holders}; refused"
+        )
+    if own is None:
+        return
+    others = torch.arange(holders) != sender.number
+    if bool(reply.holder_loss[others].any()) or bool(reply.holder_count[others].any()):
+        raise RefusedError(f"{site} sent a loss for another holder; refused")
+    count, loss = int(reply.holder_count[sender.number]), float(reply.holder_loss[sender.number])
+    room = ROUNDING * (abs(own.most) + own.count * LOSS_ROUNDING)
+    if count != own.count or not own.least - room <= loss <= own.most + room:
+        raise RefusedError(
+            f"{site} sent a loss of its own of {loss:g} over {count:,}, which its groups' losses "
+            "do not give; refused"
+        )
+
+
+def _check_step(reply: Sums, expected: ExpectedReply, lengths: RowLengths, site: str) -> StepLength:
+    step = reply.step.double()
+    length = math.sqrt(float(torch.dot(step, step)))
+    unit = expected.fixed + (expected.reach * lengths.rows if expected.reach > 0 else 0.0)
+    if expected.is_limit and length > unit * (1.0 + LIMIT_ROUNDING):
+        raise RefusedError(
+            f"{site} sent a step of length {length:g}, which is at most {unit:g} with its rows "
+            "and this model; refused"
+        )
+    return StepLength(length / unit if unit > 0 else 0.0, expected.is_limit)
+
+
+def too_large(steps: Mapping[str, StepLength], ratio: float) -> dict[str, str]:
+    """Return the sites whose step is too long beside the others', each with a reason.
+
+    A step within its unit never is, and one whose limit is known was compared with that.
+    """
+    found = {}
+    for site, step in steps.items():
+        others = [other.length for name, other in steps.items() if name != site]
+        usual = statistics.median(others) if len(steps) >= MIN_TO_COMPARE else 1.0
+        if not step.is_limited and step.length > max(ratio * usual, 1.0):
+            found[site] = (
+                f"{site} sent a step {step.length / usual if usual else math.inf:,.0f} times as "
+                f"long as the others', at most {ratio:,.0f} times is allowed; refused"
+            )
+    return found

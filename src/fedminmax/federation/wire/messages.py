@@ -1,0 +1,266 @@
+"""Messages as bytes: safetensors with a fixed list of vectors, and never anything unpickled.
+
+Plain numbers travel as short vectors too, so that no text has to be parsed. Bytes are refused by
+their size before they are read, and by names, types and shapes before anything looks inside.
+What the numbers mean is checked in ``wire.checks``.
+
+Measuring over a network: models go out, sums of their scores by group come back.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.messages import Census, Order, RoundKey, Sums
+from fedminmax.core.validation import NO_LOSSES, LossSums
+from fedminmax.federation.wire.codec import (
+    RefusedError,
+    check_finite,
+    check_length,
+    read_vectors,
+    write_vectors,
+)
+from fedminmax.federation.wire.compression import Lighter
+from fedminmax.methods.method import AnyMethod, sums_over_rows
+from fedminmax.metrics.sums import ScoreSums
+
+MAX_WHOLE_NUMBER = 2**63 - 1
+# What a message may have besides its long vectors: a header and sums by group.
+ROOM_FOR_THE_REST = 2**20
+# DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
+VECTORS_LIKE_THE_MODEL = 4
+ORDER_NUMBERS = ("seed", "round", "phase")
+SUMS_VECTORS: dict[str, tuple[torch.dtype, ...]] = {
+    "scales": (torch.float64,),
+    "group_loss": (torch.float64,),
+    "group_count": (torch.int64,),
+    "holder_loss": (torch.float64,),
+    "holder_count": (torch.int64,),
+    "statistics": (torch.float64,),
+    "gradient_evaluations": (torch.int64,),
+    "seconds": (torch.float64,),
+}
+VALIDATION_VECTORS = {
+    "validation_loss": (torch.float64,),
+    "validation_squares": (torch.float64,),
+    "validation_count": (torch.int64,),
+}
+MAX_MODELS_BYTES = 2**30
+ROOM_FOR_A_HEADER = 2**12
+REPLY_VECTORS = {
+    "counts": (torch.int64,),
+    "totals": (torch.float64,),
+    "products": (torch.float64,),
+}
+
+
+def largest_message(parameters: Tensor) -> int:
+    """Return how many bytes a message about this model may have."""
+    return VECTORS_LIKE_THE_MODEL * parameters.numel() * 8 + ROOM_FOR_THE_REST
+
+
+def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
+    """Return how many bytes a reply may have: gradients by group and curvature where it has them.
+
+    >>> from fedminmax.core.linear_structure import LinearStructure
+    >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+    >>> census = Census(torch.ones(3, 2), 2, LinearStructure(2, 3, True, "brier"))
+    >>> largest_reply(FedMinMaxFast(), torch.zeros(8), census) - ROOM_FOR_THE_REST == 8 * 2 * 18
+    True
+    """
+    linear = census.linear if getattr(method, "curvature", False) else None
+    curvature = 0 if linear is None else linear.curvature_numbers
+    if not sums_over_rows(method):
+        return largest_message(parameters) + curvature * 8
+    return census.groups * (parameters.numel() + curvature) * 8 + ROOM_FOR_THE_REST
+
+
+def order_to_bytes(order: Order) -> bytes:
+    """Write an order; the parameters keep their precision."""
+    numbers = (order.moment.seed, order.moment.round, order.phase)
+    if max(numbers) > MAX_WHOLE_NUMBER:
+        raise InputError(f"seed {order.moment.seed} is too large to be sent; give one below 2^63")
+    vectors = {
+        "numbers": torch.tensor(numbers, dtype=torch.int64),
+        "parameters": order.parameters,
+        "weights": order.weights,
+    }
+    return write_vectors(vectors)
+
+
+def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
+    """Read an order for a model whose parameters are ``like`` these."""
+    kinds = {
+        "numbers": (torch.int64,),
+        "parameters": (like.dtype,),
+        "weights": (torch.float64,),
+    }
+    vectors = read_vectors(message, kinds, largest_message(like), sender)
+    check_length(vectors, "numbers", len(ORDER_NUMBERS), sender)
+    check_length(vectors, "parameters", len(like), sender)
+    for name in ("parameters", "weights"):
+        check_finite(vectors[name], name, sender)
+    seed, number, phase = (int(value) for value in vectors["numbers"])
+    if min(seed, number, phase) < 0:
+        raise RefusedError(f"{sender} sent a negative seed, round or phase; refused")
+    return Order(RoundKey(seed, number), vectors["parameters"], vectors["weights"], phase)
+
+
+def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
+    """Write a reply and how long it took; its step keeps its precision, as in the simulation."""
+    step = sums.step
+    if step.dtype is torch.bfloat16:
+        # Its bits: NumPy, which writes the vectors, has no such type.
+        step = step.view(torch.int16)
+    vectors = {
+        "step": step,
+        "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
+        "group_loss": sums.group_loss,
+        "group_count": sums.group_count,
+        "holder_loss": sums.holder_loss,
+        "holder_count": sums.holder_count,
+        "statistics": sums.statistics,
+        "gradient_evaluations": torch.tensor([sums.gradient_evaluations]),
+        "seconds": torch.tensor([seconds], dtype=torch.float64),
+    }
+    if len(sums.validation.count):
+        vectors |= _named(sums.validation)
+    return write_vectors(vectors)
+
+
+def losses_to_bytes(losses: LossSums) -> bytes:
+    """Write losses on validation rows alone."""
+    return write_vectors(_named(losses))
+
+
+def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
+    """Read losses on validation rows alone."""
+    vectors = read_vectors(message, VALIDATION_VECTORS, ROOM_FOR_THE_REST, sender)
+    return _losses(vectors, groups, sender)
+
+
+def _named(losses: LossSums) -> dict[str, Tensor]:
+    values = (losses.loss, losses.squares, losses.count)
+    return dict(zip(VALIDATION_VECTORS, values, strict=True))
+
+
+def _losses(vectors: Mapping[str, Tensor], groups: int, sender: str) -> LossSums:
+    for name in VALIDATION_VECTORS:
+        check_length(vectors, name, groups, sender)
+    return LossSums(*(vectors[name] for name in VALIDATION_VECTORS))
+
+
+def sums_from_bytes(
+    message: object,
+    like: Tensor,
+    groups: int,
+    limit: int,
+    sender: str,
+    lighter: Lighter = Lighter.NOTHING,
+    *,
+    validates: bool = False,
+) -> tuple[Sums, float]:
+    """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.
+
+    What travelled in fewer bytes comes back in the precision that it is used in. A reply that
+    ``validates`` has the losses on validation rows.
+    """
+    kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
+    if validates:
+        kinds |= VALIDATION_VECTORS
+    if lighter is Lighter.STEP:
+        kinds["step"] = (torch.int16,)
+    elif lighter is Lighter.CURVATURE:
+        kinds["statistics"] = (torch.float32,)
+    vectors = read_vectors(message, kinds, limit, sender)
+    if lighter is Lighter.STEP:
+        vectors["step"] = vectors["step"].view(torch.bfloat16).to(like.dtype)
+    vectors["statistics"] = vectors["statistics"].double()
+    check_length(vectors, "scales", 2, sender)
+    for name in ("gradient_evaluations", "seconds"):
+        check_length(vectors, name, 1, sender)
+    for name in ("group_loss", "group_count"):
+        check_length(vectors, name, groups, sender)
+    check_length(vectors, "holder_count", len(vectors["holder_loss"]), sender)
+    scale, curvature = vectors["scales"].tolist()
+    check_finite(vectors["seconds"], "time", sender)
+    sums = Sums(
+        step=vectors["step"],
+        scale=scale,
+        curvature=curvature,
+        group_loss=vectors["group_loss"],
+        group_count=vectors["group_count"],
+        holder_loss=vectors["holder_loss"],
+        holder_count=vectors["holder_count"],
+        statistics=vectors["statistics"],
+        gradient_evaluations=int(vectors["gradient_evaluations"][0]),
+        validation=_losses(vectors, groups, sender) if validates else NO_LOSSES,
+    )
+    return sums, float(vectors["seconds"][0])
+
+
+def vector_to_bytes(vector: Tensor) -> bytes:
+    """Write one vector alone."""
+    return write_vectors({"vector": vector})
+
+
+def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:
+    """Read one vector that is as long as ``like``, of its type, and finite."""
+    vectors = read_vectors(message, {"vector": (like.dtype,)}, largest_message(like), sender)
+    check_length(vectors, "vector", len(like), sender)
+    if like.is_floating_point():
+        check_finite(vectors["vector"], "vector", sender)
+    return vectors["vector"]
+
+
+def models_to_bytes(members: Sequence[Tensor]) -> bytes:
+    """Write each run's models, which are the lines of a table."""
+    return write_vectors({str(number): table.flatten() for number, table in enumerate(members)})
+
+
+def models_from_bytes(message: object, runs: int, like: Tensor, sender: str) -> list[Tensor]:
+    """Read each run's models, each as long as ``like``."""
+    kinds = {str(number): (like.dtype,) for number in range(runs)}
+    vectors = read_vectors(message, kinds, MAX_MODELS_BYTES, sender)
+    members = []
+    for name in kinds:
+        check_finite(vectors[name], "model", sender)
+        if len(vectors[name]) == 0 or len(vectors[name]) % len(like):
+            raise RefusedError(f"{sender} sent a model of another length; refused")
+        members.append(vectors[name].reshape(-1, len(like)))
+    return members
+
+
+def score_sums_to_bytes(sums: ScoreSums) -> bytes:
+    """Write sums of scores."""
+    return write_vectors({name: getattr(sums, name).flatten() for name in REPLY_VECTORS})
+
+
+def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str) -> ScoreSums:
+    """Read sums of so many scores by group, and refuse what no rows can have."""
+    limit = 8 * groups * (1 + scores + scores**2) + ROOM_FOR_A_HEADER
+    vectors = read_vectors(message, REPLY_VECTORS, limit, sender)
+    check_length(vectors, "counts", groups, sender)
+    check_length(vectors, "totals", groups * scores, sender)
+    check_length(vectors, "products", groups * scores**2, sender)
+    for name in ("totals", "products"):
+        check_finite(vectors[name], name, sender)
+    sums = ScoreSums(
+        vectors["counts"],
+        vectors["totals"].reshape(groups, scores),
+        vectors["products"].reshape(groups, scores, scores),
+    )
+    if bool((sums.counts < 0).any()):
+        raise RefusedError(f"{sender} sent a negative count of held-out rows; refused")
+    without = sums.counts == 0
+    if bool(sums.totals[without].any()) or bool(sums.products[without].any()):
+        raise RefusedError(f"{sender} sent scores of a group that it counts no rows of; refused")
+    # A variance below 0 by more than rounding is that of no rows.
+    variances = sums.covariances.diagonal(dim1=1, dim2=2)
+    squares = sums.products.diagonal(dim1=1, dim2=2)
+    if bool((variances < -1e-6 * squares.abs()).any()):
+        raise RefusedError(f"{sender} sent scores whose squares are too small; refused")
+    return sums

@@ -1,0 +1,227 @@
+"""What server and sites agree on before the first round: schema, model, runs; no path, no code."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from fedminmax.core.bounds import MAX_RATE_OF_NETWORKS
+from fedminmax.core.errors import InputError
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import CONVEX_LOSSES
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.task import Task
+from fedminmax.core.validation import MAX_SHARE
+from fedminmax.data.tables.config import ModelChoice
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
+from fedminmax.data.tables.schema import Schema
+from fedminmax.federation.wire.checks import MAX_STEP_RATIO
+from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
+from fedminmax.methods.method import AnyMethod
+
+MAX_PLAN_BYTES = 2**22
+MAX_ROWS = 10**9
+MINIMUM_GROUP = 5
+# With fewer than two sites the results are those of one site alone.
+MINIMUM_SITES = 2
+# Names of runs become names of folders at the sites.
+PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class Precision(Enum):
+    """What parameters and rows are computed and sent in."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the tensors."""
+        return torch.float64 if self is Precision.FLOAT64 else torch.float32
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A method's key, its options as words for its card, and the length of the run.
+
+    ``iterate`` is which of the run's models is its answer; None is the method's own choice.
+    ``patience`` is after how many rounds the run stops that gets no better on validation rows.
+    """
+
+    method: str
+    options: Mapping[str, str]
+    rounds: int
+    participation: float = 1.0
+    iterate: Iterate | None = None
+    patience: int | None = None
+
+    def build(self) -> AnyMethod[Any]:
+        """Make the method; a rate that nothing is said of is 0.1, as in plans of all versions."""
+        method = CARDS[self.method].build({}, self.options)
+        if method.learning_rate is not None:
+            return method
+        return replace(method, learning_rate=MAX_RATE_OF_NETWORKS)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """How the server deals with sites that do not answer, or not as they should.
+
+    Fewer than ``minimum_sites`` good replies are asked for again until ``give_up_after`` seconds
+    have passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site
+    that tells of more than ``max_rows`` training rows is refused. A group of fewer training rows
+    in all than ``minimum_group`` stops the run before its first round: it would rule a minimax run.
+    """
+
+    seconds_per_answer: float = 600.0
+    minimum_sites: int = MINIMUM_SITES
+    rounds_left_out: int = 10
+    give_up_after: float = 3600.0
+    largest_step_ratio: float = MAX_STEP_RATIO
+    max_rows: int = MAX_ROWS
+    minimum_group: int = MINIMUM_GROUP
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """All that a job needs to know; ``run`` names its folder, so that it can go on later.
+
+    ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
+    travel in fewer bytes (``wire.compression``). ``validation`` is the share of its training rows
+    that each site sets aside to choose the round by. With ``certify`` the first run's answer is
+    followed by rounds that prove how much better any model could be. ``packages`` are those of
+    methods that are not built in: sites must have the same.
+    """
+
+    run: str
+    sites: tuple[str, ...]
+    schema: Schema
+    model: ModelChoice
+    runs: tuple[PlannedRun, ...]
+    held_out: float
+    seed: int
+    format: FileFormat = PLAIN
+    precision: Precision = Precision.FLOAT32
+    site_rules: SiteRules = SiteRules()
+    compress: bool = False
+    validation: float = 0.0
+    certify: bool = False
+    packages: tuple[MethodPackage, ...] = ()
+
+    @property
+    def minimum_sites(self) -> int:
+        """How many sites a round needs; never more than there are."""
+        return min(max(self.site_rules.minimum_sites, 1), len(self.sites))
+
+
+def plan_to_bytes(plan: NetworkPlan) -> bytes:
+    """Write a plan as JSON."""
+    return TypeAdapter(NetworkPlan).dump_json(plan)
+
+
+def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
+    """Read a plan; refuse one that has other fields, or a method that is not installed."""
+    content = checked_bytes(message, MAX_PLAN_BYTES, sender)
+    try:
+        plan: NetworkPlan = TypeAdapter(NetworkPlan).validate_json(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
+        raise RefusedError(f"{sender} sent no plan of this version ({where})") from error
+    if RUN_NAME.fullmatch(plan.run) is None:
+        raise RefusedError(
+            f"{sender} sent a run's name that is not letters, digits, - and _; refused"
+        )
+    if not 0.0 <= plan.validation <= MAX_SHARE:
+        raise RefusedError(f"{sender} asks for {plan.validation:g} of the rows as validation rows")
+    _check_methods(plan, sender)
+    if plan.model.loss not in LOSSES_BY_NAME:
+        raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
+    if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):
+        raise RefusedError(
+            f"{sender} asks for a ridge of {plan.model.ridge:g} with {len(plan.model.hidden)} "
+            "hidden layers; refused"
+        )
+    if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
+        raise RefusedError(f"{sender} asks for a proof about a model of which nothing is provable")
+    return plan
+
+
+def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
+    """Return the packages that the runs' methods come from; none for built-in ones."""
+    found = [package_of(method) for method in dict.fromkeys(run.method for run in runs)]
+    return tuple(package for package in found if package is not None)
+
+
+def _check_methods(plan: NetworkPlan, sender: str) -> None:
+    """Refuse a method that is not here, or is another here than where the plan comes from."""
+    packages = {wanted.method: wanted for wanted in plan.packages}
+    for method in dict.fromkeys(run.method for run in plan.runs):
+        wanted = packages.get(method)
+        asks = f"{sender} asks for method '{method[:100]}'"
+        if wanted is not None:
+            if not (PACKAGE_NAME.fullmatch(wanted.package) and VERSION.fullmatch(wanted.version)):
+                raise RefusedError(f"{asks} of a package without a proper name and version")
+            asks += f" of the package '{wanted.package}' {wanted.version}"
+        if method not in CARDS:
+            raise RefusedError(
+                f"{asks}, which is not installed"
+                + (f" here; if you trust it: {_pip(wanted)}" if wanted is not None else "")
+            )
+        try:
+            here = package_of(method)
+        except InputError as error:
+            raise RefusedError(f"{asks}, but here {error}") from error
+        if here == wanted:
+            continue
+        if wanted is None or here is None or here.package != wanted.package:
+            owner = "built-in" if here is None else f"of the package '{here.package}'"
+            raise RefusedError(f"{asks}, which is {owner} here; refused")
+        if here.version != wanted.version:
+            raise RefusedError(f"{asks}; here is version {here.version}: {_pip(wanted)}")
+        raise RefusedError(
+            f"{asks}, whose code is not the same here; install the same files at the server and "
+            "at all sites"
+        )
+
+
+def _pip(wanted: MethodPackage) -> str:
+    return f"pip install {wanted.package}=={wanted.version}"
+
+
+def digest_of(plan: NetworkPlan) -> str:
+    """Return a short name for what a plan asks of a site.
+
+    It is the same whoever else takes part, however long the runs are and however patient, and
+    whether replies are compressed: they tell less then, not more.
+    """
+    bare = replace(
+        plan,
+        run="",
+        sites=(),
+        runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
+        site_rules=SiteRules(),
+    )
+    # Sites that checked a configuration with an earlier version know nothing of these.
+    unused = {name for name in ("certify", "packages") if not getattr(plan, name)}
+    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress", *unused})
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
+    """Make the model, its start drawn from the plan's seed, and its loss."""
+    with torch_seeded(plan.seed, Purpose.INITIALISATION):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
+    loss = LOSSES_BY_NAME[plan.model.loss]
+    return Task(model.to(plan.precision.dtype), loss, plan.model.ridge)

@@ -1,0 +1,1 @@
+"""What several methods share: checks, replies, draws, fits, and the servers that look ahead."""

@@ -1,0 +1,101 @@
+"""Checks of hyperparameters that several methods and the round loop share."""
+
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from importlib.util import find_spec
+
+import numpy as np
+
+from fedminmax.core.errors import InputError, install_command
+from fedminmax.core.text import in_words, is_finite, is_whole
+from fedminmax.methods.method import AnyMethod, StateT
+
+
+def check_positive(method: str, **values: float) -> None:
+    """Refuse a step size or the like that is not a positive finite number."""
+    for name, value in values.items():
+        if not (is_finite(value) and value > 0):
+            raise InputError(f"{method}: {name} = {in_words(value)}; give a positive number")
+
+
+def check_rate(method: str, learning_rate: float | None) -> None:
+    """Refuse a learning rate that is not positive; None is left to the rows."""
+    if learning_rate is not None:
+        check_positive(method, learning_rate=learning_rate)
+
+
+def check_not_negative(method: str, **values: float) -> None:
+    """Refuse a number that is negative or not finite."""
+    for name, value in values.items():
+        if not (is_finite(value) and value >= 0):
+            raise InputError(
+                f"{method}: {name} = {in_words(value)}; give zero or a positive number"
+            )
+
+
+def check_share(owner: str, **values: float) -> None:
+    """Refuse what is no share above 0 and of at most 1."""
+    for name, value in values.items():
+        if not (is_finite(value) and 0.0 < value <= 1.0):
+            raise InputError(
+                f"{owner}: {name} = {in_words(value)}; give a number above 0, at most 1"
+            )
+
+
+def check_whole(owner: str, *, least: int, **values: float) -> None:
+    """Refuse what is not a whole number of at least ``least``."""
+    for name, value in values.items():
+        if not is_whole(value, least):
+            raise InputError(
+                f"{owner}: {name} = {value!r}; give a whole number of at least {least}"
+            )
+
+
+def checked_method(method: AnyMethod[StateT]) -> AnyMethod[StateT]:
+    """Refuse what is no method, or has an option of the wrong kind.
+
+    Returns the method with numpy's numbers as Python's: settings are compared by how they are
+    written when a run goes on, and are sent and saved.
+    """
+    given: object = method
+    if isinstance(given, type):
+        raise InputError(f"method is the class {given.__name__}; give {given.__name__}()")
+    if not (hasattr(given, "order") and hasattr(given, "init") and hasattr(given, "reveals")):
+        raise InputError(f"method = {given!r}; give a method, such as FedMinMax()")
+    if not is_dataclass(given):
+        return method
+    plain = {}
+    for field in fields(given):
+        value = getattr(given, field.name)
+        if isinstance(field.default, Enum) and not isinstance(value, type(field.default)):
+            kind = type(field.default).__name__
+            raise InputError(
+                f"{method.name}: {field.name} = {value!r}; "
+                f"give one of {kind}, such as {kind}.{field.default.name}"
+            )
+        if isinstance(value, np.generic):
+            plain[field.name] = value.item()
+    return replace(method, **plain) if plain else method  # type: ignore[type-var]
+
+
+def check_plan(method: str, epochs: int, batch_size: int | None) -> None:
+    """Refuse local epochs or batches that cannot be counted; None means all rows in one batch."""
+    check_whole(method, least=1, epochs=epochs)
+    if batch_size is not None:
+        check_whole(method, least=1, batch_size=batch_size)
+
+
+def check_floor(method: str, epsilon: float, size: int, what: str, total: float = 1.0) -> None:
+    """Refuse a floor that leaves no room among weights of this total."""
+    check_not_negative(method, epsilon=epsilon)
+    if epsilon * size > total:
+        raise InputError(
+            f"{method}: epsilon = {epsilon:g} with {size} {what} needs a total weight of "
+            f"{epsilon * size:g}; choose epsilon at most {total / size:g}"
+        )
+
+
+def check_solver(method: str) -> None:
+    """Refuse a method whose solver is not installed, before its first round."""
+    if find_spec("scipy") is None:
+        raise InputError(f"{method} needs scipy's solvers: {install_command('scipy')}")

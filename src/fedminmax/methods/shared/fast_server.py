@@ -1,0 +1,163 @@
+"""The server that looks ahead: second order for linear models, first order for all others.
+
+Its players are the groups, or for AFL's objective the holders.
+
+A holder's sums over all of its rows, for servers that look ahead but not at its groups.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import row_size
+from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Census, Order, RoundKey, Sums, zero_sums
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_not_negative, check_positive, check_share
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    Sender,
+    layout_of,
+    limits_of_curvature,
+)
+from fedminmax.methods.shared.first_order_server import (
+    FirstOrderState,
+    after_first_order_round,
+    start_first_order,
+)
+from fedminmax.methods.shared.replies import RiskSums, sum_by_group
+from fedminmax.methods.shared.second_order_server import (
+    SecondOrderState,
+    after_second_order_round,
+    second_order_fits,
+    start_second_order,
+)
+
+FastState = SecondOrderState | FirstOrderState
+# When to stop: the share of the worst risk that is left to gain.
+DEFAULT_GAP = 1e-4
+
+
+class FastSettings(Protocol):
+    """What an expert may set of every method with this server: see ``FedMinMaxFast``."""
+
+    @property
+    def name(self) -> str:
+        """The method's name in messages."""
+        ...
+
+    @property
+    def curvature(self) -> bool:
+        """Whether to use second derivatives where the model allows it."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """The first step of first order."""
+        ...
+
+    @property
+    def momentum(self) -> float:
+        """The share of the past in running means."""
+        ...
+
+
+def check_fast_settings(settings: FastSettings, *, gap: float = 0.0, epsilon: float = 0.0) -> None:
+    """Refuse what cannot be a gap, a floor, a rate or the share of a running mean."""
+    check_not_negative(settings.name, gap=gap, epsilon=epsilon)
+    check_positive(settings.name, learning_rate=settings.learning_rate)
+    check_share(settings.name, **{"1 - momentum": 1.0 - settings.momentum})
+
+
+def ask_for_sums(moment: RoundKey, parameters: Tensor) -> Order:
+    """Broadcast the next try; holders need no weights."""
+    return Order(moment, parameters, torch.zeros(0, dtype=torch.float64))
+
+
+def is_within(gap: float, state: FastState) -> bool:
+    """Tell whether what is left is within the gap; nothing is within a gap of 0."""
+    return gap > 0 and state.remaining is not None and state.remaining <= gap
+
+
+def with_curvature(
+    settings: FastSettings, structure: LinearStructure | None, players: int
+) -> LinearStructure | None:
+    """Return the linear model's layout if its second derivatives are used; both sides ask this."""
+    return structure if settings.curvature and second_order_fits(structure, players) else None
+
+
+def start_server(
+    settings: FastSettings, parameters: Tensor, census: Census, weights: Tensor
+) -> FastState:
+    """Return the state before the first round; the players are the census' groups."""
+    structure, counts = census.linear, census.counts.sum(dim=0)
+    linear = with_curvature(settings, structure, census.groups)
+    if linear is not None:
+        size = row_size(census, linear, linear_rows_per_chunk(linear))
+        return start_second_order(parameters, linear, weights, counts, census.playable, size)
+    ridge, rate = 0.0 if structure is None else structure.ridge, settings.learning_rate
+    return start_first_order(parameters, ridge, weights, counts, census.playable, rate)
+
+
+def after_round(
+    settings: FastSettings, state: FastState, told: RiskSums, epsilon: float = 0.0
+) -> FastState:
+    """Return the state after a round's sums; ``epsilon`` is the least weight of a player."""
+    if isinstance(state, SecondOrderState):
+        return after_second_order_round(state, told, epsilon)
+    return after_first_order_round(state, told, epsilon, settings.momentum)
+
+
+def sums_of_all_rows(
+    linear: LinearStructure | None, order: Order, holder: Holder, workspaces: Sequence[Workspace]
+) -> Sums:
+    """Return gradient and, for a linear model, curvature sums at the broadcast model.
+
+    Losses are by group: that is what a run shows.
+    """
+    rows = holder.examples
+    if linear is not None:
+        sums = linear_group_sums(linear, order.parameters, rows, holder.groups)
+        step, curvature = sums.gradients.sum(dim=0), sums.curvature.sum(dim=0)
+        group_loss = sums.losses
+    else:
+        for workspace in workspaces:
+            workspace.load(order.parameters)
+        everyone = torch.zeros_like(rows.group)
+        losses, gradients = gradients_by_part(workspaces, rows, everyone, 1, holder.rows_per_chunk)
+        step, curvature = gradients[0].cpu(), torch.zeros(0, dtype=torch.float64)
+        group_loss = sum_by_group(losses, holder)
+    return replace(
+        zero_sums(0, holder.groups, 0),
+        step=step,
+        scale=float(len(rows)),
+        group_loss=group_loss,
+        group_count=torch.bincount(rows.group, minlength=holder.groups).cpu(),
+        statistics=curvature,
+        gradient_evaluations=len(rows),
+    )
+
+
+def expected_of_all_rows(
+    settings: FastSettings, players: int, order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """Return what an honest sender of these sums replies."""
+    squares = sender.limits.squared_slopes(torch.tensor(sender.rows), reply.group_loss.sum())
+    expected = ExpectedReply(
+        numbers=len(order.parameters),
+        scale=float(sender.rows),
+        rows=sender.rows,
+        evaluations=sender.rows,
+        reach=float(squares.sqrt()),
+    )
+    linear = with_curvature(settings, layout_of(len(order.parameters), sender), players)
+    if linear is None:
+        return expected
+    everyone = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
+    most, told = limits_of_curvature(linear, everyone, reply)
+    return replace(expected, least=-most, most=most, told_curvature=told)

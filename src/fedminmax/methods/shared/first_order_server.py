@@ -1,0 +1,227 @@
+"""The server of networks: from loss and gradient sums to the next model to try.
+
+The prox-linear step (Drusvyatskiy, Paquette: Efficiency of minimizing compositions of convex
+functions and smooth maps, 2019) with an adaptive diagonal metric: at theta, with risks r_a and
+slopes g_a of the players (groups, or holders),
+
+    minimise over p:  max_a (r_a + g_a . p) + 1/(2 eta) p' D p.
+
+Its dual has one unknown per player; those that may not be chosen have fixed weights (see
+``core.simplex``). So the weights are those that will be right after the step; weights that
+follow the risks of the round before make both swing. g_a are running means of the
+slopes, D = diag(sqrt(v)) with v the running mean of the squared weighted slope, both as in Adam
+(Kingma, Ba: Adam, ICLR 2015).
+
+The rate eta needs no choosing. All rows are in every sum, so the worst risk is known and not
+estimated: a try that does not lower it has failed, and the next one starts from the best model,
+with half the rate and without what the running means remember of the way there. Each success makes
+the rate longer. What is compared is the risk itself: against the fall that a step predicts, a
+try with momentum often looks bad although it is not, and rates became too short too early. So the
+worst risk never rises, and a failure costs one round.
+
+Where only some holders take part, the worst risks of two rounds are of different rows. There every
+try is kept, unless its risk is far off, and the rate grows while the smoothed worst risk falls and
+shrinks when that has stopped.
+
+| symbol     | name                                |
+|------------|-------------------------------------|
+| theta      | state.parameters, the next try      |
+| r, g       | state.risks, slopes, at state.best  |
+| mu         | state.weights                       |
+| eta        | state.rate                          |
+| v          | state.squares, before bias correction |
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.max_of_quadratics import highest_mix
+from fedminmax.core.simplex import FixedShares, maximise_on_simplex
+from fedminmax.methods.shared.replies import RiskSums
+
+# Of the rate, after a success before and after the first failure, and after a failure.
+FIRST_GROWTH, GROWTH, SHRINKAGE = 2.0, 1.2, 0.5
+# The running mean of squared slopes.
+MEMORY_OF_SQUARES = 0.99
+# No number moves further in one step than this, or this multiple of the largest one; and one of
+# them moves by at least a few of the last digits that the largest one has.
+MAX_MOVE, MAX_RELATIVE_MOVE, MIN_DIGITS = 1.0, 10.0, 8.0
+# Of the metric's largest entry: where the slope was always 0, any number will do.
+MIN_METRIC = 1e-8
+# With partial participation: the worst risk's running mean, how far off a failure is, after how
+# many rounds without a new low the rate is too long, and how it grows with a new low.
+SMOOTHING, FAR_OFF, PATIENCE, PARTIAL_GROWTH = 0.9, 2.0, 30, 1.1
+
+
+@dataclass(frozen=True, eq=False)
+class FirstOrderState:
+    """The next try, and the model that it starts from with what is known there.
+
+    ``slope_sums`` [m, p] are the running means of slopes before bias correction, over ``steps``
+    rounds. ``level`` is the worst risk of ``best``, smoothed if only some holders take part,
+    ``lowest`` its lowest value, and ``stale`` the rounds since. ``rounds`` counts the tries
+    that were kept, ``failures`` the others.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    best: Tensor
+    ridge: float
+    counts: Tensor
+    fixed: FixedShares
+    risks: Tensor
+    slopes: Tensor
+    slope_sums: Tensor
+    squares: Tensor
+    rate: float
+    level: float
+    lowest: float
+    stale: int
+    steps: int
+    rounds: int
+    failures: int
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the selected model: nothing."""
+        return None
+
+    @property
+    def remaining(self) -> float | None:
+        """The share of the worst risk that is left to gain: not known."""
+        return None
+
+    @property
+    def selected(self) -> Tensor:
+        """The model that the next try starts from: with all holders, the one of lowest risk."""
+        return self.best.unsqueeze(0)
+
+
+def start_first_order(
+    parameters: Tensor,
+    ridge: float,
+    weights: Tensor,
+    counts: Tensor,
+    playable: Tensor,
+    rate: float,
+) -> FirstOrderState:
+    """Nothing is known yet: the first round asks for the sums of the model as it is."""
+    slopes = parameters.new_zeros(len(counts), len(parameters), device="cpu")
+    return FirstOrderState(
+        parameters=parameters,
+        weights=weights,
+        best=parameters,
+        ridge=ridge,
+        counts=counts,
+        fixed=FixedShares(counts.double() / counts.sum(), playable),
+        risks=torch.zeros(len(counts), dtype=torch.float64),
+        slopes=slopes,
+        slope_sums=slopes,
+        squares=slopes.new_zeros(len(parameters)),
+        rate=rate,
+        level=math.inf,
+        lowest=math.inf,
+        stale=0,
+        steps=0,
+        rounds=0,
+        failures=0,
+    )
+
+
+def after_first_order_round(
+    state: FirstOrderState, told: RiskSums, epsilon: float, momentum: float
+) -> FirstOrderState:
+    """Keep the try or go back, and look ahead from there."""
+    tried = _with_sums(state, told)
+    now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
+    complete = torch.equal(told.counts, state.counts)
+    if state.rounds == 0:
+        kept = replace(tried, level=now, lowest=now)
+    elif complete and now < state.level:
+        growth = GROWTH if state.failures else FIRST_GROWTH
+        kept = replace(tried, level=now, lowest=now, rate=growth * state.rate)
+    elif not complete and now < FAR_OFF * state.level:
+        kept = _with_smoothed_level(tried, now)
+    else:
+        return step_back(state, epsilon, momentum)
+    slope = kept.weights.to(kept.slopes) @ kept.slopes
+    return _look_ahead(
+        replace(
+            kept,
+            slope_sums=momentum * state.slope_sums + (1.0 - momentum) * kept.slopes,
+            squares=torch.lerp(slope.square(), state.squares, MEMORY_OF_SQUARES),
+            steps=state.steps + 1,
+            rounds=state.rounds + 1,
+        ),
+        epsilon,
+        momentum,
+    )
+
+
+def step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
+    """Return the state after a failed try: start from the best model again, with a shorter rate."""
+    return _look_ahead(
+        replace(
+            state,
+            slope_sums=(1.0 - momentum) * state.slopes,
+            rate=SHRINKAGE * state.rate,
+            steps=1,
+            failures=state.failures + 1,
+        ),
+        epsilon,
+        momentum,
+    )
+
+
+def _with_sums(state: FirstOrderState, told: RiskSums) -> FirstOrderState:
+    """Return what is known at the try; a player that nobody told of keeps its last word."""
+    seen, point = told.counts > 0, state.parameters.cpu()
+    rows = told.counts[seen].double()
+    risks, slopes = state.risks.clone(), state.slopes.clone()
+    penalty = 0.5 * state.ridge * float(point.double().square().sum())
+    risks[seen] = told.losses[seen] / rows + penalty
+    slopes[seen] = (told.gradients[seen] / rows[:, None]).to(slopes) + state.ridge * point
+    return replace(state, best=state.parameters, risks=risks, slopes=slopes)
+
+
+def _with_smoothed_level(tried: FirstOrderState, now: float) -> FirstOrderState:
+    level = SMOOTHING * tried.level + (1.0 - SMOOTHING) * now
+    if level < tried.lowest:
+        return replace(tried, level=level, lowest=level, stale=0, rate=PARTIAL_GROWTH * tried.rate)
+    if tried.stale + 1 < PATIENCE:
+        return replace(tried, level=level, stale=tried.stale + 1)
+    return replace(tried, level=level, lowest=level, stale=0, rate=SHRINKAGE * tried.rate)
+
+
+def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
+    """Choose the next try from the best model."""
+    slopes = state.slope_sums / (1.0 - momentum**state.steps)
+    metric = (state.squares / (1.0 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
+    steepest = float(metric.max())
+    metric = metric + MIN_METRIC * steepest if steepest > 0.0 else torch.ones_like(metric)
+    scaled = (state.fixed.mix(slopes) / metric.sqrt()).double()
+    products = scaled @ scaled.T
+    risks, floor = state.fixed.mix(state.risks), state.fixed.floor(epsilon)
+    before = state.fixed.chosen(state.weights)
+    best = state.best.cpu()
+    largest = float(best.abs().max())
+    longest = max(MAX_MOVE, MAX_RELATIVE_MOVE * largest)
+    shortest = MIN_DIGITS * torch.finfo(best.dtype).eps * largest
+    rate = state.rate
+    while True:
+        chosen = maximise_on_simplex(risks, rate * products, before, floor)
+        weights = state.fixed.weights(chosen)
+        direction = (weights.to(slopes) @ slopes) / metric
+        unit = float(direction.abs().max())
+        if rate * unit <= longest:
+            break
+        rate = 0.5 * longest / unit
+    if 0.0 < rate * unit < shortest:
+        # It would be lost in rounding, and no try could succeed any more.
+        rate = shortest / unit
+    point = torch.sub(best, direction, alpha=rate)
+    return replace(state, parameters=point.to(state.best), weights=weights, rate=rate)

@@ -1,0 +1,93 @@
+"""What replies and orders of several methods have in common.
+
+The part of a reply that every locally training method has: risks before training, counts.
+
+What methods over groups have in common: where their weights start, and rows weighed by them.
+
+A group that is too small for the adversary to choose keeps its share rho_b as weight. With s the
+sum of these shares, the adversary moves within
+
+    {mu: mu_b = rho_b for small b, mu_a >= epsilon and sum mu_a = 1 - s over the others},
+
+so that two rows with odd labels have the weight of two rows. A method leaves the small groups out
+of its ascent as it does groups that nobody had in a round: they keep their weight, and the others
+share what is left.
+
+What a server that looks ahead knows after a round: each player's sums at the model it sent.
+
+The players of the game are the groups, or for AFL's objective the holders.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.messages import Census, Order, Sums, zero_sums
+from fedminmax.core.one_step import losses_of
+from fedminmax.core.simplex import project_on_simplex
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.method import Holder, RowWeights
+from fedminmax.methods.shared.checks import check_floor
+
+
+def sums_before_training(order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    """Load the broadcast model and return its loss sums on this holder's rows.
+
+    The step is left empty: the caller puts its own in its place.
+    """
+    workspace.load(order.parameters)
+    losses = losses_of(workspace, holder.examples, holder.rows_per_chunk)
+    return replace(
+        zero_sums(0, holder.groups, 0),
+        group_loss=sum_by_group(losses, holder),
+        group_count=torch.bincount(holder.examples.group, minlength=holder.groups).cpu(),
+    )
+
+
+def sum_by_group(values: Tensor, holder: Holder) -> Tensor:
+    """Add up one number per row by the row's group, in float64."""
+    return torch.bincount(
+        holder.examples.group, weights=values.to(torch.float64), minlength=holder.groups
+    ).cpu()
+
+
+def displacement(order: Order, trained: Tensor) -> Tensor:
+    """How far local training went, theta - theta_k, in the model's own precision."""
+    return order.parameters - trained
+
+
+def shares_within_floor(method: str, census: Census, epsilon: float) -> Tensor:
+    """Return rho, moved inside the floor if a playable group is rarer than epsilon."""
+    playable, shares = census.playable, census.group_shares
+    free = float(shares[playable].sum())
+    check_floor(method, epsilon, int(playable.sum()), "groups", free)
+    if epsilon == 0:
+        return shares
+    weights = shares.clone()
+    weights[playable] = project_on_simplex(shares[playable], floor=epsilon, total=free)
+    return weights
+
+
+def uniform_weights(census: Census) -> Tensor:
+    """Return equal weights for all playable groups; the small ones have their share."""
+    playable, shares = census.playable, census.group_shares
+    return torch.where(playable, (1.0 - shares[~playable].sum()) / playable.sum(), shares)
+
+
+def weigh_by_group(order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
+    """n_k (theta - theta_k) = eta sum_i w_{a_i} grad loss_i, on the scale n_k."""
+    return RowWeights(order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class RiskSums:
+    """By player: rows [m], losses [m], gradients [m, p] and packed curvature [m, q], maybe none.
+
+    A player without rows was not heard of in this round.
+    """
+
+    counts: Tensor
+    losses: Tensor
+    gradients: Tensor
+    curvature: Tensor

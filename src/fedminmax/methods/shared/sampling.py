@@ -1,0 +1,177 @@
+"""Drawing holders, and local steps with a snapshot on the way.
+
+Lots over holders: how often the server draws each of them, and the loss of a drawn one.
+
+Holders are drawn with replacement, and one that came up c times counts c times: sums over the
+drawn ones are then unbiased.
+
+Local steps with a snapshot on the way: the first question of DRFA and of its group form.
+
+Holders take tau steps and return where they were after step t' and after the last one. The server
+draws one t' for all; the adversary then moves by the losses at the mean snapshot, an unbiased
+sample of the tau models that the round went through.
+
+| symbol                  | name                    |
+|-------------------------|-------------------------|
+| tau                     | LocalSteps.steps        |
+| t'                      | order.weights[-1]       |
+| theta - theta_k^{(tau)} | first half of Sums.step |
+| theta - theta_k^{(t')}  | second half of Sums.step |
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import hypot
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.local_epochs import shuffled_batches, take_step
+from fedminmax.core.messages import Order, Sums, descend
+from fedminmax.core.workspace import Workspace
+from fedminmax.methods.fedavg import local_stream
+from fedminmax.methods.method import Holder
+from fedminmax.methods.shared.checks import check_positive, check_whole
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    Sender,
+    batch_sizes,
+    path_of,
+    reach_of_batches,
+    rounding_of_steps,
+)
+from fedminmax.methods.shared.replies import displacement, sums_before_training
+
+
+def draw_holders(odds: Tensor, draws: int, lots: np.random.Generator) -> Tensor:
+    """Draw in proportion to ``odds``; return how often each holder came up, in float64."""
+    probabilities = odds.to(torch.float64) / odds.sum()
+    drawn = lots.choice(len(odds), size=draws, p=probabilities.tolist())
+    return torch.tensor(np.bincount(drawn, minlength=len(odds)), dtype=torch.float64)
+
+
+def only_rows(holder: Holder, batch: Tensor | None) -> Holder:
+    """Return the holder with these rows alone; None stands for all rows."""
+    if batch is None:
+        return holder
+    return replace(holder, examples=holder.examples.rows(batch.to(holder.examples.group.device)))
+
+
+def mean_loss(reply: Sums) -> float:
+    """Return the mean loss over the rows of one holder's reply."""
+    return float(reply.group_loss.sum()) / int(reply.group_count.sum())
+
+
+def with_own_loss(reply: Sums, holder: Holder, loss: float) -> Sums:
+    """Put the holder's own number into its reply, with count 1: it took part."""
+    losses = torch.zeros(holder.holders, dtype=torch.float64)
+    counts = torch.zeros(holder.holders, dtype=torch.int64)
+    losses[holder.number], counts[holder.number] = loss, 1
+    return replace(reply, holder_loss=losses, holder_count=counts)
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """How a holder trains; ``batch_size`` None means all rows in one batch."""
+
+    steps: int
+    batch_size: int | None
+    learning_rate: float
+
+    def check(self, method: str) -> None:
+        """Refuse steps that cannot be counted or a rate that is not positive."""
+        check_positive(method, learning_rate=self.learning_rate)
+        check_whole(method, least=1, steps=self.steps)
+        if self.batch_size is not None:
+            check_whole(method, least=1, batch_size=self.batch_size)
+
+
+def draw_snapshot_step(steps: int, lots: np.random.Generator) -> int:
+    """Draw t' uniformly from 1 to ``steps``."""
+    return int(lots.integers(1, steps, endpoint=True))
+
+
+def with_snapshot_step(weights: Tensor, snapshot_step: int) -> Tensor:
+    """Put t' behind the weights of an order."""
+    return torch.cat([weights, weights.new_tensor([snapshot_step])])
+
+
+def train_with_snapshot(
+    order: Order,
+    holder: Holder,
+    workspace: Workspace,
+    plan: LocalSteps,
+    *,
+    weight: float,
+    row_weights: Tensor | None = None,
+) -> Sums:
+    """Return both displacements, one after the other, times ``weight`` and on that scale.
+
+    A holder without weight does not train; it still tells the losses of the model it received.
+    """
+    before = sums_before_training(order, holder, workspace)
+    if weight == 0:
+        return replace(before, step=order.parameters.new_zeros(2 * len(order.parameters)))
+    examples, snapshot_step = holder.examples, int(order.weights[-1])
+    endless = shuffled_batches(len(examples), plan.batch_size, local_stream(order, holder))
+    batches = list(islice(endless, plan.steps))
+
+    def go_on(stretch: list[Tensor | None]) -> Tensor:
+        for batch in stretch:
+            take_step(workspace, examples, batch, row_weights, plan.learning_rate)
+        return displacement(order, workspace.in_model_order(workspace.flat))
+
+    at_snapshot = go_on(batches[:snapshot_step])
+    at_end = go_on(batches[snapshot_step:])
+    return replace(
+        before,
+        step=torch.cat([at_end, at_snapshot]).mul_(weight),
+        scale=weight,
+        gradient_evaluations=sum(len(examples if rows is None else rows) for rows in batches),
+    )
+
+
+def expect_snapshot(
+    order: Order,
+    sender: Sender,
+    reply: Sums,
+    plan: LocalSteps,
+    *,
+    weight: float,
+    row_weight: float = 1.0,
+) -> ExpectedReply:
+    """Expect both displacements times ``weight``; ``row_weight`` is the largest of a row."""
+    if weight == 0:
+        numbers = 2 * len(order.parameters)
+        return ExpectedReply(numbers=numbers, scale=0.0, rows=sender.rows, evaluations=0)
+    path, sizes = path_of(sender, reply), batch_sizes(sender.rows, plan.batch_size)
+    epochs, rest = divmod(plan.steps, len(sizes))
+    slope = weight * row_weight * path.slope
+
+    def reach(steps: int) -> float:
+        whole, more = divmod(steps, len(sizes))
+        per_epoch = reach_of_batches(sizes, plan.learning_rate)
+        return slope * (whole * per_epoch + reach_of_batches(sizes[:more], plan.learning_rate))
+
+    return ExpectedReply(
+        numbers=2 * len(order.parameters),
+        scale=weight,
+        rows=sender.rows,
+        evaluations=epochs * sender.rows + sum(sizes[:rest]),
+        reach=hypot(reach(plan.steps), reach(int(order.weights[-1]))),
+        fixed=2.0 * weight * rounding_of_steps(order, plan.steps),
+        is_limit=path.is_limit,
+    )
+
+
+def descend_twice(parameters: Tensor, total: Sums) -> tuple[Tensor, Tensor]:
+    """Return the mean of the trained models, and that of the snapshots as one line of a table."""
+    at_end, at_snapshot = torch.split(total.step, len(parameters))
+    trained = descend(parameters, replace(total, step=at_end))
+    return trained, descend(parameters, replace(total, step=at_snapshot)).unsqueeze(0)
+
+
+def no_snapshot(parameters: Tensor) -> Tensor:
+    """Return the empty table: no question is open."""
+    return parameters.new_zeros(0, len(parameters))

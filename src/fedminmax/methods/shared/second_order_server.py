@@ -1,0 +1,316 @@
+"""The server of linear models: from sums with curvature to the next model to try.
+
+With loss, gradient and curvature sums the server knows a quadratic model of every player's risk (a
+player is a group, or a holder) and goes to the lowest point of the highest model: the weights are
+those that will be right after the step, not those that would have been right before it. Players
+that may not be chosen keep their share (see ``core.simplex``). A trust
+region in the manner of Levenberg and Marquardt (More: The Levenberg-Marquardt algorithm, 1978)
+makes the steps safe for every data set with the same settings: a step that fails costs one round,
+never the run. Squared error is its own model: one round of sums is the whole problem.
+
+With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
+``core.certificate``).
+
+| symbol         | name                            |
+|----------------|---------------------------------|
+| theta          | state.parameters, the next try  |
+| best theta     | state.best                      |
+| mu             | state.weights                   |
+| r, g, H        | state.risks, slopes, curvature  |
+| m              | state.structure.ridge           |
+| epsilon        | epsilon                         |
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.certificate import (
+    Certificate,
+    Cuts,
+    Errors,
+    RowSize,
+    cuts_at,
+    errors_at,
+    errors_of_quadratics,
+    lower_bound,
+)
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
+from fedminmax.core.simplex import FixedShares
+from fedminmax.methods.shared.replies import RiskSums
+
+# Numbers of second derivatives that a server keeps: 160 MB.
+MAX_CURVATURE = 20_000_000
+# A step is good if the worst risk falls by half of what the models promised, and fails below a
+# tenth.
+GOOD, FAIR = 0.5, 0.1
+FIRST_DAMPING = 1e-3
+MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
+DAMPING_FACTOR = 10.0
+ROUNDS_OF_CUTS = 3
+TIMES_THE_PROMISE = 100.0
+# A start this many times as bad as a model of zeros is given up for it; that costs a round.
+FAR_OFF = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class SecondOrderState:
+    """The next try, the best model so far with what is known there, and the bounds.
+
+    ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen of each
+    parameter. ``promised`` is the fall that the models expect of the next try. ``cuts`` are lines
+    below the risks: constant and slope. ``upper`` and ``lower`` bound the game's value; lower is
+    minus infinity where nothing is proved. ``answer`` is the worst risk of the selected model, with
+    its penalty; infinite unless all rows told of it. ``size`` is what rounding depends on.
+    """
+
+    parameters: Tensor
+    weights: Tensor
+    best: Tensor
+    structure: LinearStructure
+    counts: Tensor
+    fixed: FixedShares
+    size: RowSize
+    risks: Tensor
+    slopes: Tensor
+    curvature: Tensor
+    scale: Tensor
+    cuts: Tensor
+    damping: float
+    promised: float
+    upper: float
+    lower: float
+    answer: float
+    rounds: int
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the selected model; None if nothing is."""
+        if not math.isfinite(self.lower) or not math.isfinite(self.answer):
+            return None
+        best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
+        errors = errors_of_quadratics(
+            errors_at(self.structure, self.size, float(best.norm()), float(self.risks.max())),
+            self.size,
+            float((answer - best).norm()),
+            len(answer),
+        )
+        ridge = self.structure.ridge
+        penalty = 0.5 * ridge * float(answer @ answer)
+        return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
+
+    def worst_of(self, risks: Tensor) -> float:
+        """Return the most that an adversary can make of these risks of the next try, rounded up.
+
+        Its penalty is part of it; players that may not be chosen keep their share.
+        """
+        point = self.structure.to_free(self.parameters)
+        worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
+            point @ point
+        )
+        return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
+
+    @property
+    def remaining(self) -> float | None:
+        """The certificate's gap; else what the next step promises, many times over.
+
+        A promise is of a step within the trust region, and no promise is a proof. None as long as
+        the region is what makes it small.
+        """
+        proved = self.certificate
+        if proved is not None:
+            return proved.gap
+        if self.rounds == 0 or not math.isfinite(self.answer):
+            return None
+        if self.structure.is_quadratic:
+            return 0.0
+        if self.damping > FIRST_DAMPING or self.promised < 0.0:
+            return None
+        return TIMES_THE_PROMISE * self.promised / max(self.answer, 1e-300)
+
+    @property
+    def selected(self) -> Tensor:
+        """The model with the lowest worst risk so far; for squared error the next one is known."""
+        known = self.structure.is_quadratic and self.rounds > 0
+        return (self.parameters if known else self.best).unsqueeze(0)
+
+
+def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
+    """Tell whether the model is linear and its players' second derivatives can be kept."""
+    return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
+
+
+def start_second_order(
+    parameters: Tensor,
+    structure: LinearStructure,
+    weights: Tensor,
+    counts: Tensor,
+    playable: Tensor,
+    size: RowSize,
+) -> SecondOrderState:
+    """Nothing is known yet: the first round asks for the sums of the model as it is."""
+    players, numbers = len(counts), structure.free_numbers
+    # A common shift of all outputs changes no prediction, and would cost ridge.
+    start = structure.from_free(structure.to_free(parameters)).to(parameters)
+    new = torch.zeros(0, dtype=torch.float64).new_zeros
+    return SecondOrderState(
+        parameters=start,
+        weights=weights,
+        best=start,
+        structure=structure,
+        counts=counts,
+        fixed=FixedShares(counts.double() / counts.sum(), playable),
+        size=size,
+        risks=new(players),
+        slopes=new(players, numbers),
+        curvature=new(players, structure.curvature_numbers),
+        scale=new(numbers),
+        cuts=new(0, numbers + 1),
+        damping=FIRST_DAMPING,
+        promised=0.0,
+        upper=float("inf"),
+        lower=-float("inf"),
+        answer=float("inf"),
+        rounds=0,
+    )
+
+
+def after_second_order_round(
+    state: SecondOrderState, told: RiskSums, epsilon: float
+) -> SecondOrderState:
+    """Keep the try if the worst risk fell as promised; then look ahead from the best model."""
+    tried = _with_bounds(_with_sums(state, told), told, epsilon)
+    before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
+    first = state.rounds == 0
+    gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
+    if first or now < before:
+        complete = torch.equal(told.counts, tried.counts)
+        state = replace(tried, best=state.parameters, answer=now if complete else math.inf)
+    else:
+        state = replace(state, cuts=tried.cuts, lower=tried.lower)
+    state = replace(state, rounds=tried.rounds)
+    nothing = state.structure.risk_of_nothing
+    if first and now > FAR_OFF * nothing:
+        # Rows with outputs far off have no curvature left to go by: 0 is the better start.
+        start = torch.zeros_like(state.parameters)
+        return replace(state, parameters=start, promised=now - nothing)
+    return _look_ahead(state, gain, epsilon)
+
+
+def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
+    """Return the most that the adversary can make of these risks."""
+    return highest_mix(state.fixed.mix(risks), state.fixed.floor(epsilon))
+
+
+def _with_sums(state: SecondOrderState, told: RiskSums) -> SecondOrderState:
+    """Return what is known at the try; a player that nobody told of keeps its last word."""
+    structure, seen = state.structure, told.counts > 0
+    point, ridge = structure.to_free(state.parameters), structure.ridge
+    rows = told.counts[seen].double()
+    before = (state.risks, state.slopes, state.curvature)
+    risks, slopes, curvature = (known.clone() for known in before)
+    risks[seen] = told.losses[seen] / rows + 0.5 * ridge * point @ point
+    slopes[seen] = structure.to_free(told.gradients[seen]) / rows[:, None] + ridge * point
+    curvature[seen] = told.curvature[seen] / rows[:, None]
+    return replace(state, risks=risks, slopes=slopes, curvature=curvature, rounds=state.rounds + 1)
+
+
+def _with_bounds(tried: SecondOrderState, told: RiskSums, epsilon: float) -> SecondOrderState:
+    """Add what a round of all rows proves."""
+    if not torch.equal(told.counts, tried.counts):
+        return tried
+    upper = min(tried.upper, _worst(tried, tried.risks, epsilon))
+    tried = replace(tried, upper=upper)
+    if not _proves(tried):
+        return tried
+    point = tried.structure.to_free(tried.parameters)
+    worst = float(tried.risks.max())
+    errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
+    risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
+    return _with_cuts(tried, point, risks, slopes, errors, epsilon)
+
+
+def _proves(state: SecondOrderState) -> bool:
+    structure = state.structure
+    return structure.ridge > 0 and structure.is_convex and math.isfinite(state.size.length)
+
+
+def _with_cuts(
+    state: SecondOrderState,
+    point: Tensor,
+    risks: Tensor,
+    slopes: Tensor,
+    errors: Errors,
+    epsilon: float,
+) -> SecondOrderState:
+    """Add a point's cuts, and what they prove with those before."""
+    ridge = state.structure.ridge
+    new = cuts_at(point, risks, slopes, ridge, errors, state.upper)
+    lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
+    # With a floor on the weights, only a cut per player of one point proves something.
+    kept = 0 if epsilon else (ROUNDS_OF_CUTS - 1) * len(lines)
+    cuts = torch.cat([lines, state.cuts[:kept]])
+    bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(epsilon))
+    # Losses are not below 0.
+    return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
+
+
+def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
+    """Choose the next try, from the best model, within a trust region that fits the gain."""
+    factor = 1.0 / DAMPING_FACTOR if gain >= GOOD else 1.0 if gain >= FAIR else DAMPING_FACTOR
+    damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
+    structure = state.structure
+    curvatures = structure.free_curvature(state.curvature)
+    curvatures.diagonal(dim1=1, dim2=2).add_(structure.ridge)
+    diagonal = (state.weights[:, None] * curvatures.diagonal(dim1=1, dim2=2)).sum(dim=0)
+    scale = torch.maximum(state.scale, diagonal)
+    mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
+    functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
+    chosen = state.fixed.chosen(state.weights)
+    # A column that is 0 throughout has no curvature of its own.
+    least = 1e-12 * float(scale.max())
+    region = (0.0 if structure.is_quadratic else damping) * scale + least
+    lowest = minimise_max(functions, region, chosen, floor)
+    while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
+        # No model is that good: the promise is beyond where the quadratics hold.
+        damping *= DAMPING_FACTOR
+        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
+    point = structure.to_free(state.best) + lowest.step
+    parameters = structure.from_free(point).to(state.best)
+    if structure.is_quadratic:
+        state = _with_known(state, functions, parameters, epsilon)
+    return replace(
+        state,
+        parameters=parameters,
+        weights=state.fixed.weights(lowest.weights),
+        scale=scale,
+        damping=damping,
+        promised=_worst(state, state.risks, epsilon) - lowest.value,
+    )
+
+
+def _with_known(
+    state: SecondOrderState, functions: Quadratics, parameters: Tensor, epsilon: float
+) -> SecondOrderState:
+    """Add what quadratic risks say of the next model before anybody has tried it."""
+    if not math.isfinite(state.answer):
+        return state
+    best, point = (state.structure.to_free(own) for own in (state.best, parameters))
+    step = point - best
+    bent = functions.curvatures @ step
+    risks = functions.values + functions.slopes @ step + 0.5 * bent @ step
+    answer = highest_mix(risks, state.fixed.floor(epsilon))
+    state = replace(state, answer=answer, upper=min(state.upper, answer))
+    if not _proves(state):
+        return state
+    worst = float(functions.values.max())
+    errors = errors_of_quadratics(
+        errors_at(state.structure, state.size, float(best.norm()), worst),
+        state.size,
+        float(step.norm()),
+        len(step),
+    )
+    return _with_cuts(state, point, risks, functions.slopes + bent, errors, epsilon)

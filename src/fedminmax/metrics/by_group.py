@@ -1,0 +1,291 @@
+"""One metric by group: values with intervals, the worst group and the gap.
+
+The worst of several noisy values is bad partly by chance, and an interval around it does not know
+that it was picked: the smaller the groups and the more of them, the more this matters. Groups of
+fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap.
+
+Results by group through Fairlearn's MetricFrame, with intervals.
+
+Point values are the MetricFrame's (Weerts et al.: Fairlearn, JMLR 2023); the intervals are those of
+``metrics.intervals``.
+
+Metrics by group as a table in Markdown: groups, all rows, the gap, groups of few rows.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial, reduce
+from importlib.util import find_spec
+from operator import add, neg
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedminmax.core.errors import InputError, install_command
+from fedminmax.core.text import in_words, is_finite, markdown_table
+from fedminmax.data.row_groups import RowGroups, group_rows
+from fedminmax.metrics.intervals import (
+    CONFIDENCE,
+    MIN_ROWS,
+    NO_ESTIMATE,
+    Bounds,
+    Estimate,
+    Scored,
+    difference,
+    mean_interval,
+)
+from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities
+
+
+class Worst(Enum):
+    """Which of several values is the worst off."""
+
+    HIGHEST = "the highest"
+    LOWEST = "the lowest"
+    FARTHEST = "the farthest from 0"
+    NONE = "none is better than another"
+
+
+# Everything else is an error, a risk or a rate of errors: the highest is worst.
+WORST = {
+    "accuracy": Worst.LOWEST,
+    "selection_rate": Worst.NONE,
+    "calibration": Worst.FARTHEST,
+    "overconfidence": Worst.FARTHEST,
+    "mean_error": Worst.FARTHEST,
+}
+BADNESS: dict[Worst, Callable[[float], float]] = {
+    Worst.HIGHEST: float,
+    Worst.LOWEST: neg,
+    Worst.FARTHEST: abs,
+}
+# What one row can add to each metric.
+BOUNDS = {
+    "accuracy": Bounds(0.0, 1.0),
+    "brier_risk": Bounds(0.0, 2.0),
+    "overconfidence": Bounds(-1.0, 1.0),
+    "selection_rate": Bounds(0.0, 1.0),
+    "false_positive_rate": Bounds(0.0, 1.0),
+    "false_negative_rate": Bounds(0.0, 1.0),
+    "calibration": Bounds(-1.0, 1.0),
+    "squared_error": Bounds(0.0, math.inf),
+    "absolute_error": Bounds(0.0, math.inf),
+    "mean_error": Bounds(-math.inf, math.inf),
+}
+
+
+@dataclass(frozen=True)
+class MetricByGroup:
+    """One metric: by group, over all rows, and the highest group's value minus the lowest's.
+
+    The gap's interval is that of the difference between these two groups: it reaches below 0 where
+    it is not sure which of them is higher. It does not know that they were picked for being far
+    apart: with many groups, some difference is only that. Without two groups of enough rows there
+    is no gap.
+    """
+
+    by_group: dict[str, Estimate]
+    overall: Estimate
+    worst_group: str | None
+    gap: Estimate
+
+    @property
+    def worst(self) -> Estimate | None:
+        """The worst group's value; None where there is no worst group."""
+        return None if self.worst_group is None else self.by_group[self.worst_group]
+
+
+@dataclass(frozen=True)
+class GroupMetrics:
+    """All metrics by name, the rows of each group, and the confidence of the intervals."""
+
+    counts: dict[str, int]
+    metrics: dict[str, MetricByGroup]
+    confidence: float
+
+
+def metric_by_group(
+    metric: str, groups: Mapping[str, Scored], confidence: float, small: Collection[str] = ()
+) -> MetricByGroup:
+    """Return a metric from what is known of each group's rows: those that the metric is about.
+
+    Groups that are too ``small`` in training, too, are neither the worst off nor part of the gap.
+
+    >>> groups = {"a": Scored(100, 0.9, 90.0), "b": Scored(60, 0.5, 30.0), "c": Scored(1, 0.0, 0.0)}
+    >>> found = metric_by_group("accuracy", groups, confidence=0.95)
+    >>> found.worst_group, found.gap.value, found.by_group["c"]
+    ('b', 0.4, Estimate(value=0.0, low=0.0, high=1.0))
+    """
+    bounds = BOUNDS[metric]
+    found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
+    judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
+    enough = {name: found[name] for name in judged}
+    highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
+    gap = NO_ESTIMATE
+    if highest is not None and lowest is not None and len(enough) > 1:
+        gap = difference(enough[highest], enough[lowest])
+    return MetricByGroup(
+        found,
+        mean_interval(reduce(add, groups.values()), bounds, confidence),
+        _worst(enough, WORST.get(metric, Worst.HIGHEST)),
+        gap,
+    )
+
+
+def _worst(estimates: Mapping[str, Estimate], direction: Worst) -> str | None:
+    """Return the first of the worst groups."""
+    if not estimates or direction is Worst.NONE:
+        return None
+    return max(estimates, key=lambda name: BADNESS[direction](estimates[name].value))
+
+
+def group_metrics(
+    y_true: Any,
+    *,
+    sensitive_features: Any,
+    y_pred: Any = None,
+    y_prob: Any = None,
+    classes: Sequence[Any] | None = None,
+    positive: Any = None,
+    confidence: float = CONFIDENCE,
+) -> GroupMetrics:
+    """Measure a classifier by group.
+
+    Args:
+        y_true: the class of each row.
+        sensitive_features: the group of each row, as in ``FedMinMaxClassifier.fit``.
+        y_pred: the answers; by default the most probable class.
+        y_prob: a column of probabilities per class (or, of two classes, the second one's column);
+            without them there is no Brier risk and no calibration.
+        classes: the classes in the order of those columns; by default those that occur, sorted.
+        positive: the class that rates are about; by default the second of two.
+        confidence: how often intervals should cover what endless rows of a group would score.
+
+    >>> found = group_metrics([0, 1] * 60, y_pred=[0, 1] * 30 + [0, 0] * 30,
+    ...     sensitive_features=["a"] * 60 + ["b"] * 60)
+    >>> found.metrics["accuracy"].worst_group, found.metrics["accuracy"].gap.value
+    ('b', 0.5)
+    """
+    scores = score_classes(y_true, y_pred=y_pred, y_prob=y_prob, classes=classes, positive=positive)
+    return measure_scores(scores, sensitive_features, confidence)
+
+
+def regression_group_metrics(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    sensitive_features: Any,
+    confidence: float = CONFIDENCE,
+) -> GroupMetrics:
+    """Measure a regressor by group: squared, absolute and mean error; see ``group_metrics``."""
+    scores = score_quantities(y_true, y_pred)
+    return measure_scores(scores, sensitive_features, confidence)
+
+
+def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
+    """Return Fairlearn's MetricFrame of these scores, one line per group."""
+    if find_spec("fairlearn") is None:
+        raise InputError(f"results by group need Fairlearn: {install_command('fairlearn')}")
+    from fairlearn.metrics import MetricFrame
+
+    # MetricFrame copies every argument of every metric row by row: row numbers in place of labels
+    # and columns halve its time.
+    rows = np.arange(len(groups.numbers))
+    return MetricFrame(
+        metrics={name: partial(_quotient, score) for name, score in scores.items()},
+        y_true=rows,
+        y_pred=rows,
+        sensitive_features={"group": np.array(groups.names, dtype=object)[groups.numbers]},
+    )
+
+
+def _quotient(score: RowScore, rows: NDArray[np.int64], _: object) -> float:
+    total = float(score.denominators[rows].sum())
+    return float(score.numerators[rows].sum()) / total if total else np.nan
+
+
+def measure_scores(
+    scores: Mapping[str, RowScore],
+    sensitive_features: Any,
+    confidence: float = CONFIDENCE,
+    small: Collection[str] = (),
+) -> GroupMetrics:
+    """Measure rows whose scores are known already; ``small`` groups are never the worst off."""
+    if not (is_finite(confidence) and 0.0 < confidence < 1.0):
+        raise InputError(f"confidence = {in_words(confidence)}; give a share between 0 and 1")
+    rows = len(next(iter(scores.values())).numerators)
+    if rows == 0:
+        raise InputError("there are no rows; give at least one")
+    groups = group_rows(sensitive_features, rows)
+    frame = metric_frame(scores, groups)
+    metrics = {
+        name: metric_by_group(name, _scored(score, frame.by_group[name], groups), confidence, small)
+        for name, score in scores.items()
+    }
+    counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))
+    return GroupMetrics(counts, metrics, confidence)
+
+
+def _scored(score: RowScore, values: Any, groups: RowGroups) -> dict[str, Scored]:
+    """Add up a score by group; the means are the MetricFrame's."""
+    columns = (score.denominators, score.numerators**2)
+    rows, squares = (
+        np.bincount(groups.numbers, weights=column, minlength=len(groups.names)).tolist()
+        for column in columns
+    )
+    return {
+        name: Scored(int(rows[number]), float(values.loc[name]), squares[number])
+        for number, name in enumerate(groups.names)
+    }
+
+
+def group_metrics_as_markdown(found: GroupMetrics) -> str:
+    """Return the table; a star marks the worst group of each metric.
+
+    >>> from fedminmax.metrics.by_group import group_metrics
+    >>> print(group_metrics_as_markdown(group_metrics([0, 1] * 60, y_pred=[0, 1] * 29 + [0, 0] * 31,
+    ...     sensitive_features=["few"] + ["a"] * 57 + ["b"] * 62, classes=[0, 1, 2])))
+    | group | rows | accuracy |
+    |---|---|---|
+    | a | 57 | 1.000 (0.948 to 1.000) |
+    | b | 62 | 0.500 (0.365 to 0.635) * |
+    | all | 120 | 0.742 (0.656 to 0.823) |
+    | gap |  | 0.500 (0.356 to 0.635) |
+    | few | 1 | 1.000 (0.000 to 1.000) |
+    """
+    metrics = found.metrics.values()
+    lines = {
+        group: [
+            group,
+            f"{rows:,}",
+            *(
+                _shown(metric.by_group[group]) + " *" * (metric.worst_group == group)
+                for metric in metrics
+            ),
+        ]
+        for group, rows in found.counts.items()
+    }
+    small = [group for group, rows in found.counts.items() if rows < MIN_ROWS]
+    overall = [_shown(metric.overall) for metric in metrics]
+    gaps = [_shown(metric.gap) for metric in metrics]
+    return markdown_table(
+        ["group", "rows", *(name.replace("_", " ") for name in found.metrics)],
+        [
+            *(line for group, line in lines.items() if group not in small),
+            ["all", f"{sum(found.counts.values()):,}", *overall],
+            ["gap", "", *gaps],
+            *(lines[group] for group in small),
+        ],
+    )
+
+
+def _shown(estimate: Estimate) -> str:
+    """Show the value with its interval, as far as they are known."""
+    if math.isnan(estimate.value):
+        return ""
+    if math.isnan(estimate.low):
+        return f"{estimate.value:.3f} (no interval)"
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"

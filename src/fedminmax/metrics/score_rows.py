@@ -1,0 +1,45 @@
+"""What a model says about encoded rows, and what each row adds to each metric."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedminmax.core.examples import Examples
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities
+
+ROWS_AT_ONCE = 8192
+
+
+def predictions(model: nn.Module, x: Tensor, encoding: Encoding) -> NDArray[np.float64]:
+    """Return probabilities [rows, classes], or quantities [rows] in the target's own unit."""
+    with torch.no_grad():
+        parts = torch.cat([model(part) for part in torch.split(x, ROWS_AT_ONCE)])
+    outputs, scale = parts.double(), encoding.target_scale
+    if scale is None:
+        return torch.softmax(outputs, dim=1).numpy()
+    return (outputs[:, 0] * scale.deviation + scale.mean).numpy()
+
+
+def score_rows(model: nn.Module, rows: Examples, encoding: Encoding) -> dict[str, RowScore]:
+    """Score the model on encoded rows: every metric of this task, by name."""
+    return score_predictions(predictions(model, rows.x, encoding), rows.y, encoding)
+
+
+def score_predictions(
+    predicted: NDArray[np.float64], y: Tensor, encoding: Encoding
+) -> dict[str, RowScore]:
+    """Score what a model said about rows with these encoded targets."""
+    target, scale = y.numpy(), encoding.target_scale
+    if scale is None:
+        classes = range(len(encoding.schema.target.classes))
+        return score_classes(target, y_prob=predicted, classes=classes)
+    return score_quantities(target.astype(np.float64) * scale.deviation + scale.mean, predicted)
+
+
+def metric_names(encoding: Encoding) -> tuple[str, ...]:
+    """Return the names of all metrics of this task, in the order of the scores."""
+    classes = len(encoding.schema.target.classes)
+    nothing = np.zeros((0, classes) if classes else 0)
+    return tuple(score_predictions(nothing, torch.zeros(0, dtype=torch.int64), encoding))

@@ -1,0 +1,127 @@
+"""Sums over rows by group that suffice for means and their errors: no row has to be shown.
+
+n rows that score s_i have the sums S = sum s_i and P = sum s_i s_i^T. The mean of each score is
+S / n and n times its variance is on the diagonal of P - S S^T / n; the difference of two scores has
+the sum S_j - S_k and the sum of squares P_jj - 2 P_jk + P_kk. The intervals of
+``metrics.intervals`` need no more.
+
+| here | above |
+|---|---|
+| counts | n |
+| totals | S |
+| products | P |
+
+Metrics by group from sums of scores alone, where the rows themselves stay with their holders.
+
+Values and intervals are functions of these sums, hence those of the pooled rows.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedminmax.metrics.by_group import GroupMetrics, metric_by_group
+from fedminmax.metrics.intervals import CONFIDENCE, Scored
+from fedminmax.metrics.row_scores import PAIRED
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSums:
+    """By group: rows [groups], sums [groups, scores] and sums of products [groups, scores^2]."""
+
+    counts: Tensor
+    totals: Tensor
+    products: Tensor
+
+    def __add__(self, other: "ScoreSums") -> "ScoreSums":
+        """Add what others have."""
+        return ScoreSums(
+            self.counts + other.counts,
+            self.totals + other.totals,
+            self.products + other.products,
+        )
+
+    def split(self, groups: int, into: int) -> tuple["ScoreSums", "ScoreSums"]:
+        """Return sums of the first groups, with all others within one of them, and of the others.
+
+        >>> sums = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 1, 2]), 3)
+        >>> first, others = sums.split(2, into=1)
+        >>> first.totals[:, 0].tolist(), others.totals[:, 0].tolist()
+        ([1.0, 8.0], [5.0])
+        """
+        own = (self.counts, self.totals, self.products)
+        first = [values[:groups].clone() for values in own]
+        for values, whole in zip(first, own, strict=True):
+            values[into] += whole[groups:].sum(dim=0)
+        return ScoreSums(*first), ScoreSums(*(values[groups:] for values in own))
+
+    @property
+    def covariances(self) -> Tensor:
+        """Return the rows of each group times the scores' covariances [groups, scores, scores]."""
+        squares = self.totals[:, :, None] * self.totals[:, None, :]
+        return self.products - squares / self.counts.clamp(min=1)[:, None, None]
+
+
+def sum_scores(scores: Tensor, group: Tensor, groups: int) -> ScoreSums:
+    """Add up scores [rows, scores] within each group.
+
+    >>> found = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 3)
+    >>> found.counts.tolist(), found.totals[:, 0].tolist(), found.products[:, 0, 0].tolist()
+    ([2, 1, 0], [4.0, 5.0, 0.0], [10.0, 25.0, 0.0])
+    """
+    own = [scores[group == number].double() for number in range(groups)]
+    return ScoreSums(
+        torch.tensor([len(rows) for rows in own]),
+        torch.stack([rows.sum(dim=0) for rows in own]),
+        torch.stack([rows.T @ rows for rows in own]),
+    )
+
+
+def metrics_from_sums(
+    names: Sequence[str], sums: ScoreSums, model: int, small: Collection[int] = ()
+) -> GroupMetrics:
+    """Return one model's metrics; groups are named by their numbers, and need a row.
+
+    Args:
+        names: the metrics, in the order of the scores: each model has all numerators, then all
+            denominators.
+        sums: of all models, side by side.
+        model: which of them.
+        small: groups that are never the worst off: the model was not trained for them.
+    """
+    present = sums.counts.nonzero().flatten().tolist()
+    squares = sums.products.diagonal(dim1=1, dim2=2)
+    metrics = {}
+    for name in names:
+        above = _column(names, model, name)
+        below = above + len(names)
+        groups = {
+            str(group): Scored.of_sums(
+                max(0, round(float(sums.totals[group, below]))),
+                float(sums.totals[group, above]),
+                float(squares[group, above]),
+            )
+            for group in present
+        }
+        metrics[name] = metric_by_group(name, groups, CONFIDENCE, [str(own) for own in small])
+    counts = {str(group): int(sums.counts[group]) for group in present}
+    return GroupMetrics(counts, metrics, CONFIDENCE)
+
+
+def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums]:
+    """Return sums of what the first two models score, side by side, by metric."""
+    pairs = {}
+    for name in names:
+        if name in PAIRED:
+            columns = torch.tensor([_column(names, model, name) for model in (0, 1)])
+            pairs[name] = ScoreSums(
+                sums.counts, sums.totals[:, columns], sums.products[:, columns][:, :, columns]
+            )
+    return pairs
+
+
+def _column(names: Sequence[str], model: int, metric: str) -> int:
+    """Return where a model's numerators of a metric are among the scores."""
+    return model * 2 * len(names) + list(names).index(metric)

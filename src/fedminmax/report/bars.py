@@ -1,0 +1,188 @@
+"""Risk by group as bars with intervals, beside the baseline.
+
+Risk by group in numbers, beside the baseline and with the change from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedminmax.core.text import counted
+from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.report.read_run import Run
+from fedminmax.report.story import ALL_ROWS, Change, all_changes, how_sure, worst_of
+from fedminmax.report.style import (
+    BLUE,
+    HATCH,
+    INK,
+    ORANGE,
+    PAPER,
+    ReportFigure,
+    Table,
+    is_narrow,
+    plain_axes,
+    readable_numbers,
+)
+from fedminmax.report.text import (
+    NOTHING,
+    decimals_of,
+    distinct,
+    estimate,
+    interval_name,
+    number,
+    risk_name,
+    span,
+)
+from fedminmax.runs.records import Interval, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_GROUPS = 30
+
+
+def risk_table(run: Run) -> Table:
+    """Show each group and all rows; beside a baseline, what changed and how sure that is."""
+    results = run.chosen.results
+    decimals, interval = decimals_of(results), interval_name(results)
+    risks = [*results.risk.by_group, results.risk.overall]
+    rows = [*(group.rows for group in results.risk.by_group), results.test.rows]
+    headers = ["Group", "Test rows", f"{run.label} ({interval})"]
+    cells = [
+        [name, f"{count:,}", estimate(risk, decimals)]
+        for name, count, risk in zip([*results.groups, ALL_ROWS], rows, risks, strict=True)
+    ]
+    if run.baseline is not None:
+        baseline = run.baseline.results
+        headers += [f"{baseline.method.name} ({interval})", "Change (its interval)", "Beyond noise"]
+        before = [*baseline.risk.by_group, baseline.risk.overall]
+        for line, risk, change in zip(cells, before, all_changes(run), strict=True):
+            line += [estimate(risk, decimals), *_change_cells(change, decimals)]
+    return Table(
+        f"{risk_name(results)} by group, lower is better",
+        tuple(headers),
+        tuple(tuple(cells[number]) for number in _groups_of_few_rows_last(results)),
+    )
+
+
+def _groups_of_few_rows_last(results: Results) -> list[int]:
+    """Order the lines: groups of enough rows, all rows, groups of few rows."""
+    groups = results.risk.by_group
+    everyone = len(groups)
+    enough = [number for number, own in enumerate(groups) if own.has_enough_rows]
+    return [*enough, everyone, *(number for number in range(everyone) if number not in enough)]
+
+
+def _change_cells(change: Change | None, decimals: int) -> list[str]:
+    if change is None:
+        return [NOTHING, NOTHING]
+    interval = span(change.low, change.high, decimals)
+    verdict = "yes" if change.is_sure else "no"
+    if not change.has_enough_rows:
+        verdict = "too few rows to say"
+    return [f"{number(change.value, decimals)} ({interval})", verdict]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the bars of one model stand beside a group's place, and how they are filled."""
+
+    shift: float
+    thickness: float
+    colour: str
+    hatch: str | None = None
+
+
+def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
+    """Describe the figure: the groups that were worst off first, all rows last."""
+    results, order = run.chosen.results, _shown_groups(run)
+    worst = worst_of(results)
+    decimals, interval = decimals_of(results), interval_name(results)
+    against = f" and {run.baseline.results.method.name}" if run.baseline else ""
+    small = results.test.small_groups(results.groups)
+    left_out = len(results.groups) - len(small) - len(order)
+    return ReportFigure(
+        name,
+        f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
+        f"Horizontal bars with intervals for {run.label}{against}, "
+        f"{counted(len(order), 'group')} and all rows."
+        + (
+            f" The highest bar of {run.label} is {worst[0]} with "
+            f"{number(worst[1].value, decimals)}."
+            if worst
+            else ""
+        ),
+        f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
+        "it would move with other test rows of the same group. The group that was worst off was "
+        "picked for its high value, part of which is chance where groups are small."
+        f"{how_sure(run)}"
+        + (f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out))
+        + (
+            f" The table has {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, "
+            "or too few training rows, apart at its end." * bool(small)
+        ),
+        8.2,
+        1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
+        1.7 + 0.6 * (len(order) + 1),
+        lambda figure: _draw(figure, run, order),
+        (risk_table(run),),
+    )
+
+
+def _shown_groups(run: Run) -> list[int]:
+    """Order groups of enough rows by what they had under the baseline, the worst off first."""
+    risks = (run.baseline or run.chosen).results.risk.by_group
+    enough = [number for number, risk in enumerate(risks) if risk.has_enough_rows]
+    return sorted(enough, key=lambda number: -(risks[number].value or 0.0))[:MAX_GROUPS]
+
+
+def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
+    axes = figure.subplots()
+    plain_axes(axes, "x")
+    width = 17 if is_narrow(figure) else 34
+    shown = distinct([run.chosen.results.groups[a] for a in order], width)
+    names = [
+        f"{name}\n{counted(run.chosen.results.risk.by_group[a].rows, 'row')}"
+        for name, a in zip(shown, order, strict=True)
+    ]
+    rows = counted(run.chosen.results.test.rows, "row")
+    if run.baseline is None:
+        _bars(axes, run.chosen.results, order, Look(0.0, 0.6, BLUE))
+    else:
+        before, after = run.baseline.results, run.chosen.results
+        _bars(axes, before, order, Look(-0.2, 0.38, ORANGE, HATCH))
+        _bars(axes, after, order, Look(0.2, 0.38, BLUE))
+        columns = 1 if is_narrow(figure) else 2
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False)
+    axes.axhline(len(order) - 0.5, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(order) + 1), [*names, f"{ALL_ROWS}\n{rows}"])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) + 0.6, -0.6)
+    axes.set_xlim(left=0)
+    readable_numbers(axes.xaxis, axes.get_xlim()[1])
+    axes.locator_params(axis="x", nbins=3 if is_narrow(figure) else 8)
+    axes.set_xlabel(f"{risk_name(run.chosen.results)} on test rows")
+
+
+def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> None:
+    """Draw a bar for each group and one for all rows; nothing where there is no value."""
+    risks: list[Interval] = [*(results.risk.by_group[a] for a in order), results.risk.overall]
+    known = [(place, risk) for place, risk in enumerate(risks) if risk.value is not None]
+    values = [risk.value or 0.0 for _, risk in known]
+    axes.barh(
+        [place + look.shift for place, _ in known],
+        values,
+        look.thickness,
+        color=look.colour,
+        hatch=look.hatch,
+        edgecolor=INK,
+        linewidth=0.8,
+        label=results.method.name,
+    )
+    for place, risk in known:
+        if risk.low is not None and risk.high is not None:
+            ends, level = [risk.low, risk.high], [place + look.shift] * 2
+            # A pale edge, so that the line is seen on any bar.
+            axes.plot(ends, level, color=PAPER, lw=3.6, solid_capstyle="butt")
+            axes.plot(ends, level, color=INK, marker="|", markersize=7, lw=1.3)

@@ -1,0 +1,119 @@
+"""Who has how many rows of whom: holders x groups as a heat map with numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedminmax.core.text import counted
+from fedminmax.report.read_run import Run
+from fedminmax.report.style import INK, PAPER, ReportFigure, Table, is_narrow
+from fedminmax.report.text import distinct
+from fedminmax.runs.records import CensusFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_HOLDERS = 60
+# From here on white numbers have more contrast than black ones.
+DARK = 0.71
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The lines of the map: holders, or the smallest of many put together."""
+
+    names: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+def census_figure(run: Run, name: str) -> ReportFigure:
+    """Describe the figure."""
+    census = run.census
+    shown = _shown(census)
+    empty = sum(count == 0 for line in census.train for count in line)
+    cells = len(census.holders) * len(census.groups)
+    holders, groups = counted(len(census.holders), "holder"), counted(len(census.groups), "group")
+    return ReportFigure(
+        name,
+        "Training rows by holder and group",
+        f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are 0.",
+        f"The darker, the more training rows (on a logarithmic scale); a cell without colour is a "
+        f"group that this holder never saw, {empty} of {cells}."
+        + (
+            f" The last line adds up the {len(census.holders) - MAX_HOLDERS + 1} smallest holders."
+            if len(shown.names) < len(census.holders)
+            else ""
+        ),
+        max(4.5, min(11.0, 2.2 + 0.72 * len(census.groups))),
+        1.6 + 0.27 * len(shown.names),
+        1.9 + 0.27 * len(shown.names),
+        lambda figure: _draw(figure, shown, census.groups),
+        (
+            _table("training", _by_holder(census, census.train), census.groups),
+            _table("test", _by_holder(census, census.test) | census.other_tests, census.groups),
+        ),
+    )
+
+
+def _shown(census: CensusFile) -> Shown:
+    if len(census.holders) <= MAX_HOLDERS:
+        return Shown(census.holders, census.train)
+    order = sorted(range(len(census.holders)), key=lambda k: -sum(census.train[k]))
+    first, rest = sorted(order[: MAX_HOLDERS - 1]), order[MAX_HOLDERS - 1 :]
+    together = tuple(sum(column) for column in zip(*(census.train[k] for k in rest), strict=True))
+    return Shown(
+        (*(census.holders[k] for k in first), f"{len(rest)} smaller holders"),
+        (*(census.train[k] for k in first), together),
+    )
+
+
+def _by_holder(census: CensusFile, counts: Sequence[tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return dict(zip(census.holders, counts, strict=True))
+
+
+def _draw(figure: "Figure", shown: Shown, groups: tuple[str, ...]) -> None:
+    import numpy as np
+    from matplotlib.colors import LogNorm
+
+    axes = figure.subplots()
+    counts = np.array(shown.counts, dtype=float)
+    # The palest blue is for a tenth of a row, so that one row is seen on white.
+    scale = LogNorm(0.1, max(2.0, float(counts.max())))
+    rows = np.ma.masked_equal(counts, 0)
+    axes.pcolormesh(rows, norm=scale, cmap="Blues", edgecolors=PAPER, linewidth=1.5)
+    # Numbers of many groups are small on a telephone; the table below has them too.
+    size = max(4.0, min(8.0, 45.0 / len(groups))) if is_narrow(figure) else 8.0
+    for line, row in enumerate(shown.counts):
+        for column, count in enumerate(row):
+            # On a colour not the page's ink: the colour does not follow the page either.
+            colour = INK if count == 0 else "white" if scale(count) > DARK else "black"
+            place = (column + 0.5, line + 0.5)
+            axes.text(*place, f"{count:,}", ha="center", va="center", fontsize=size, color=colour)
+    narrow = is_narrow(figure)
+    axes.set_xticks(
+        [column + 0.5 for column in range(len(groups))],
+        distinct(groups, 16 if narrow else 26),
+        rotation=60 if narrow else 35,
+        ha="left",
+        rotation_mode="anchor",
+    )
+    axes.set_yticks(
+        [line + 0.5 for line in range(len(shown.names))],
+        distinct(shown.names, 12 if narrow else 26),
+    )
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.invert_yaxis()
+
+
+def _table(part: str, counts: Mapping[str, Sequence[int]], groups: Sequence[str]) -> Table:
+    totals = [sum(column) for column in zip(*counts.values(), strict=True)]
+    return Table(
+        f"{part} rows by holder and group",
+        ("Holder", *groups, "all groups"),
+        tuple(
+            (holder, *(f"{count:,}" for count in line), f"{sum(line):,}")
+            for holder, line in [*counts.items(), ("all holders", totals)]
+        ),
+    )

@@ -1,0 +1,269 @@
+"""Risk and weight over rounds: has training settled, and whom did it attend to?
+
+Which curves over rounds a run has: risks on training and on validation rows, weights.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.text import counted
+from fedminmax.report.read_run import Run, Trained
+from fedminmax.report.style import (
+    FAINT,
+    INK,
+    MAX_SERIES,
+    ReportFigure,
+    Table,
+    is_narrow,
+    plain_axes,
+    readable_numbers,
+    series_style,
+)
+from fedminmax.report.text import NOTHING, decimals_of, distinct, number, risk_name
+from fedminmax.runs.records import RiskAfterRound
+from fedminmax.runs.remarks import risk_with_error
+from fedminmax.runs.round_log import RoundRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_LINES_OF_TABLE = 20
+WEIGHT_DECIMALS = 3
+MAX_POINTS = 300
+MARKERS_ON_A_LINE = 6
+# A risk that falls by more than this would press all that follows into a flat line.
+WIDEST_LINEAR = 20.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over rounds: which to name, in the order of their styles; the others are grey.
+
+    ``risks`` tells whether the values are risks, or else weights.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    named: tuple[int, ...]
+    values: Callable[[RoundRecord], tuple[float | None, ...]]
+    decimals: int
+    risks: bool = True
+
+
+def panels_of(run: Run) -> list[Panel]:
+    """Return the panel of risks, and those of validation risks and of weights if there are any.
+
+    Weights that belong neither to groups nor to holders have none.
+    """
+    groups, last = run.chosen.results.groups, run.chosen.rounds[-1]
+    names = {"groups": groups, "holders": run.census.holders}.get(last.weights_over, ())
+    by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
+    order = _highest(last.risks, last.weights if by_group else ())
+    title, decimals = "risk by group on training rows", decimals_of(run.chosen.results)
+    panels = [Panel(title, groups, order, lambda line: line.risks, decimals)]
+    if any(line.validation_risks for line in run.chosen.rounds):
+        title = "risk by group on validation rows"
+        panels.append(Panel(title, groups, order, lambda line: line.validation_risks, decimals))
+    if last.weights and len(last.weights) == len(names):
+        # Groups keep the styles that they have above.
+        chosen = order if by_group else _highest(last.weights)
+        title = f"weight by {last.weights_over.removesuffix('s')}"
+        panels.append(
+            Panel(title, names, chosen, lambda line: line.weights, WEIGHT_DECIMALS, risks=False)
+        )
+    return panels
+
+
+def _highest(*columns: Sequence[float | None]) -> tuple[int, ...]:
+    """Return the first of each column in turn, then the second of each, and so on."""
+    ranked = [
+        sorted(range(len(column)), key=lambda number: -value_at(column, number, -math.inf))
+        for column in columns
+        if column
+    ]
+    in_turn = chain.from_iterable(zip(*ranked, strict=True))
+    return tuple(dict.fromkeys(in_turn))[:MAX_SERIES]
+
+
+def value_at(values: Sequence[float | None], number: int, otherwise: float = math.nan) -> float:
+    """Return a value; where there is none, by default what is drawn as a gap."""
+    value = values[number] if number < len(values) else None
+    return otherwise if value is None else value
+
+
+def thinned(rounds: Sequence[RoundRecord], most: int) -> list[RoundRecord]:
+    """Keep the first, the last and an even choice between them."""
+    if len(rounds) <= most:
+        return list(rounds)
+    return [rounds[place * (len(rounds) - 1) // (most - 1)] for place in range(most)]
+
+
+def panel_table(run: Run, panel: Panel) -> Table:
+    """Show the values of a panel at some rounds."""
+    lines = thinned(run.chosen.rounds, MAX_LINES_OF_TABLE)
+    return Table(
+        f"{panel.title} at {counted(len(lines), 'round')}; all are in rounds.jsonl",
+        ("Round", *panel.names),
+        tuple(
+            (
+                str(line.round),
+                *(_cell(panel, line, place) for place in range(len(panel.names))),
+            )
+            for line in lines
+        ),
+    )
+
+
+def _cell(panel: Panel, line: RoundRecord, place: int) -> str:
+    value = value_at(panel.values(line), place)
+    return NOTHING if math.isnan(value) else number(value, panel.decimals)
+
+
+def rounds_figure(run: Run, name: str) -> ReportFigure:
+    """Describe the figure: risks on training rows and on validation rows, then weights."""
+    rounds, panels = run.chosen.rounds, panels_of(run)
+    weighted = not panels[-1].risks
+    weights = f" and weight by {rounds[-1].weights_over.removesuffix('s')}" * weighted
+    return ReportFigure(
+        name,
+        f"Risk by group{weights} over rounds",
+        f"Lines over {counted(rounds[-1].round, 'round')} of {run.label}: "
+        + ". Below: ".join(panel.title for panel in panels)
+        + "."
+        + _chosen_words(run),
+        _caption(run, panels) + _grey_words(panels),
+        8.2,
+        3.2 + 2.2 * (len(panels) - 1),
+        3.2 + 2.0 * (len(panels) - 1) + 0.2 * sum(len(own.named) + 2 for own in panels),
+        lambda figure: _draw(figure, run, panels),
+        tuple(panel_table(run, panel) for panel in panels),
+    )
+
+
+def _caption(run: Run, panels: Sequence[Panel]) -> str:
+    words = (
+        f"Above: {risk_name(run.chosen.results)} of each group on the training rows, as the "
+        f"server saw it.{_baseline_words(run.baseline)}"
+    )
+    if len(panels) > 1 and panels[1].risks:
+        words += (
+            " Below it: the same on validation rows, which training does not use. A round's risks "
+            f"are those of the model that entered it.{_chosen_words(run)}"
+        )
+    if panels[-1].risks:
+        return f"{words} {run.label} has no weights over groups or holders."
+    where = "At the bottom" if len(panels) > 2 else "Below"
+    return f"{words} {where}: how much the method attended to each; weights add up to 1."
+
+
+def _chosen(run: Run) -> RiskAfterRound | None:
+    found = run.chosen.results.validation
+    return found.chosen if found else None
+
+
+def _chosen_words(run: Run) -> str:
+    """Say which model the vertical line marks, also to those who do not see it."""
+    chosen = _chosen(run)
+    if chosen is None:
+        return ""
+    best = run.chosen.results.iterate == Iterate.BEST.value
+    return (
+        f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
+        f"{'chose' if best else 'would have chosen'}: its worst risk there is "
+        f"{risk_with_error(chosen)}."
+    )
+
+
+def _legends(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the panels that need a legend: those whose lines are not named before."""
+    return [
+        panel
+        for place, panel in enumerate(panels)
+        if not any((own.names, own.named) == (panel.names, panel.named) for own in panels[:place])
+    ]
+
+
+def _baseline_words(baseline: Trained | None) -> str:
+    return f" Dotted: the worst group's last risk with {_name(baseline)}." if baseline else ""
+
+
+def _grey_words(panels: Sequence[Panel]) -> str:
+    if all(len(panel.named) == len(panel.names) for panel in panels):
+        return ""
+    return f" Named are {MAX_SERIES} that are high at the end, the others are grey."
+
+
+def _name(trained: Trained) -> str:
+    return trained.results.method.name
+
+
+def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
+    lines, chosen = thinned(run.chosen.rounds, MAX_POINTS), _chosen(run)
+    all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    if run.baseline is not None:
+        level = max(risk or 0.0 for risk in run.baseline.rounds[-1].risks)
+        label = f"worst group, {_name(run.baseline)}"
+        all_axes[0].axhline(level, color=INK, linestyle=":", linewidth=1.4, label=label)
+    place = (-0.05, -0.18) if is_narrow(figure) else (1.01, 1.02)
+    for axes, panel in zip(all_axes, panels, strict=True):
+        plain_axes(axes, "y")
+        _curves(axes, panel, lines)
+        axes.set_title(panel.title)
+        if chosen is not None:
+            # Where its risks are: those of the model that entered the next round.
+            label = f"model after round {chosen.round:,}"
+            axes.axvline(chosen.round + 1, color=INK, linewidth=1.0, label=label, zorder=1)
+        if panel.risks:
+            drawn = [value for line in lines for value in panel.values(line)]
+            _choose_scale(axes, [value for value in drawn if value is not None])
+        else:
+            # A weight of 0 is seen above the axis, not on it.
+            axes.set_ylim(bottom=-0.02)
+        if panel in _legends(panels):
+            # Handles are long enough for a whole pattern of dashes.
+            axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
+    all_axes[-1].set_xlabel("round")
+
+
+def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
+    rounds = [line.round for line in lines]
+    every = max(1, len(lines) // MARKERS_ON_A_LINE)
+    names = distinct([panel.names[index] for index in panel.named], 26)
+    for place, index in enumerate(panel.named):
+        style = series_style(place)
+        axes.plot(
+            rounds,
+            [value_at(panel.values(line), index) for line in lines],
+            color=style.colour,
+            linestyle=style.dash,
+            marker=style.marker,
+            # Each line has its markers elsewhere, so that they do not cover one another.
+            markevery=(place * every // MAX_SERIES, every),
+            markersize=5,
+            linewidth=1.6,
+            label=names[place],
+        )
+    others = [index for index in range(len(panel.names)) if index not in panel.named]
+    for index in others:
+        values = [value_at(panel.values(line), index) for line in lines]
+        label = "others" if index == others[0] else None
+        axes.plot(rounds, values, color=FAINT, linewidth=0.9, zorder=1, label=label)
+
+
+def _choose_scale(axes: "Axes", risks: Sequence[float]) -> None:
+    if min(risks, default=0.0) <= 0 or max(risks) < WIDEST_LINEAR * min(risks):
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+        readable_numbers(axes.yaxis, axes.get_ylim()[1])
+        return
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    readable_numbers(axes.yaxis, max(risks))

@@ -1,0 +1,334 @@
+"""The report: one HTML file that needs nothing else, from run folders of `fedminmax train`.
+
+The first screen: what was predicted, for whom, on which rows, when, and what it is for.
+
+The advice as one HTML page that needs nothing else.
+
+Figures for papers: each as PNG and SVG, with words drawn so that no font is missing.
+"""
+
+import re
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from pydantic import ValidationError
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted, listed
+from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.report.advice_figure import groups_table, mixes_figure, mixes_of_run
+from fedminmax.report.bars import risk_by_group_figure
+from fedminmax.report.census import census_figure
+from fedminmax.report.curves import rounds_figure
+from fedminmax.report.people import MISJUDGED, people
+from fedminmax.report.read_run import Run
+from fedminmax.report.story import Fact, comparison, facts, story
+from fedminmax.report.style import (
+    ReportFigure,
+    Table,
+    figure_paths,
+    inline_svg,
+    save_figure,
+    styled_figure,
+)
+from fedminmax.report.tables import measures_tables, settings_table
+from fedminmax.report.text import interval_name, risk_meaning, risk_name, short
+from fedminmax.report.tradeoff import trade_off_figure
+from fedminmax.runs.advice import Advice
+from fedminmax.runs.advice_text import (
+    ANY_PARTITION,
+    COST_EXPLAINED,
+    COST_HEADERS,
+    after_words,
+    answer,
+    cost_cells,
+    remedies,
+)
+from fedminmax.runs.convergence import verdict
+from fedminmax.runs.measure import merged_words, small_groups_words
+from fedminmax.runs.records import Results
+from fedminmax.runs.remarks import certificate_words, validation_words
+
+NOT_STATED = "Not stated. The section [report] of the configuration is the place for it."
+MAX_NAMED = 6
+MAX_CHARACTERS = 60
+# Tells our own pages from a user's other files.
+GENERATOR = "fedminmax report"
+ADVICE_GENERATOR = "fedminmax advise"
+# Tell our own figures from a user's other files, as they stand in the files.
+MARKS = {
+    ".png": f"Software\0{GENERATOR}".encode(),
+    ".svg": f"<dc:title>{GENERATOR}</dc:title>".encode(),
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """A title, and what to know before reading any number, by name."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def about(run: Run) -> About:
+    """Say what this run is about; what users state themselves is in its configuration."""
+    results, census = run.chosen.results, run.census
+    content = _content(run.config)
+    words = _stated(content)
+    kind = f"one of {_named(results.classes)}" if results.classes else "a number"
+    train = sum(map(sum, census.train))
+    trained = f"Trained on {counted(train, 'row')} of {counted(len(census.holders), 'holder')}"
+    facts = {
+        "What is predicted": f"“{results.target}”, {kind}.",
+        "For whom": f"{_columns(content)}{counted(len(results.groups), 'group')}: "
+        f"{_named(results.groups)}.",
+        "On which rows": f"{trained} ({_named(census.holders)}); measured on "
+        f"{counted(results.test.rows, 'other row')}, which training did not see.",
+        "When": results.finished or "Not recorded by the version that trained it.",
+        "Intended use": words.intended_use or NOT_STATED,
+        "Not for": words.not_for or NOT_STATED,
+    }
+    return About(words.title or f"Predicting “{results.target}”", tuple(facts.items()))
+
+
+def _content(config: str) -> Mapping[str, Any]:
+    """Read a run's configuration, which training has checked; nothing if it was damaged since."""
+    try:
+        return tomllib.loads(config)
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def _stated(content: Mapping[str, Any]) -> ReportSection:
+    try:
+        return ReportSection.model_validate(content.get("report", {}))
+    except ValidationError:
+        return ReportSection()
+
+
+def _columns(content: Mapping[str, Any]) -> str:
+    """Name the columns that make the groups, where the configuration has them."""
+    section = content.get("groups")
+    columns = section.get("columns") if isinstance(section, Mapping) else None
+    if not isinstance(columns, list) or not columns:
+        return ""
+    return f"By {listed([f'“{column}”' for column in columns])}, "
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """Name the first ones."""
+    shown = [short(name, MAX_CHARACTERS) for name in names[:MAX_NAMED]]
+    if len(names) > MAX_NAMED:
+        shown.append(f"{len(names) - MAX_NAMED:,} more")
+    return listed(shown)
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What the page says of one run."""
+
+    name: str
+    run: Run
+    people: str
+    story: str
+    small_groups: str
+    facts: tuple[Fact, ...]
+    figures: tuple[ReportFigure, ...]
+    measures: tuple[Table, ...]
+    settings: Table
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the page shows."""
+
+    about: tuple[About, ...]
+    parts: tuple[RunPart, ...]
+    trade_off: ReportFigure | None
+    comparison: str | None
+    warnings: tuple[str, ...]
+
+    @property
+    def figures(self) -> list[ReportFigure]:
+        """All figures in the order of the page."""
+        first = [self.trade_off] if self.trade_off else []
+        return [*first, *chain.from_iterable(part.figures for part in self.parts)]
+
+
+def build_report(runs: Sequence[Run]) -> Report:
+    """Put together what the page shows."""
+    several = len(runs) > 1
+    parts = [
+        _part(run, f"run-{number}" if several else "run") for number, run in enumerate(runs, 1)
+    ]
+    return Report(
+        tuple(dict.fromkeys(map(about, runs))),
+        tuple(parts),
+        trade_off_figure(runs, "trade-off"),
+        comparison(runs) if several else None,
+        tuple(_incomparable(runs)),
+    )
+
+
+def render_report(report: Report, version: str) -> str:
+    """Write the page."""
+    results = report.parts[0].run.chosen.results
+    return page_template("report.html").render(
+        report=report,
+        results=results,
+        risk=risk_name(results),
+        risk_meaning=risk_meaning(results),
+        misjudged=MISJUDGED,
+        interval=interval_name(results),
+        generator=GENERATOR,
+        version=version,
+        inline_svg=inline_svg,
+    )
+
+
+def page_template(name: str) -> Template:
+    """Return a page to be filled in; what is filled in is escaped."""
+    return Environment(
+        loader=PackageLoader("fedminmax.report", "html_page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
+
+
+def _part(run: Run, name: str) -> RunPart:
+    models = [run.chosen, *([run.baseline] if run.baseline else [])]
+    results = run.chosen.results
+    from_baseline = run.baseline.results.warnings if run.baseline else ()
+    unconverged = [
+        verdict(model.results.method.name, model.results.convergence)
+        for model in models
+        if not model.results.converged
+    ]
+    further = (certificate_words(results), validation_words(results))
+    return RunPart(
+        name,
+        run,
+        people(run),
+        " ".join([story(run), *(words for words in further if words)]),
+        " ".join(
+            words
+            for words in (small_groups_words(results.groups, results.test), merged_words(results))
+            if words
+        ),
+        tuple(facts(run)),
+        (
+            risk_by_group_figure(run, f"{name}-risk-by-group"),
+            rounds_figure(run, f"{name}-rounds"),
+            census_figure(run, f"{name}-census"),
+            mixes_of_run(run, f"{name}-mixes"),
+        ),
+        tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
+        settings_table(run),
+        tuple(
+            dict.fromkeys(
+                (*unconverged, *_old_intervals(results), *results.warnings, *from_baseline)
+            )
+        ),
+        (*after_words(results), *results.notes),
+    )
+
+
+def _old_intervals(results: Results) -> list[str]:
+    """Warn of intervals of earlier versions."""
+    if results.test.min_rows:
+        return []
+    name = results.method.name
+    return [f"{name} was measured by an earlier version, whose intervals are too narrow."]
+
+
+def _incomparable(runs: Sequence[Run]) -> list[str]:
+    """Warn of runs that were measured on other groups or rows than the first."""
+    first = runs[0].chosen.results
+    return [
+        f"{run.label} was measured on other groups or test rows than {runs[0].label}: their "
+        "risks are not of the same people."
+        for run in runs[1:]
+        if run.chosen.results.groups != first.groups
+        or [group.rows for group in run.chosen.results.risk.by_group]
+        != [group.rows for group in first.risk.by_group]
+    ]
+
+
+def is_report(text: str) -> bool:
+    """Whether a file's text is a page of ours."""
+    return re.search(rf'<meta name="generator" content="{GENERATOR} ', text) is not None
+
+
+def render_advice(advice: Advice, source: str, version: str) -> str:
+    """Write the page about the census that ``source`` names."""
+    return page_template("advice.html").render(
+        source=source,
+        answer=answer(advice),
+        any_partition=ANY_PARTITION,
+        picture=mixes_figure(advice, "mixes"),
+        groups=groups_table(advice),
+        costs=Table(
+            COST_EXPLAINED, COST_HEADERS, tuple(tuple(cost_cells(own)) for own in advice.costs)
+        ),
+        reveals=Table(
+            "What each method makes a holder show to the server",
+            ("a holder shows", "methods"),
+            tuple((words, ", ".join(keys)) for words, keys in advice.reveals.items()),
+        ),
+        remedies=remedies(advice),
+        generator=ADVICE_GENERATOR,
+        version=version,
+        inline_svg=inline_svg,
+    )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files, and whether some signs of names could not be drawn."""
+
+    paths: tuple[Path, ...]
+    lacks_signs: bool
+
+
+def check_figures(figures: Sequence[ReportFigure], folder: Path, *, force: bool) -> None:
+    """Replace nothing without a word, and never what is no figure of ours."""
+    for one in figures:
+        for path in figure_paths(folder / one.name):
+            if path.is_dir() or (path.exists() and MARKS[path.suffix] not in path.read_bytes()):
+                raise InputError(
+                    f"{path} is there and is no figure of a report; move it, or give another "
+                    "folder with --figures"
+                )
+            if path.exists() and not force:
+                raise InputError(
+                    f"{path} is already there; give another folder with --figures, or --force to "
+                    "replace it"
+                )
+
+
+def export_figures(figures: Sequence[ReportFigure], folder: Path) -> Exported:
+    """Write each figure under its name."""
+    paths: list[Path] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for one in figures:
+            with styled_figure(one.width, one.height, as_text=False) as figure:
+                one.draw(figure)
+                paths += save_figure(figure, folder / one.name, GENERATOR)
+    missing = [warning for warning in caught if "missing from font" in str(warning.message)]
+    for warning in caught:
+        if warning not in missing:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return Exported(tuple(paths), bool(missing))

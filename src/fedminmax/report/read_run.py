@@ -1,0 +1,188 @@
+"""Read a run folder of `fedminmax train` for the report: complete, undamaged, of one piece.
+
+Do the files of a run folder fit together?
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import read_lines
+from fedminmax.runs.layout import (
+    BASELINE_FOLDER,
+    CENSUS_FILE,
+    CONFIG_FILE,
+    RESULTS_FILE,
+    ROUNDS_FILE,
+)
+from fedminmax.runs.records import MAX_COUNT, MAX_NUMBER, RISK, CensusFile, Results, what_is_wrong
+from fedminmax.runs.results import finished_results
+from fedminmax.runs.round_log import RoundRecord
+
+REPEAT = "finish or repeat the run with 'fedminmax train'"
+KindT = TypeVar("KindT")
+
+
+def check_census(path: Path, census: CensusFile, groups: Sequence[str], remedy: str) -> None:
+    """Refuse a census of other groups, or without a count for each holder and group."""
+    if tuple(census.groups) != tuple(groups):
+        raise InputError(f"{path} names other groups than results.json; {remedy}")
+    others = tuple(census.other_tests.values())
+    for part, table, holders in (
+        ("train", census.train, len(census.holders)),
+        ("test", census.test, len(census.holders)),
+        ("other_tests", others, len(others)),
+    ):
+        if len(table) != holders or any(len(line) != len(groups) for line in table):
+            raise InputError(
+                f"{path} is damaged: '{part}' is not {holders} holders x {len(groups)} groups; "
+                f"{remedy}"
+            )
+
+
+def check_trained(
+    folder: Path, results: Results, rounds: Sequence[RoundRecord], remedy: str
+) -> None:
+    """Refuse results without a risk of each group, and rounds of other groups."""
+    path = folder / RESULTS_FILE
+    groups = len(results.groups)
+    if RISK not in results.test.metrics or not any(
+        group.value is not None for group in results.risk.by_group
+    ):
+        raise InputError(f"{path} has no test risk; train with held-out rows or test files")
+    path = folder / ROUNDS_FILE
+    if not rounds:
+        raise InputError(f"{path} has no rounds; {remedy}")
+    for number, line in enumerate(rounds, 1):
+        if len(line.risks) != groups:
+            raise InputError(
+                f"{path} is damaged in line {number}: {len(line.risks)} risks for {groups} groups; "
+                f"{remedy}"
+            )
+        if not (0 < line.round <= MAX_COUNT and all(map(_is_usable, _numbers(line)))):
+            raise InputError(
+                f"{path} is damaged in line {number}: a number in it is out of range; {remedy}"
+            )
+
+
+def _numbers(line: RoundRecord) -> list[float]:
+    known = [risk for risk in line.risks if risk is not None]
+    return [line.seconds, *known, *line.weights]
+
+
+def _is_usable(value: float) -> bool:
+    return math.isfinite(value) and abs(value) <= MAX_NUMBER
+
+
+def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str) -> None:
+    """Refuse a baseline that was measured on other groups or rows."""
+    rows = [group.rows for group in baseline.risk.by_group]
+    if (
+        baseline.groups != chosen.groups
+        or baseline.task != chosen.task
+        or rows != [group.rows for group in chosen.risk.by_group]
+    ):
+        raise InputError(
+            f"{folder / RESULTS_FILE} was measured on other groups or test rows than the run; "
+            f"{remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One trained model of a folder: what it scored, and how it got there."""
+
+    folder: Path
+    results: Results
+    rounds: tuple[RoundRecord, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: a method, its baseline if there is one, and the rows they saw."""
+
+    label: str
+    chosen: Trained
+    baseline: Trained | None
+    census: CensusFile
+    config: str
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Read run folders that one report can show side by side."""
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise InputError(f"{folder} is given twice; give each run once")
+        seen[folder.resolve()] = folder
+    runs = [read_run(folder) for folder in folders]
+    for run in runs[1:]:
+        first, task = runs[0].chosen, run.chosen.results.task
+        if task != first.results.task:
+            raise InputError(
+                f"{run.chosen.folder} is a {task} and {first.folder} a {first.results.task}, whose "
+                "risks do not compare; write a report for each"
+            )
+    return _with_labels(runs)
+
+
+def read_run(folder: Path) -> Run:
+    """Read one run folder and the baseline in it."""
+    chosen = _read_trained(folder)
+    census = _parse(folder / CENSUS_FILE, TypeAdapter(CensusFile), _read(folder / CENSUS_FILE))
+    check_census(folder / CENSUS_FILE, census, chosen.results.groups, REPEAT)
+    check_trained(folder, chosen.results, chosen.rounds, REPEAT)
+    baseline = None
+    if (folder / BASELINE_FOLDER).is_dir():
+        baseline = _read_trained(folder / BASELINE_FOLDER)
+        check_trained(baseline.folder, baseline.results, baseline.rounds, REPEAT)
+        check_baseline(baseline.folder, baseline.results, chosen.results, REPEAT)
+    config = _read(folder / CONFIG_FILE)
+    return Run(chosen.results.method.name, chosen, baseline, census, config)
+
+
+def _read_trained(folder: Path) -> Trained:
+    results = finished_results(folder)
+    path = folder / ROUNDS_FILE
+    _check_there(path)
+    line_of = TypeAdapter(RoundRecord)
+    lines = enumerate(read_lines(path, REPEAT), 1)
+    rounds = [_parse(path, line_of, line, number) for number, line in lines]
+    return Trained(folder, results, tuple(rounds))
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path} is missing; {REPEAT}")
+
+
+def _read(path: Path) -> str:
+    _check_there(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: it is not text; {REPEAT}") from error
+
+
+def _parse(path: Path, kind: TypeAdapter[KindT], text: str, line: int | None = None) -> KindT:
+    try:
+        return kind.validate_json(text)
+    except ValidationError as error:
+        where = "" if line is None else f" in line {line}"
+        raise InputError(f"{path} is damaged{where} ({what_is_wrong(error)}); {REPEAT}") from error
+
+
+def _with_labels(runs: list[Run]) -> list[Run]:
+    """Name runs by their methods; where methods repeat, by their folders too."""
+    names = [run.label for run in runs]
+    return [
+        run
+        if names.count(run.label) == 1
+        else replace(run, label=f"{run.label} ({run.chosen.folder})")
+        for run in runs
+    ]

@@ -1,0 +1,324 @@
+"""The story in one sentence: who was worst off, what it gained, who paid, how sure that is.
+
+How a group's risk changed from the baseline to the method, and how sure that is.
+
+Training leaves the difference between method and baseline with its own interval, row by row. Where
+it is missing (runs of earlier versions, runs against each other), the interval of a difference
+comes from the intervals of its two ends, as if these were independent (``intervals``). Models
+that are measured on the same rows mostly err alike, so that the true interval is narrower: what is
+called sure here is sure. Of a group with few test rows nothing is said.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedminmax.core.text import counted, listed
+from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference
+from fedminmax.report.read_run import Run
+from fedminmax.report.text import decimals_of, estimate, interval_name, number, risk_name, span
+from fedminmax.runs.convergence import no_gain_yet
+from fedminmax.runs.measure import interval_of
+from fedminmax.runs.records import RISK, ChangeOfMetric, Interval, Results
+
+ALL_ROWS = "all rows"
+ROW_BY_ROW = " The interval of a change is that of the differences row by row."
+FROM_TWO_INTERVALS = (
+    " The interval of a change is made from the two models' own intervals, as if they had been "
+    "measured on different rows, which errs on the side of saying “noise”; calling 'fedminmax "
+    "train' again adds it row by row."
+)
+TOO_FEW = f"too few rows to say, under {MIN_ROWS} in each group"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A risk before and after; ``value`` is after minus before, above 0 where it rose."""
+
+    name: str
+    rows: int
+    before: float
+    after: float
+    value: float
+    low: float
+    high: float
+    small: bool = False
+
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether there are rows enough for a verdict, also in training."""
+        return self.rows >= MIN_ROWS and not self.small
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves out 0, on rows enough."""
+        return self.has_enough_rows and (self.low > 0 or self.high < 0)
+
+
+def change_between(name: str, rows: int, before: Interval, after: Interval) -> Change | None:
+    """Return the change; None where one of the ends has no value or no interval.
+
+    >>> from fedminmax.runs.records import Interval
+    >>> before, after = (Interval(value=v, low=v - r, high=v + r) for v, r in ((9, 3), (4, 4)))
+    >>> change = change_between("a", 100, before, after)
+    >>> change.value, change.low, change.high, change.is_sure
+    (-5.0, -10.0, 0.0, False)
+    """
+    old, new = estimate_of(before), estimate_of(after)
+    if old is None or new is None:
+        return None
+    found = difference(new, old)
+    ends = (found.value, found.low, found.high)
+    return Change(name, rows, old.value, new.value, *ends, small=after.small)
+
+
+def estimate_of(interval: Interval) -> Estimate | None:
+    """Return a value with its interval; None where one of them is missing."""
+    if interval.value is None or interval.low is None or interval.high is None:
+        return None
+    return Estimate(interval.value, interval.low, interval.high)
+
+
+def measured_change(run: Run, metric: str = RISK) -> ChangeOfMetric | None:
+    """Return the change that training left, if it is from this run's baseline as it stands."""
+    change = run.chosen.results.change
+    if change is None or run.baseline is None:
+        return None
+    method = run.baseline.results.method
+    same = (change.baseline.key, change.baseline.rounds) == (method.key, method.rounds)
+    return change.metrics.get(metric) if same else None
+
+
+def how_sure(run: Run) -> str:
+    """Say how the intervals of changes were made; nothing without a baseline."""
+    if run.baseline is None:
+        return ""
+    return FROM_TWO_INTERVALS if measured_change(run) is None else ROW_BY_ROW
+
+
+def changes_by_group(run: Run) -> list[Change | None]:
+    """Return the change of each group, in the order of the groups; nothing without a baseline."""
+    return all_changes(run)[:-1]
+
+
+def all_changes(run: Run, metric: str = RISK) -> list[Change | None]:
+    """Return the change of each group and then that of all rows; nothing without a baseline."""
+    if run.baseline is None:
+        return []
+    results = run.chosen.results
+    before, after = run.baseline.results.test.metrics[metric], results.test.metrics[metric]
+    names = (*results.groups, ALL_ROWS)
+    rows = (*(own.rows for own in after.by_group), results.test.rows)
+    ends = zip((*before.by_group, before.overall), (*after.by_group, after.overall), strict=True)
+    measured = measured_change(run, metric)
+    if measured is None:
+        return [
+            change_between(name, count, old, new)
+            for name, count, (old, new) in zip(names, rows, ends, strict=True)
+        ]
+    differences = (*measured.by_group, measured.overall)
+    return [
+        _measured(name, count, old, new, own)
+        for name, count, (old, new), own in zip(names, rows, ends, differences, strict=True)
+    ]
+
+
+def _measured(
+    name: str, rows: int, before: Interval, after: Interval, own: Interval
+) -> Change | None:
+    measured = estimate_of(own)
+    if before.value is None or after.value is None or measured is None:
+        return None
+    ends = (measured.value, measured.low, measured.high)
+    return Change(name, rows, before.value, after.value, *ends, small=after.small)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number of the run beside the baseline's."""
+
+    name: str
+    before: str | None
+    after: str
+    detail: str
+
+
+def worst_of(results: Results) -> tuple[str, Interval] | None:
+    """Return the group with the highest risk and that risk; None if all have too few rows."""
+    known = [
+        (name, risk)
+        for name, risk in zip(results.groups, results.risk.by_group, strict=True)
+        if risk.has_enough_rows
+    ]
+    return max(known, key=lambda entry: entry[1].value or 0.0, default=None)
+
+
+def gap_of(results: Results) -> Interval:
+    """Return the highest group's risk minus the lowest's, of groups with enough rows."""
+    known = [estimate_of(risk) for risk in results.risk.by_group if risk.has_enough_rows]
+    ranked = sorted((risk for risk in known if risk), key=lambda risk: risk.value)
+    return interval_of(difference(ranked[-1], ranked[0]) if len(ranked) > 1 else NO_ESTIMATE)
+
+
+def story(run: Run) -> str:
+    """Tell the story of one run."""
+    found = worst_of((run.baseline or run.chosen).results)
+    if found is None:
+        return (
+            f"No group has {MIN_ROWS} test rows or more: too few rows to say who is worst off, who "
+            "gained and who paid."
+        )
+    worst, risk = found
+    if run.baseline is None:
+        return _without_baseline(run.chosen.results, worst, risk)
+    baseline = run.baseline.results
+    changes = [change for change in changes_by_group(run) if change and change.has_enough_rows]
+    own = next((change for change in changes if change.name == worst), None)
+    start = (
+        f"Under {baseline.method.name}, “{worst}” was worst off, with a {risk_name(baseline)} of "
+        f"{number(risk.value, decimals_of(baseline))} on {counted(risk.rows, 'test row')}"
+    )
+    if own is None:
+        return f"{start}; there is no interval to say what {run.label} changed for it."
+    doubt = no_gain_yet(
+        *((own.method.name, own.converged) for own in (run.chosen.results, baseline))
+    )
+    if doubt:
+        return f"{start}; {_difference(run, own)}, {doubt}."
+    others = [change for change in changes if change is not own]
+    clauses = [start, _gain(run, own), _paid(run, others), _now(run, own)]
+    return "; ".join(clause for clause in clauses if clause) + "."
+
+
+def _without_baseline(results: Results, worst: str, risk: Interval) -> str:
+    decimals = decimals_of(results)
+    return (
+        f"{results.method.name} leaves “{worst}” worst off, with a {risk_name(results)} of "
+        f"{number(risk.value, decimals)} ({interval_name(results)} "
+        f"{span(risk.low, risk.high, decimals)}) on {counted(risk.rows, 'test row')}; there is no "
+        "baseline in this run to say who gained and who paid."
+    )
+
+
+def _difference(run: Run, own: Change) -> str:
+    """Say what a group has now, without a word for better or worse."""
+    results = run.chosen.results
+    decimals = decimals_of(results)
+    size, ends = number(own.value, decimals), span(own.low, own.high, decimals)
+    return (
+        f"with {run.label} it has {number(own.after, decimals)}, a difference of {size} "
+        f"({interval_name(results)} {ends})"
+    )
+
+
+def _gain(run: Run, own: Change) -> str:
+    results = run.chosen.results
+    decimals, name = decimals_of(results), interval_name(results)
+    after = number(own.after, decimals)
+    size = number(abs(own.value), decimals)
+    if not own.is_sure:
+        return (
+            f"with {run.label} it has {after}, and that difference of "
+            f"{number(own.value, decimals)} ({name} {span(own.low, own.high, decimals)}) is within "
+            "the noise of so many rows"
+        )
+    if own.value < 0:
+        return (
+            f"{run.label} brought it down to {after}, a gain of {size} "
+            f"({name} {span(-own.high, -own.low, decimals)}), more than noise"
+        )
+    return (
+        f"{run.label} brought it up to {after}, a loss of {size} "
+        f"({name} {span(own.low, own.high, decimals)}), more than noise"
+    )
+
+
+def _paid(run: Run, others: Sequence[Change]) -> str:
+    """Name who else paid beyond noise; of several, the one that paid most."""
+    decimals = decimals_of(run.chosen.results)
+    rises = [change for change in others if change.value > 0]
+    payers = sorted((c for c in rises if c.is_sure), key=lambda c: c.value, reverse=True)
+    if not rises:
+        return "no other group's risk rose"
+    if not payers:
+        return "no other group's risk rose by more than noise"
+    most = payers[0]
+    rise = f"{number(most.value, decimals)} ({span(most.low, most.high, decimals)})"
+    if len(payers) == 1:
+        return f"“{most.name}” paid, its risk rose by {rise}"
+    more = counted(len(payers) - 1, "more group")
+    return f"“{most.name}” paid most, its risk rose by {rise}, and {more} paid too"
+
+
+def _now(run: Run, own: Change) -> str:
+    """Say who is worst off now, if that is somebody else."""
+    found = worst_of(run.chosen.results)
+    if found is None or found[0] == own.name:
+        return ""
+    now, risk = found
+    shown = number(risk.value, decimals_of(run.chosen.results))
+    if (risk.value or 0.0) > own.before:
+        return f"but now “{now}” is worst off, with {shown}, more than “{own.name}” had before"
+    return f"worst off is now “{now}”, with {shown}"
+
+
+def facts(run: Run) -> list[Fact]:
+    """Return the numbers to know: the worst group's risk, the mean over rows, the gap."""
+    after, before = run.chosen.results, run.baseline.results if run.baseline else None
+    decimals = decimals_of(after)
+
+    def fact(name: str, new: Interval, old: Interval | None, who: str) -> Fact:
+        shown = None if old is None else number(old.value, decimals)
+        detail = f"{interval_name(after)} {span(new.low, new.high, decimals)}"
+        if new.value is None:
+            detail = TOO_FEW
+        return Fact(name, shown, number(new.value, decimals), f"{detail}{who}")
+
+    worst, risk = worst_of(after), risk_name(after)
+    risk = f"{risk[0].upper()}{risk[1:]}"
+    return [
+        fact(
+            f"{risk} of the worst group",
+            _risk_of_worst(after),
+            _risk_of_worst(before) if before else None,
+            f" · {worst[0]}" if worst else "",
+        ),
+        fact(
+            f"{risk} of all rows", after.risk.overall, before.risk.overall if before else None, ""
+        ),
+        fact(
+            "Gap, highest to lowest group with enough rows",
+            gap_of(after),
+            gap_of(before) if before else None,
+            "",
+        ),
+    ]
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Say which of several runs has the lowest worst-group risk, and whether that is noise."""
+    known = [run for run in runs if worst_of(run.chosen.results)]
+    if len(known) < 2:
+        return f"The runs cannot be compared: {TOO_FEW}."
+    ranked = sorted(known, key=lambda run: _risk_of_worst(run.chosen.results).value or 0.0)
+    first, second = (_risk_of_worst(run.chosen.results) for run in ranked[:2])
+    results = ranked[0].chosen.results
+    decimals = decimals_of(results)
+    doubts = [run.label for run in ranked if not run.chosen.results.converged]
+    between = change_between("", min(first.rows, second.rows), second, first)
+    sure = "more than noise" if between and between.is_sure else "a difference within noise"
+    return (
+        f"Of {len(runs)} runs, {ranked[0].label} has the lowest worst-group {risk_name(results)}, "
+        f"{estimate(first, decimals)}; next is {ranked[1].label} with "
+        f"{estimate(second, decimals)}, {sure}{_may_change(doubts)}."
+    )
+
+
+def _may_change(doubts: Sequence[str]) -> str:
+    if not doubts:
+        return ""
+    return f"; with more rounds this may change, because not all have converged: {listed(doubts)}"
+
+
+def _risk_of_worst(results: Results) -> Interval:
+    worst = worst_of(results)
+    return interval_of(NO_ESTIMATE) if worst is None else worst[1]

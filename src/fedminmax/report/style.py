@@ -1,0 +1,236 @@
+"""What the report's figures look like: told apart by colour, by pattern and by marker.
+
+Colours are those of Okabe and Ito (Color Universal Design, 2008) without black, which is the ink,
+and yellow, which is lost on white.
+
+A figure of the report: how it is drawn, what it says in words, and its numbers as tables.
+
+What all figures share: no display, colours for everyone, files that say the same each time.
+
+A figure as SVG inside the page: with a name, identifiers of its own and the page's colours.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedminmax.core.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
+
+# Colours that people who see few of them can tell apart (Okabe and Ito).
+METHOD_COLOURS = {
+    "AFL": "#E69F00",
+    "AFLFast": "#D55E00",
+    "FedAvg": "#56B4E9",
+    "FedAvgFast": "#0072B2",
+    "FedMinMax": "#009E73",
+    "FedMinMaxFast": "#CC79A7",
+}
+SETTING_LINES = {"ESG": "-", "SSG": "--", "PSG": ":", "centralized": "-."}
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCH = "////"
+# Not pure black, white or grey, so that the page can find them and put its own in their place.
+INK, RULE, PAPER = "#1b1d22", "#c9ccd3", "#fefefe"
+# On white and on black alike.
+FAINT = "#8a8f9a"
+MAX_SERIES = 8
+LARGE = 10_000.0
+# Inches: what fits on a page of 400 pixels.
+NARROW_WIDTH = 3.7
+# Words in an SVG have no bare angle brackets, so this finds tags and nothing else.
+TAG = re.compile(r"<[a-zA-Z/][^<>]*>")
+IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
+PAGE_COLOURS = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+WHERE_NUMBERS_ARE = "All numbers are in the tables that follow."
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator["Figure"]:
+    """Make a figure that no window and no global state knows of."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # Without a salt the SVG's identifiers would differ from one drawing to the next.
+    with mpl.rc_context({"svg.hashsalt": "fedminmax"}):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def figure_paths(stem: Path) -> list[Path]:
+    """Return the files of a figure: PNG and SVG."""
+    return [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+
+
+def save_figure(figure: "Figure", stem: Path, creator: str | None = None) -> list[Path]:
+    """Write the figure as PNG and SVG; ``creator`` is noted in both."""
+    notes: dict[str, dict[str, str | None]] = {
+        ".png": {"Software": creator},
+        # Without a date the same figure is the same file.
+        ".svg": {"Date": None} | ({"Creator": creator} if creator else {}),
+    }
+    paths = figure_paths(stem)
+    for path in paths:
+        with atomic_write(path) as beside:
+            figure.savefig(beside, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
+    return paths
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """What one line or point looks like."""
+
+    colour: str
+    dash: str
+    marker: str
+
+
+def series_style(number: int) -> SeriesStyle:
+    """Return the style of the first, second, ... series."""
+    return SeriesStyle(
+        COLOURS[number % len(COLOURS)],
+        DASHES[number % len(DASHES)],
+        MARKERS[number % len(MARKERS)],
+    )
+
+
+@contextmanager
+def styled_figure(width: float, height: float, *, as_text: bool) -> Iterator["Figure"]:
+    """Make a figure in the report's style, to be saved within the block.
+
+    ``as_text`` leaves words as words, for a browser to set; otherwise they are drawn.
+    """
+    import matplotlib as mpl
+
+    settings: dict[RcKeyType, Any] = {
+        "svg.fonttype": "none" if as_text else "path",
+        # Names of groups are the user's: a dollar sign in them is a dollar sign.
+        "text.parse_math": False,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "hatch.color": INK,
+        "axes.facecolor": PAPER,
+        "figure.facecolor": PAPER,
+        "grid.color": RULE,
+        "font.size": 9.5,
+        "axes.titlesize": 10.5,
+        "axes.titlelocation": "left",
+        "axes.titleweight": "bold",
+        "hatch.linewidth": 0.7,
+    }
+    with mpl.rc_context(settings), new_figure(width, height) as figure:
+        yield figure
+
+
+@contextmanager
+def without_missing_signs() -> Iterator[None]:
+    """Draw for a browser, which has the signs that matplotlib's own font lacks."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def plain_axes(axes: "Axes", grid: str) -> None:
+    """Leave a grid in one direction and the two axes that are read."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, axis="x" if grid == "x" else "y", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def readable_numbers(axis: "Axis", largest: float) -> None:
+    """Write large numbers as 20 k or 3 M, not as a power of ten in a corner."""
+    from matplotlib.ticker import EngFormatter
+
+    if largest >= LARGE:
+        axis.set_major_formatter(EngFormatter())
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; the first column names its lines."""
+
+    caption: str
+    headers: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """One figure.
+
+    ``name`` is its identifier on the page and in file names, ``title`` and ``description`` are what
+    a screen reader says instead of showing it, ``caption`` is what everyone reads below it.
+    """
+
+    name: str
+    title: str
+    description: str
+    caption: str
+    width: float
+    height: float
+    narrow_height: float
+    draw: Callable[["Figure"], None]
+    tables: tuple[Table, ...]
+
+    @property
+    def narrow(self) -> "ReportFigure":
+        """The same figure for a telephone, whose words are as large as those beside it."""
+        return replace(
+            self, name=f"{self.name}-narrow", width=NARROW_WIDTH, height=self.narrow_height
+        )
+
+
+def is_narrow(figure: "Figure") -> bool:
+    """Whether this is the version for a telephone."""
+    return float(figure.get_figwidth()) <= NARROW_WIDTH
+
+
+def inline_svg(figure: ReportFigure) -> str:
+    """Draw the figure for the page."""
+    buffer = io.StringIO()
+    with (
+        without_missing_signs(),
+        styled_figure(figure.width, figure.height, as_text=True) as canvas,
+    ):
+        figure.draw(canvas)
+        canvas.savefig(buffer, format="svg", metadata=NO_METADATA)
+    drawn = buffer.getvalue()
+    body = drawn[drawn.index(">", drawn.index("<svg ")) + 1 :]
+    # Its style sheet would reach the whole page.
+    body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)
+    return _opening(figure) + TAG.sub(lambda tag: _own(tag[0], figure.name), body)
+
+
+def _opening(figure: ReportFigure) -> str:
+    name, width, height = figure.name, f"{figure.width * 72:g}", f"{figure.height * 72:g}"
+    return (
+        f'<svg role="img" aria-labelledby="{name}-title" aria-describedby="{name}-desc" '
+        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}">'
+        f'<title id="{name}-title">{escape(figure.title)}</title>'
+        f'<desc id="{name}-desc">{escape(figure.description)} {WHERE_NUMBERS_ARE}</desc>'
+    )
+
+
+def _own(tag: str, name: str) -> str:
+    tag = IDENTIFIER.sub(rf"\g<1>{name}-", tag)
+    for colour, page_colour in PAGE_COLOURS.items():
+        tag = tag.replace(colour, page_colour)
+    return tag

@@ -1,0 +1,349 @@
+"""What can be said before any training, from the numbers of rows by holder and group alone.
+
+Is a model that is minimax over holders minimax over groups too (Papadaki et al. 2021, Lemma 1)?
+Which groups are too small for their risk to be known? What does a method show of a holder, and
+what does a run cost? What would help?
+
+The lemma is about people: those of a group are taken to be alike wherever their rows are. With few
+rows the holders of one group differ by chance, and a method over holders then also looks after the
+unluckiest holder.
+
+Which mixes of groups can weights over holders make (Papadaki et al. 2021, Lemma 1)?
+
+A holder's mix is its share of each group. A method that weighs holders, and not groups, weighs the
+groups by a mean of the holders' mixes: it reaches the convex hull of the mixes and nothing beyond.
+The nearest point of a hull is found as in Wolfe: Finding the nearest point in a polytope,
+Mathematical Programming 1976: a small quadratic programme over a few corners, to which the corner
+that lies farthest on the target's side is added until none does.
+
+| symbol                        | name                |
+|-------------------------------|---------------------|
+| P_A, a column per holder      | mixes, a line each  |
+| P_A Delta                     | the hull of mixes   |
+| mu                            | target              |
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Census, Reveals
+from fedminmax.core.simplex import Array, minimise_on_simplex
+from fedminmax.core.small_groups import MINIMUM_GROUP
+from fedminmax.federation.run_cost import MessageBytes, Rounds
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.metrics.intervals import MIN_ROWS
+
+# Weights that differ by less are the same to everybody.
+SAME = 1e-6
+# Squares of distances have rounding errors of this size.
+ROUNDING = 1e-15
+# A holder of which a group is more than half is mostly its own.
+MOSTLY = 0.5
+# Holders whose mixes are nearer to each other are nearly alike.
+NEARLY_ALIKE = 0.05
+# The standard error that is aimed at where more rows are asked for.
+SMALL_ERROR = 0.05
+# A Brier score is between 0 and 2.
+BRIER_RANGE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class NearestMix:
+    """The reachable mix that is nearest to a target, and its Euclidean distance from it."""
+
+    mix: Tensor
+    distance: float
+
+    @property
+    def is_reached(self) -> bool:
+        """Tell whether the target itself is reachable."""
+        return self.distance <= SAME
+
+
+def mixes_of(counts: Tensor) -> Tensor:
+    """Return each holder's shares of the groups [holders, groups], of holders that have rows.
+
+    >>> mixes_of(torch.tensor([[1, 3], [0, 0], [2, 0]])).tolist()
+    [[0.25, 0.75], [1.0, 0.0]]
+    """
+    occupied = counts[counts.sum(dim=1) > 0].to(torch.float64)
+    return occupied / occupied.sum(dim=1, keepdim=True)
+
+
+def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
+    """Return the point of the mixes' convex hull that is nearest to a target.
+
+    >>> corners = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], dtype=torch.float64)
+    >>> found = nearest_mix(corners, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
+    >>> found.mix.tolist(), round(found.distance, 6)
+    ([0.25, 0.5, 0.25], 0.612372)
+    """
+    away = (mixes - target).numpy()
+    lengths = (away**2).sum(axis=1)
+    # Corners of the hull that the nearest point lies between, and its weights on them.
+    corners, weights = np.array([lengths.argmin()]), np.ones(1)
+    point: Array = away[corners[0]]
+    while True:
+        along = away @ point
+        farthest = int(along.argmin())
+        if along[farthest] >= point @ point - ROUNDING or farthest in corners:
+            break
+        corners, weights = np.append(corners, farthest), np.append(weights, 0.0)
+        between = away[corners]
+        none, all_of_it = np.zeros(len(corners)), np.ones(len(corners))
+        weights = minimise_on_simplex(between @ between.T, none, weights, none, all_of_it)
+        nearer = weights @ between
+        if nearer @ nearer >= point @ point:
+            break
+        corners, weights, point = corners[weights > 0.0], weights[weights > 0.0], nearer
+    return NearestMix(target + torch.from_numpy(point), float(np.sqrt(point @ point)))
+
+
+class Reach(Enum):
+    """Which mixes of groups weights over holders reach."""
+
+    EVERY_MIX = "every mix of the groups"
+    ONE_MIX = "one mix of the groups"
+    SOME_MIXES = "some mixes of the groups"
+
+
+@dataclass(frozen=True)
+class GroupAdvice:
+    """One group: its rows, its holders, and how much weight a method over holders can give it.
+
+    ``largest_share`` is the largest share of it in any holder's rows, that of ``largest_holder``:
+    no weights over holders give the group more weight. ``distance`` is how far the hull of the
+    holders' mixes is from the weights that look at this group alone (0: they are reached). The
+    standard errors are of its risk, on its training and on its test rows; of a squared error, as a
+    share of it. It is small if it has fewer training rows than the census's minimum.
+    """
+
+    name: str
+    rows: int
+    share: float
+    holders: int
+    largest_holder: str | None
+    largest_share: float
+    distance: float
+    standard_error: float | None
+    test_rows: int | None
+    test_standard_error: float | None
+    is_small: bool
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a holder has this group alone."""
+        return self.rows > 0 and self.largest_share == 1.0
+
+    @property
+    def has_own_holder(self) -> bool:
+        """Whether some holder's rows are mostly of this group."""
+        return self.largest_share > MOSTLY
+
+    @property
+    def has_few_test_rows(self) -> bool:
+        """Whether nothing will be said about it for want of test rows."""
+        return self.test_rows is not None and self.test_rows < MIN_ROWS
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a method's run costs for each holder; ``rounds`` is an estimate, bytes are exact.
+
+    ``max_rounds`` are the rounds that the configuration asks for, None for a method that it does
+    not name. Without ``messages`` the method cannot train this model, for this ``refusal``.
+    """
+
+    method: str
+    rounds: Rounds | None
+    max_rounds: int | None
+    messages: MessageBytes | None
+    refusal: str | None = None
+
+    @property
+    def bytes_up(self) -> tuple[int, int] | None:
+        """What a holder sends in a run, from and to; None if that is not known."""
+        rounds = self.rounds
+        if self.max_rounds is not None:
+            rounds = Rounds(self.max_rounds, self.max_rounds)
+        if rounds is None or self.messages is None:
+            return None
+        return rounds.low * self.messages.up, rounds.high * self.messages.up
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All that the numbers of rows tell.
+
+    ``spread`` is the distance of the holder that is farthest from the mix of all rows. Groups of
+    fewer training rows than ``minimum_group`` are small.
+    """
+
+    reach: Reach
+    spread: float
+    loss: str
+    minimum_group: int
+    holders: tuple[str, ...]
+    holder_rows: tuple[int, ...]
+    mixes: tuple[tuple[float, ...], ...]
+    groups: tuple[GroupAdvice, ...]
+    reveals: dict[str, tuple[str, ...]]
+    chosen: str | None
+    costs: tuple[RunCost, ...]
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether minimax over holders is minimax over groups, whatever the risks will be."""
+        return self.reach is Reach.EVERY_MIX
+
+    @property
+    def relative_errors(self) -> bool:
+        """Whether standard errors are shares of the risk."""
+        return self.loss == "squared-error"
+
+
+def advise(
+    census: Census,
+    *,
+    group_names: Sequence[str] | None = None,
+    holder_names: Sequence[str] | None = None,
+    test_rows: Sequence[int] | None = None,
+    loss: str = "brier",
+    chosen: str | None = None,
+    costs: Sequence[RunCost] = (),
+) -> Advice:
+    """Say what the numbers of rows tell before any training.
+
+    Args:
+        census: rows by holder and group, such as a federation's ``census``.
+        group_names: names of the groups; by default their numbers.
+        holder_names: names of the holders; by default their numbers.
+        test_rows: test rows of each group, if they are known.
+        loss: "brier", "cross-entropy" (whose results are Brier risks too) or "squared-error".
+        chosen: the key of the method that is to train, if there is one.
+        costs: what runs of some methods cost.
+
+    >>> own = advise(Census(torch.tensor([[30, 0], [0, 70]])), group_names=["women", "men"])
+    >>> own.equivalent, [group.largest_share for group in own.groups]
+    (True, [1.0, 1.0])
+    """
+    groups = _names(group_names, census.groups, "group_names", "groups")
+    holders = _names(holder_names, census.holders, "holder_names", "holders")
+    if loss not in LOSSES_BY_NAME:
+        raise InputError(f"loss '{loss}' is unknown; choose from {', '.join(LOSSES_BY_NAME)}")
+    if test_rows is not None and len(test_rows) != census.groups:
+        raise InputError(
+            f"test_rows has {len(test_rows)} numbers for {census.groups} groups; give one each"
+        )
+    if not census.occupied:
+        raise InputError("no holder has a training row; give at least one holder with rows")
+    mixes = mixes_of(census.counts)
+    overall = census.group_shares
+    spread = float(torch.linalg.vector_norm(mixes - overall, dim=1).max())
+    found = tuple(
+        _group_advice(census, place, name, holders, test_rows, loss)
+        for place, name in enumerate(groups)
+    )
+    # A group without rows is in nobody's risk.
+    if all(group.is_reached for group in found if group.rows):
+        reach = Reach.EVERY_MIX
+    else:
+        reach = Reach.ONE_MIX if bool((mixes == mixes[0]).all()) else Reach.SOME_MIXES
+    return Advice(
+        reach,
+        spread,
+        loss,
+        census.minimum_group or MINIMUM_GROUP,
+        tuple(holders[place] for place in census.occupied),
+        tuple(census.holder_counts[list(census.occupied)].tolist()),
+        tuple(map(tuple, mixes.tolist())),
+        found,
+        _reveals(),
+        chosen,
+        tuple(costs),
+    )
+
+
+def nearest_to_weights(counts: Sequence[Sequence[int]], weights: Sequence[float]) -> NearestMix:
+    """Return the mix that weights over these holders make and that is nearest to group weights."""
+    target = torch.tensor(weights, dtype=torch.float64)
+    return nearest_mix(mixes_of(torch.tensor(counts)), target)
+
+
+def standard_error(rows: int, loss: str) -> float | None:
+    """Return how far chance moves a risk that is the mean of so many rows' scores; None of none.
+
+    Scores between 0 and 2 have a deviation of at most 1 (Popoviciu 1935): it is the most that the
+    error of a Brier risk can be. That of a squared error with normal residuals is a share of it.
+
+    >>> standard_error(100, "brier"), standard_error(200, "squared-error")
+    (0.1, 0.1)
+    """
+    return _error_of_one(loss) / math.sqrt(rows) if rows else None
+
+
+def rows_for(error: float, loss: str) -> int:
+    """Return how many rows bring the standard error of a risk down to this.
+
+    >>> rows_for(0.05, "brier"), rows_for(0.05, "squared-error")
+    (400, 800)
+    """
+    return math.ceil(round((_error_of_one(loss) / error) ** 2, 6))
+
+
+def _error_of_one(loss: str) -> float:
+    return math.sqrt(2.0) if loss == "squared-error" else BRIER_RANGE / 2
+
+
+def _group_advice(
+    census: Census,
+    place: int,
+    name: str,
+    holders: Sequence[str],
+    test_rows: Sequence[int] | None,
+    loss: str,
+) -> GroupAdvice:
+    counts = census.counts[:, place]
+    rows, mixes = int(counts.sum()), mixes_of(census.counts)
+    alone = torch.zeros(census.groups, dtype=torch.float64)
+    alone[place] = 1.0
+    largest = int(mixes[:, place].argmax())
+    tested = None if test_rows is None else int(test_rows[place])
+    return GroupAdvice(
+        name,
+        rows,
+        float(census.group_shares[place]),
+        int((counts > 0).sum()),
+        holders[census.occupied[largest]] if rows else None,
+        float(mixes[largest, place]),
+        nearest_mix(mixes, alone).distance,
+        standard_error(rows, loss),
+        tested,
+        None if tested is None else standard_error(tested, loss),
+        0 < rows < (census.minimum_group or MINIMUM_GROUP),
+    )
+
+
+def _reveals() -> dict[str, tuple[str, ...]]:
+    """Return the methods by what they show of a holder, least first."""
+    shown = {key: card.reveals for key, card in CARDS.items()}
+    return {
+        words: tuple(key for key, own in shown.items() if own == words)
+        for words in (own.value for own in Reveals)
+    }
+
+
+def _names(given: Sequence[str] | None, count: int, option: str, what: str) -> tuple[str, ...]:
+    if given is None:
+        return tuple(map(str, range(count)))
+    if len(given) != count:
+        raise InputError(f"{option} has {len(given)} names for {count} {what}; give one each")
+    return tuple(given)

@@ -1,0 +1,189 @@
+"""Advice for a configuration or a census before training, and for a run after it.
+
+Advice for a configuration of tables, or for the census that a federation left.
+
+Adds to a finished run's results what the adviser says of it.
+
+What the adviser says of a census, and after a run: could holders reach it, what did it cost?
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median_high
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Census
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.task import Task
+from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.federation.planned_runs import planned_runs, with_rate
+from fedminmax.federation.run_cost import MessageBytes, message_bytes, usual_rounds
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
+from fedminmax.federation.server.log import NetworkRound
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.runs.advice import Advice, RunCost, advise, nearest_to_weights
+from fedminmax.runs.plan import TableRun, census_of
+from fedminmax.runs.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
+from fedminmax.runs.round_log import RoundRecord
+
+# Shown beside the method of the configuration, where they are known.
+COMPARED = ("fedminmax-fast", "fedminmax", "afl")
+# Stands where a safe learning rate will: no message is longer or shorter for it.
+ANY_RATE = "1"
+
+
+def advise_census(file: CensusFile, loss: str = "brier") -> Advice:
+    """Return the advice that needs no model."""
+    return advise(
+        Census(torch.tensor(file.train)),
+        group_names=file.groups,
+        holder_names=file.holders,
+        test_rows=test_rows_of(file),
+        loss=loss,
+    )
+
+
+def test_rows_of(file: CensusFile) -> Sequence[int] | None:
+    """Return the test rows of each group; None if there are none at all."""
+    lines = [*file.test, *file.other_tests.values()]
+    rows = [sum(column) for column in zip(*lines, strict=True)]
+    return rows if any(rows) else None
+
+
+def reach_of_run(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
+    """Return where the final weights lie; None for a run without weights over groups."""
+    if not rounds or rounds[-1].weights_over != "groups":
+        return None
+    weights = rounds[-1].weights
+    found = nearest_to_weights(census.train, weights)
+    return ReachOfRun(weights=weights, distance=found.distance)
+
+
+def advise_on(path: Path) -> Advice:
+    """Return advice for a configuration, or for a census.json or agreement.json of a run."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a configuration, or the census.json in it")
+    if path.suffix != ".json":
+        return advise_config(read_config(path))
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give a configuration or a census.json")
+    if path.name == AGREEMENT_FILE:
+        return _advise_agreement(path)
+    return advise_census(_read_census(path))
+
+
+def advise_config(config: TableConfig) -> Advice:
+    """Read the configuration's tables, count their rows and return the advice."""
+    tables = load_federated_tables(config)
+    file = census_of(tables)
+    task = task_of_tables(config.model, tables.encoding)
+    classes = len(config.schema.target.classes)
+    least = config.schema.minimum_group_size
+    census = Census(torch.tensor(file.train), classes, linear_structure_of(task), least)
+    row = torch.zeros(len(tables.encoding.names))
+    return advise(
+        census,
+        group_names=file.groups,
+        holder_names=file.holders,
+        test_rows=test_rows_of(file),
+        loss=config.model.loss,
+        chosen=config.method.name,
+        costs=_costs(config, task, census, row),
+    )
+
+
+def task_of_tables(model: ModelChoice, encoding: Encoding) -> Task:
+    """Return a model of the chosen kind for these features, with its loss."""
+    module = linear_or_mlp(len(encoding.names), encoding.outputs, model.hidden)
+    return Task(module, LOSSES_BY_NAME[model.loss], model.ridge)
+
+
+def _advise_agreement(path: Path) -> Advice:
+    agreed = read_agreement(path)
+    if agreed is None:
+        raise InputError(f"{path} does not exist; give a configuration or a census.json")
+    sites = tuple(agreed.counts)
+    regression = agreed.encoding.schema.target.is_quantity
+    return advise(
+        Census(agreed.rows(sites), minimum_group=agreed.encoding.schema.minimum_group_size),
+        group_names=agreed.encoding.group_names,
+        holder_names=sites,
+        loss="squared-error" if regression else "brier",
+    )
+
+
+def _read_census(path: Path) -> CensusFile:
+    try:
+        file = CensusFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise InputError(
+            f"{path} is no census ({what_is_wrong(error)}); give the census.json of a run folder"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON text; give the census.json of a run folder") from error
+    lines = [*file.train, *file.test, *file.other_tests.values()]
+    if len(file.train) != len(file.holders) or any(len(own) != len(file.groups) for own in lines):
+        raise InputError(
+            f"{path} is damaged: it has not one count for each holder and group; train again"
+        )
+    return file
+
+
+def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list[RunCost]:
+    asked = planned_runs(config.method)[0]
+    (asked,) = with_rate([asked], ANY_RATE)
+    others = [key for key in COMPARED if key in CARDS and key != asked.method]
+    methods = {asked.method: asked.build()} | {key: CARDS[key].build({}) for key in others}
+    costs = []
+    for key, method in methods.items():
+        messages: MessageBytes | None = None
+        refusal = None
+        try:
+            validates = config.validation > 0
+            messages = message_bytes(method, task, census, row, validates=validates)
+        except InputError as error:
+            refusal = str(error)
+        rounds = usual_rounds(key, linear=census.linear is not None, loss=config.model.loss)
+        most = asked.rounds if key == asked.method else None
+        costs.append(RunCost(key, rounds, most, messages, refusal))
+    return costs
+
+
+def add_advice(
+    results: Results,
+    run: TableRun,
+    task: Task,
+    encoding: Encoding,
+    census: CensusFile,
+    rounds: Sequence[RoundRecord],
+    counted: Sequence[NetworkRound] = (),
+    *,
+    compress: bool = False,
+) -> Results:
+    """Say where the final weights lie and what the run cost; ``counted`` are a network's rounds."""
+    linear = linear_structure_of(task)
+    rows = Census(torch.tensor(census.train), len(results.classes), linear)
+    row = torch.zeros(len(encoding.names))
+    validates = any(map(any, census.validation))
+    messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)
+    cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
+    usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
+    if usual is not None:
+        cost["usual_rounds"] = (usual.low, usual.high)
+    if counted:
+        cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
+        cost["counted_up"] = median_high([entry.bytes_in for entry in counted])
+    changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}
+    reach = reach_of_run(rounds, census)
+    if reach is not None:
+        changes["reach"] = reach
+    return results.model_copy(update=changes)

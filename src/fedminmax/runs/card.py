@@ -1,0 +1,255 @@
+"""model_card.md: what a trained model is, for whom it was measured, and what it is not for.
+
+After Mitchell et al.: Model cards for model reporting, FAT* 2019.
+
+The sections of model_card.md with figures by group: test rows, baseline, personal models.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedminmax.core.files import write_text
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
+from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.methods.card import MethodCard
+from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.runs.advice_text import after_words
+from fedminmax.runs.convergence import no_gain_yet, verdict
+from fedminmax.runs.layout import CARD_FILE
+from fedminmax.runs.measure import interval_words, merged_words, metric_cells, small_groups_words
+from fedminmax.runs.model import SavedModel
+from fedminmax.runs.records import CensusFile, ChangeOfRun, Measured, Results
+from fedminmax.runs.remarks import certificate_words, validation_words
+
+NOT_STATED = "not stated; the section [report] of the configuration is the place for it"
+RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
+RISK_MEANINGS = {
+    "classification": "the sum over classes of the squared difference between probability and "
+    "outcome, 0 to 2, lower is better",
+    "regression": "the mean squared difference in the target's own unit, lower is better",
+}
+
+
+def scores_section(results: Results) -> str:
+    """Show every metric by group."""
+    test = results.test
+    if not test.rows:
+        return "## Test results\n\nThere were no test rows: nothing is known about new rows."
+    worst = results.risk.worst_group
+    named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
+    return (
+        f"## Test results\n\nOn {counted(test.rows, 'row')} that training did not see. In "
+        f"parentheses: {_intervals(test)}. A star marks the worst group of a column{named}. The "
+        "gap is between the highest and the lowest group. Groups with fewer than "
+        f"{MIN_ROWS} test rows, or too few training rows, are neither: they come "
+        f"last.\n\n{_table(results, test)}"
+        f"{_small_groups(results)}{_merged_groups(results)}"
+    )
+
+
+def change_section(results: Results) -> str:
+    """Show the change in risk from the baseline by group; nothing without a baseline."""
+    section = results.change
+    if section is None:
+        return ""
+    change, risk = section.risk, results.risk
+    lines = [
+        [name, f"{own.rows:,}", interval_words(own, like=risk.overall)]
+        for name, own in zip(results.groups, change.by_group, strict=True)
+        if own.has_enough_rows
+    ]
+    everyone = ("all", f"{results.test.rows:,}", change.overall)
+    for name, count, own in (everyone, ("worst group to worst group", "", change.worst)):
+        lines.append([name, count, interval_words(own, like=risk.overall)])
+    baseline = section.baseline
+    doubt = no_gain_yet(
+        (results.method.name, results.converged), (baseline.name, baseline.converged)
+    )
+    return (
+        f"## Change against the baseline\n\nRisk of this model minus the risk of the baseline "
+        f"({baseline.name}, {counted(baseline.rounds, 'round')}, in the folder `baseline`) on the "
+        f"same rows: {doubt or 'below 0 is a gain'}. In parentheses: "
+        f"{_intervals(section)} of the differences row by row; one that leaves out 0 is more "
+        "than the noise of these test rows.\n\n"
+        f"{markdown_table(['group', 'rows', 'change in risk'], lines)}{_small_groups(results)}"
+    )
+
+
+def personal_section(results: Results) -> str:
+    """Show the same metrics of the holders' own models; nothing where there are none."""
+    own = results.personal
+    if own is None or not own.rows:
+        return ""
+    return (
+        "## Personal models\n\nEach holder also keeps a model of its own, which is not in this "
+        f"folder. Measured on its own holder's test rows, {own.rows:,} in all; intervals and "
+        f"stars as above.\n\n{_table(results, own)}"
+    )
+
+
+def _table(results: Results, test: Measured) -> str:
+    return markdown_table(*metric_cells(results.groups, test))
+
+
+def _small_groups(results: Results) -> str:
+    words = small_groups_words(list(map(markdown_text, results.groups)), results.test)
+    return f"\n\n{words}" if words else ""
+
+
+def _merged_groups(results: Results) -> str:
+    words = merged_words(results)
+    return f"\n\n{markdown_text(words)}" if words else ""
+
+
+def _intervals(made: Measured | ChangeOfRun) -> str:
+    return f"{100 * made.confidence:g} % intervals"
+
+
+def write_card(
+    folder: Path,
+    saved: SavedModel,
+    results: Results,
+    census: CensusFile,
+    card: MethodCard,
+    words: ReportSection,
+) -> None:
+    """Write the card of a model that this method trained; ``words`` say what it is for."""
+    sections = [
+        _headline(saved, results, card, words),
+        _use(words, results),
+        _data(saved, census),
+        scores_section(results),
+        change_section(results),
+        personal_section(results),
+        _training(saved, results, card),
+        _limits(saved, results),
+        _remarks(results),
+    ]
+    write_text(folder / CARD_FILE, "\n\n".join(part for part in sections if part) + "\n")
+
+
+def _headline(saved: SavedModel, results: Results, card: MethodCard, words: ReportSection) -> str:
+    target, task = markdown_text(saved.encoding.schema.target.column), results.task
+    model = f"{saved.kind} model"
+    if saved.hidden:
+        model += f" with hidden layers {list(saved.hidden)}"
+    if saved.members > 1:
+        model = f"mixture of {saved.members} models, each a {model}"
+    loss = _loss_name(saved, results)
+    title = f"Model of '{target}'"
+    goal = ""
+    if card.minimax_over_groups:
+        goal = f"Its goal is to be minimax in {loss} over these groups. "
+    return (
+        f"# {_one_line(words.title) if words.title else title}\n\n"
+        f"A {model} that predicts '{target}' from "
+        f"{counted(len(saved.encoding.features), 'column')}, trained "
+        f"by {results.method.name}, which minimises: {card.optimises}, in {loss}. {goal}"
+        f"Results are {RISK_NAMES[task]} ({RISK_MEANINGS[task]}). Nothing is claimed for other "
+        "groups or other measures."
+    )
+
+
+def _loss_name(saved: SavedModel, results: Results) -> str:
+    return RISK_NAMES[results.task] if saved.loss in ("brier", "squared-error") else saved.loss
+
+
+def _use(words: ReportSection, results: Results) -> str:
+    stated = {"Intended use": words.intended_use, "Not for": words.not_for}
+    lines = [
+        f"- {name}: {_one_line(text) if text else NOT_STATED}" for name, text in stated.items()
+    ]
+    if results.finished:
+        lines.append(f"- Trained: {results.finished}")
+    return "\n".join(["## What it is for\n", *lines])
+
+
+def _one_line(text: str) -> str:
+    return markdown_text(" ".join(text.split()))
+
+
+def _data(saved: SavedModel, census: CensusFile) -> str:
+    protected = " x ".join(markdown_text(entry.column) for entry in saved.encoding.schema.protected)
+    seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
+    others = census.other_tests.values()
+    lines = [
+        [
+            group,
+            f"{_column(census.train, number):,}",
+            f"{_column([*census.test, *others], number):,}",
+            f"{sum(line[number] > 0 for line in census.train)} of {len(census.holders)}",
+        ]
+        for number, group in enumerate(saved.groups)
+    ]
+    table = markdown_table(["group", "training rows", "test rows", "holders that have it"], lines)
+    return (
+        f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
+        f"model {seen} these columns themselves.\n\n{table}"
+    )
+
+
+def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
+    method = results.method
+    proved = certificate_words(results)
+    proof = f"- {markdown_text(proved)}\n" if proved else ""
+    options = ", ".join(f"{name} = {value}" for name, value in method.options.items())
+    validation = f"- {markdown_text(validation_words(results))}\n" if results.validation else ""
+    return (
+        "## Training\n\n"
+        f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
+        f"- {counted(method.rounds, 'round')}, share of holders in each {method.participation:g}, "
+        f"{results.gradient_evaluations:,} gradient evaluations, "
+        f"{duration_text(results.seconds)}\n"
+        f"- loss: {saved.loss}; answer: {_answer(saved)}\n"
+        f"- {verdict(method.name, results.convergence)}\n"
+        f"{proof}"
+        f"{validation}"
+        + "".join(f"- {words}\n" for words in after_words(results))
+        + f"- seed: {results.seed}\n"
+        f"- {_seen_by_the_server(results, card)}"
+    )
+
+
+def _answer(saved: SavedModel) -> str:
+    """Say which of the rounds' models it is; some methods choose it themselves."""
+    if saved.iterate not in [which.value for which in Iterate]:
+        return f"{saved.iterate} among the rounds' models"
+    return f"{saved.iterate.replace('_', ' ')} of the rounds' models"
+
+
+def _seen_by_the_server(results: Results, card: MethodCard) -> str:
+    if results.sites is not None:
+        return (
+            f"the rows stayed at {counted(len(results.sites), 'site')}; the server saw each "
+            "site's replies by themselves, and sums and counts for the encoding and the test "
+            "results"
+        )
+    return (
+        f"what a server would see of the holders: {card.reveals}, and sums and counts for the "
+        "encoding; here one process read all files"
+    )
+
+
+def _limits(saved: SavedModel, results: Results) -> str:
+    return (
+        "## What it is not meant for\n\n"
+        "- Decisions about people without someone who answers for them. The training looked at "
+        f"{_loss_name(saved, results)} by group and at nothing else: selection rates and error "
+        "rates may still differ between groups.\n"
+        "- Groups, places or times that the training rows do not stand for. A group that the "
+        "columns above do not tell apart may be worse off than any that they do.\n"
+        "- Conclusions from groups with few test rows: look at the intervals, and bear in mind "
+        "that the worst of many groups is bad partly by chance.\n"
+        "- Causes: the model describes the data, errors of measurement and past decisions included."
+    )
+
+
+def _remarks(results: Results) -> str:
+    remarks = [*results.warnings, *results.notes]
+    lines = "\n".join(f"- {markdown_text(line)}" for line in remarks)
+    return f"## Remarks on the data\n\n{lines}" if remarks else ""
+
+
+def _column(table: Sequence[Sequence[int]], number: int) -> int:
+    return sum(line[number] for line in table)

@@ -1,0 +1,249 @@
+"""What a run over a network leaves: the same folder, files and figures as a run in one process.
+
+`rounds.jsonl` has each round's risks and weights; `sites.jsonl` has who took part in it, who did
+not and why, times and bytes.
+
+What is said of runs over a network: the results of each, and who held how many rows.
+
+What a user must know about a run over a network: who was missing, and whom it did not see.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_copy, write_json
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.data.tables.groups import GroupKey
+from fedminmax.data.tables.load import size_warnings, small_group_remarks
+from fedminmax.federation.checkpoint import checkpoint_paths
+from fedminmax.federation.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
+from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound
+from fedminmax.federation.server.run import read_outcome
+from fedminmax.federation.wire.plan import NetworkPlan, task_of
+from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
+from fedminmax.runs.advise import add_advice
+from fedminmax.runs.card import write_card
+from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
+from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE
+from fedminmax.runs.measure import measured, with_change
+from fedminmax.runs.model import SavedModel, save_model
+from fedminmax.runs.records import (
+    FORMAT,
+    NOT_MEASURED,
+    CensusFile,
+    MergedOfRun,
+    Results,
+    SiteOfRun,
+    record_as_json,
+)
+from fedminmax.runs.remarks import with_proof
+from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
+from fedminmax.runs.round_log import write_rounds
+
+# Of all rows, where there are three sites or more.
+LARGE_SHARE = 0.9
+SITES_FILE = "sites.jsonl"
+
+
+def remarks_on(
+    rounds: Sequence[NetworkRound], plan: NetworkPlan, fetched: Path, groups: Sequence[str]
+) -> Remarks:
+    """Return notes and warnings for the results."""
+    outcome = read_outcome(fetched)
+    silent: dict[str, str] = {}
+    if outcome is not None and plan.held_out:
+        silent = outcome.refused | outcome.unmeasured
+    absent = [
+        f"{site} took part in {count:,} of {counted(len(rounds), 'round')}"
+        for site, count in _rounds_of(rounds, plan).items()
+        if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
+    ]
+    return Remarks(
+        (*absent, *_large_shares(fetched)),
+        (
+            *_unseen(rounds, groups),
+            *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),
+        ),
+    )
+
+
+def _large_shares(fetched: Path) -> Iterator[str]:
+    """Say whose rows are nearly all there are, as the site itself tells: the model is then its."""
+    agreed = read_agreement(fetched / AGREEMENT_FILE)
+    rows = {} if agreed is None else {site: sum(own) for site, own in agreed.counts.items()}
+    total = sum(rows.values())
+    for site, own in rows.items():
+        if len(rows) > 2 and own > LARGE_SHARE * total:
+            yield f"{site} has {own:,} of all {total:,} training rows: the model is nearly its own"
+
+
+def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:
+    """Return for each site how many rounds it took part in, and how often it did not and why."""
+    counts = _rounds_of(rounds, plan)
+    reasons = {
+        site: Counter(entry.refused[site] for entry in rounds if site in entry.refused)
+        for site in plan.sites
+    }
+    return tuple(
+        SiteOfRun(site=site, rounds=counts[site], refused=reasons[site]) for site in plan.sites
+    )
+
+
+def _rounds_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> dict[str, int]:
+    return {site: sum(site in entry.took_part for entry in rounds) for site in plan.sites}
+
+
+def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[str]:
+    """Warn of groups that no site told of: the run kept their weights, and learned nothing."""
+    for place, name in enumerate(groups):
+        numbers = [entry.round for entry in rounds if place in entry.unseen]
+        if not numbers:
+            continue
+        gone = numbers[-1] == rounds[-1].round
+        yield (
+            f"group '{name}' was not seen in {len(numbers):,} of "
+            f"{counted(len(rounds), 'round')}, from "
+            f"round {numbers[0]:,} on: its weight was kept, and the model did not learn from it "
+            f"there{'; at its end the run no longer saw it' if gone else ''}"
+        )
+
+
+def census_of_sites(plan: NetworkPlan, agreed: Agreed, tests: MeasuredTests) -> CensusFile:
+    """Return the rows of each group, by site and by owner of a test file."""
+    return CensusFile(
+        format=FORMAT,
+        holders=plan.sites,
+        groups=agreed.encoding.group_names,
+        small_groups=agreed.encoding.small_group_names,
+        train=tuple(map(tuple, agreed.rows(plan.sites).tolist())),
+        test=tuple(map(tuple, tests.by_site.tolist())),
+        validation=tuple(map(tuple, agreed.validation_rows(plan.sites).tolist())),
+        other_tests=tests.of_files,
+    )
+
+
+def results_of_runs(
+    runs: list[FinishedRun],
+    plan: NetworkPlan,
+    fetched: Path,
+    tests: MeasuredTests,
+    census: CensusFile,
+) -> list[Results]:
+    """Return each run's results, the method's with its change against the baseline."""
+    has_rows = bool(tests.sums.counts.any())
+    results = []
+    for number, run in enumerate(runs):
+        test = NOT_MEASURED
+        if has_rows:
+            small = run.saved.small_group_numbers
+            found = metrics_from_sums(tests.metrics, tests.sums, number, small)
+            test = measured(found, run.saved.groups, small)
+        remarks = remarks_on(run.rounds, plan, fetched, run.saved.groups)
+        train = _train_rows(run.saved, census)
+        sizes = _sizes(run.saved, train, tests)
+        unproved = [run.proof.reason] if run.proof and run.proof.reason else []
+        remarks = Remarks(
+            (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
+            (*remarks.warnings, *unproved, *sizes),
+        )
+        encoding, records = run.saved.encoding, run.records(census.holders)
+        last, proof = records[-1], run.proof
+        if proof is not None and proof.certificate is not None:
+            last = replace(last, certificate=proof.certificate.in_units(run.unit))
+        own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
+        further: dict[str, object] = {"sites": sites_of(run.rounds, plan)}
+        if run.validation is not None:
+            further["validation"] = run.validation
+        merged = _merged(run.saved, tests, number)
+        if merged is not None:
+            further["merged"] = merged
+        own = own.model_copy(update=further)
+        task = task_of(plan, encoding)
+        own = add_advice(
+            own,
+            run.table_run,
+            task,
+            encoding,
+            census,
+            records,
+            run.rounds,
+            compress=plan.compress,
+        )
+        results.append(own)
+    if len(runs) > 1 and has_rows:
+        pairs = paired_sums_of(tests.metrics, tests.sums)
+        results[0] = with_change(results[0], pairs, results[1])
+    return results
+
+
+def _merged(saved: SavedModel, tests: MeasuredTests, number: int) -> MergedOfRun | None:
+    """Return what a model scored on each of the groups that were merged into one."""
+    names = saved.encoding.merged_group_names
+    if not names:
+        return None
+    test = NOT_MEASURED
+    if bool(tests.merged.counts.any()):
+        everyone = range(len(names))
+        found = metrics_from_sums(tests.metrics, tests.merged, number, everyone)
+        test = measured(found, names, everyone)
+    return MergedOfRun(groups=names, test=test)
+
+
+def _train_rows(saved: SavedModel, census: CensusFile) -> dict[GroupKey, int]:
+    rows = [sum(column) for column in zip(*census.train, strict=True)]
+    return dict(zip(saved.encoding.groups, rows, strict=True))
+
+
+def _sizes(saved: SavedModel, train: dict[GroupKey, int], tests: MeasuredTests) -> list[str]:
+    """Warn of groups whose risk is mostly noise."""
+    test = tests.sums.counts.tolist()
+    tested = dict(zip(saved.encoding.groups, test, strict=True)) if any(test) else {}
+    return size_warnings(saved.encoding, train, tested)
+
+
+def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingFacts:
+    last = run.rounds[-1]
+    seconds = round(sum(entry.seconds for entry in run.rounds), 3)
+    method = run.table_run.trained_for(last.round)
+    records = run.records(census.holders)
+    convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
+    return TrainingFacts(
+        method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
+    )
+
+
+def collect_network_run(
+    fetched: Path, plan: NetworkPlan, config: TableConfig, folder: Path
+) -> list[Results]:
+    """Write the run folder from what the coordinator fetched; return each run's results."""
+    agreed = read_agreement(fetched / AGREEMENT_FILE)
+    if agreed is None:
+        raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")
+    runs = finished_runs(fetched, plan, agreed, config, folder)
+    tests = measured_tests(fetched, plan, config, [run.saved for run in runs])
+    census = census_of_sites(plan, agreed, tests)
+    results = results_of_runs(runs, plan, fetched, tests, census)
+    # The method's run last: its results say that the whole folder is done.
+    for run, own in reversed(list(zip(runs, results, strict=True))):
+        _write(run, own, census, config.report)
+    return results
+
+
+def _write(run: FinishedRun, results: Results, census: CensusFile, words: ReportSection) -> None:
+    """Write a run's files; the results last, because they say that it is done."""
+    folder = run.table_run.folder
+    write_rounds(folder / ROUNDS_FILE, run.records(census.holders))
+    current, _ = checkpoint_paths(run.fetched)
+    for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
+        write_copy(path, folder / name)
+    write_json(folder / CENSUS_FILE, record_as_json(census))
+    if run.beside is not None:
+        save_model(folder / f"{run.beside.iterate}.safetensors", run.beside)
+    save_model(folder / MODEL_FILE, run.saved)
+    write_card(folder, run.saved, results, census, run.table_run.card, words)
+    write_results(folder, results)

@@ -1,0 +1,112 @@
+"""What is said about runs that have converged, and about those that have not."""
+
+from collections.abc import Sequence
+
+from fedminmax.core.convergence import BY_VALIDATION, TOLERANCE, WITHIN_GAP, Convergence
+from fedminmax.core.text import counted
+
+# Above this share of the risk itself, an estimate of what is left says no more than "far".
+FAR = 0.5
+# Below this share, more digits of what is left tell nobody anything.
+MIN_SHOWN = 1e-6
+MARK = "\N{DAGGER}"
+
+
+def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
+    """Say whether the run of this name converged; if not, what to do, with which option."""
+    if found is None:
+        return f"It is not known whether {name} has converged: an earlier version trained it."
+    if found.reason == WITHIN_GAP and found.risk is not None and found.remaining is not None:
+        left = found.remaining / (found.risk or 1.0)
+        return (
+            f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
+            f"in training is within {_percent(max(left, MIN_SHOWN))} of the lowest."
+        )
+    if found.reason == BY_VALIDATION:
+        return (
+            f"{name} stopped after {counted(found.rounds, 'round')}: more of them did no better on "
+            "validation rows."
+        )
+    if found.converged:
+        return (
+            f"{name} has converged: its {found.measure} in training is within "
+            f"{_percent(TOLERANCE)} of its end, as far as "
+            f"{counted(found.rounds, 'round shows', 'rounds show')}."
+        )
+    needed = found.rounds_needed
+    rounds = "many more rounds" if needed is None else f"about {counted(needed, 'round')}"
+    return f"{name} has not converged {_why(found)}. It may need {rounds} ({option})."
+
+
+def short_verdict(found: Convergence | None) -> str:
+    """Say the same in a few words, for a table."""
+    if found is None:
+        return "not known"
+    if found.reason == BY_VALIDATION:
+        return found.reason
+    return "yes" if found.converged else f"no ({found.reason})"
+
+
+def marked(name: str, *, converged: bool | None) -> str:
+    """Return a name for a table, with a mark if its run has not converged."""
+    return f"{name} {MARK}" if converged is False else name
+
+
+def notes_on_convergence(converged: Sequence[bool | None]) -> list[str]:
+    """Explain the mark, and say if it is not known where it belongs; nothing if all converged."""
+    notes = []
+    if False in converged:
+        notes.append(
+            f"{MARK} has not converged: more rounds may change its training risk by more than "
+            f"{_percent(TOLERANCE)}, so that a difference may be one of rounds, not of methods."
+        )
+    if None in converged:
+        notes.append("Of some runs, of earlier versions, it is not known whether they converged.")
+    return notes
+
+
+def no_gain_yet(*models: tuple[str, bool | None]) -> str:
+    """Say why a difference between models is no gain and no loss; nothing if it may be one.
+
+    A model is its method's name, and whether it has converged (None: not known).
+
+    >>> no_gain_yet(("FedMinMax", True), ("FedAvg", False))
+    'no gain and no loss yet, because FedAvg has not converged'
+    """
+    known = {False: "has not converged", None: "is not known to have converged"}
+    reasons = [f"{name} {known[converged]}" for name, converged in models if not converged]
+    return f"no gain and no loss yet, because {' and '.join(reasons)}" if reasons else ""
+
+
+def _why(found: Convergence) -> str:
+    if found.risk is None or found.slope is None or found.remaining is None:
+        return f"as far as can be told: {counted(found.rounds, 'round is', 'rounds are')} too few"
+    # A perfect fit has a risk of 0, of which there are no shares.
+    unit = found.risk or 1.0
+    start = f"after {counted(found.rounds, 'round')}: its"
+    if found.reason == "weights":
+        gap = _percent((found.weights_gap or 0.0) / unit)
+        return f"{start} weights see a risk {gap} below the worst group's"
+    left = found.remaining / unit
+    if found.reason == "gap":
+        return f"{start} {found.measure} in training may be {_percent(left)} above the lowest"
+    distance = "far" if left > FAR else f"about {_percent(left)}"
+    if found.reason == "swinging":
+        return f"{start} {found.measure} in training swings by {distance}"
+    if found.reason == "averaging":
+        return f"{start} model is an average that leans to early rounds, {distance} from its end"
+    pace = _percent(100 * abs(found.slope) / unit)
+    verb = "falls" if found.reason == "falling" else "rises"
+    return (
+        f"{start} {found.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
+        f"{distance} from its end"
+    )
+
+
+def _percent(share: float) -> str:
+    """Say a share in two digits.
+
+    >>> _percent(0.1234), _percent(0.001), _percent(0.00012)
+    ('12 %', '0.1 %', '0.012 %')
+    """
+    return f"{100 * share:.2g} %"

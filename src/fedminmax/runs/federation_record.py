@@ -1,0 +1,119 @@
+"""What a run folder remembers of its run over a network, so that any later call can go on with it.
+
+The folder belongs to one configuration and one set of sites; how long it waits for them may change.
+"""
+
+import json
+import re
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from fedminmax import __version__
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
+from fedminmax.data.tables.config import TableConfig, adjusted, read_config
+from fedminmax.federation.planned_runs import plan_of_config
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules
+from fedminmax.runs.layout import BASELINE_FOLDER, CONFIG_FILE, claim_folder, claim_run
+from fedminmax.runs.results import read_results
+
+PLACE = "federation"
+RECORD_FILE = "run.json"
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class FederationRecord:
+    """One run: its name at the server, where configuration and kit are, and who takes part.
+
+    Without a kit, server and sites are processes of this machine.
+    """
+
+    run: str
+    config: Path
+    kit: Path | None
+    sites: tuple[str, ...]
+    rounds: int | None
+    site_rules: SiteRules
+    validation: float | None = None
+    patience: int | None = None
+    compress: bool = False
+    gap: float | None = None
+    certify: bool = False
+
+    def read_config(self) -> TableConfig:
+        """Read the configuration, with what was asked for in place of its own words."""
+        return adjusted(
+            read_config(self.config),
+            rounds=self.rounds,
+            validation=self.validation,
+            patience=self.patience,
+            gap=self.gap,
+            certify=self.certify,
+        )
+
+
+def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
+    """Return the plan of this run."""
+    return plan_of_config(
+        config, record.run, record.sites, record.site_rules, compress=record.compress
+    )
+
+
+def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
+    """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
+    plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
+    # Folders of an earlier version do not say that nothing is compressed or proved.
+    silent = {name for name in ("compress", "certify") if not getattr(plan, name)}
+    identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
+    claim_folder(folder, {"version": __version__, "configuration": identity})
+    path = folder / PLACE / RECORD_FILE
+    with claim_run(folder) as ours:
+        if not ours:
+            raise InputError(f"another process opens {folder} just now; call again")
+        name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
+        named = replace(record, run=name)
+        files = {path: TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n"}
+        for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
+            files[own / CONFIG_FILE] = record.config.read_text(encoding="utf-8")
+        finished = read_results(folder) is not None
+        for file, text in files.items():
+            # A finished run keeps the configuration that its results are of.
+            if not finished or not file.exists():
+                write_text(file, text)
+    return named
+
+
+def read_federation_record(folder: Path) -> FederationRecord:
+    """Read what a folder remembers."""
+    path = folder / PLACE / RECORD_FILE
+    if not path.is_file():
+        raise InputError(
+            f"{folder} has no run over a network; give one that 'fedminmax federation run' began"
+        )
+    try:
+        content = json.loads(path.read_bytes())
+        # Earlier versions called the site rules so.
+        if isinstance(content, dict) and isinstance(content.get("patience"), dict):
+            content["site_rules"] = content.pop("patience")
+        return TypeAdapter(FederationRecord).validate_json(json.dumps(content))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged; begin a new run with another folder") from error
+
+
+def plain_name(words: str) -> str:
+    """Return what is left of a name in letters, digits and -.
+
+    >>> plain_name("St. Mary's (Ward 2)")
+    'St-Mary-s-Ward-2'
+    """
+    return NOT_IN_A_NAME.sub("-", words).strip("-")
+
+
+def _new_name(config: Path) -> str:
+    """Return a name that no other run at the server has."""
+    stem = plain_name(config.stem)[:40] or "run"
+    return f"{stem}-{secrets.token_hex(4)}"

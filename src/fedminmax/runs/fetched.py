@@ -1,0 +1,219 @@
+"""A plan's runs as the coordinator fetched them: rounds and models.
+
+Test rows of a run over a network: those that sites held out, and test files of the coordinator.
+
+Rows of sites come as sums; rows of files are scored here and added to them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.models import as_one_model
+from fedminmax.core.task import Task
+from fedminmax.core.validation import NOT_MEASURED
+from fedminmax.core.workspace import model_with
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.sources import read_source
+from fedminmax.federation.planned_runs import with_rate
+from fedminmax.federation.server.agreement import Agreed
+from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
+from fedminmax.federation.server.measure import by_group, read_measured
+from fedminmax.federation.server.run import (
+    ToldByProof,
+    read_members,
+    read_model_beside,
+    read_proof,
+    read_validation,
+    run_folder,
+)
+from fedminmax.federation.wire.plan import NetworkPlan, task_of
+from fedminmax.methods.catalogue import CARDS
+from fedminmax.methods.method import SelectingState
+from fedminmax.metrics.row_scores import stacked
+from fedminmax.metrics.score_rows import metric_names, score_rows
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.model import SavedModel
+from fedminmax.runs.plan import CHOSEN, TableRun
+from fedminmax.runs.records import ValidationOfRun
+from fedminmax.runs.remarks import validation_of
+from fedminmax.runs.round_log import RoundRecord
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """One of a plan's runs, as it was fetched: its rounds and its model.
+
+    ``beside`` is the last model where validation rows chose the answer, and else their choice.
+    ``proof`` is what was proved after the rounds, if that was asked for.
+    """
+
+    table_run: TableRun
+    fetched: Path
+    rounds: tuple[NetworkRound, ...]
+    saved: SavedModel
+    beside: SavedModel | None = None
+    validation: ValidationOfRun | None = None
+    proof: ToldByProof | None = None
+
+    @property
+    def unit(self) -> float:
+        """What risks are multiplied by to be in the target's own unit, squared."""
+        scale = self.saved.encoding.target_scale
+        return scale.deviation**2 if scale else 1.0
+
+    def records(self, sites: Sequence[str]) -> list[RoundRecord]:
+        """Return the rounds as a run in one process writes them; risks in the target's unit."""
+        unit = self.unit
+        places = {site: place for place, site in enumerate(sites)}
+        seconds = 0.0
+        records = []
+        for entry in self.rounds:
+            seconds += entry.seconds
+            records.append(
+                RoundRecord(
+                    entry.round,
+                    round(seconds, 3),
+                    tuple(None if risk is None else risk * unit for risk in entry.risks),
+                    entry.weights,
+                    self.table_run.card.weights.value,
+                    tuple(places[site] for site in entry.took_part),
+                    entry.gradient_evaluations,
+                    remaining=entry.remaining,
+                    certificate=entry.certificate and entry.certificate.in_units(unit),
+                    validation_risks=tuple(
+                        None if risk is None else risk * unit for risk in entry.validation_risks
+                    ),
+                    chosen_round=entry.chosen_round,
+                )
+            )
+        return records
+
+
+def finished_runs(
+    fetched: Path, plan: NetworkPlan, agreed: Agreed, config: TableConfig, folder: Path
+) -> list[FinishedRun]:
+    """Read each of the plan's runs; ``folder`` is where its results will be."""
+    planned = plan.runs
+    if agreed.learning_rate is not None:
+        planned = with_rate(planned, agreed.learning_rate)
+    task = task_of(plan, agreed.encoding)
+    finished = []
+    for number, run in enumerate(planned):
+        own = run_folder(fetched, plan, number)
+        method = run.build()
+        table_run = TableRun(
+            folder / BASELINE_FOLDER if number else folder,
+            CARDS[run.method],
+            method,
+            run.rounds,
+            run.participation,
+            run.iterate or method.output,
+            run.patience,
+        )
+        rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
+        told = read_validation(own)
+        if told is None:
+            chosen = _chooses_itself(table_run, task, agreed)
+            name = CHOSEN if chosen else table_run.iterate.value
+        else:
+            name = told.answer or CHOSEN
+        saved = _saved_model(read_members(own), name, task, agreed, config)
+        beside = validation = None
+        if told is not None:
+            scale = agreed.encoding.target_scale
+            validation = validation_of(
+                told.chosen or NOT_MEASURED,
+                told.latest or NOT_MEASURED,
+                told.rows,
+                agreed.encoding.group_names,
+                scale.deviation**2 if scale else 1.0,
+                run.patience,
+            )
+            if told.chosen is not None:
+                other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
+                line = read_model_beside(own).unsqueeze(0)
+                beside = _saved_model(line, other.value, task, agreed, config)
+        proof = read_proof(own)
+        finished.append(FinishedRun(table_run, own, rounds, saved, beside, validation, proof))
+    return finished
+
+
+def _saved_model(
+    members: Tensor, name: str, task: Task, agreed: Agreed, config: TableConfig
+) -> SavedModel:
+    models = [model_with(task, parameters).float() for parameters in members]
+    encoding = agreed.encoding
+    return SavedModel(
+        as_one_model(models, classifies=encoding.outputs > 1),
+        encoding,
+        config.model.kind,
+        config.model.hidden,
+        len(models),
+        config.model.loss,
+        name,
+        config.format,
+    )
+
+
+def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
+    census = replace(agreed.census(list(agreed.counts)), linear=linear_structure_of(task))
+    return isinstance(run.method.init(task.initial_parameters, census), SelectingState)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTests:
+    """Sums of all runs' scores, the metrics' names, and rows by site and by owner of a file.
+
+    ``merged`` are sums of each of the groups that were merged into one.
+    """
+
+    metrics: tuple[str, ...]
+    sums: ScoreSums
+    merged: ScoreSums
+    by_site: Tensor
+    of_files: dict[str, tuple[int, ...]]
+
+
+def measured_tests(
+    fetched: Path, plan: NetworkPlan, config: TableConfig, models: Sequence[SavedModel]
+) -> MeasuredTests:
+    """Put together what the sites told, and what these models do on the configuration's files."""
+    encoding = models[0].encoding
+    measured = read_measured(fetched)
+    by_owner: dict[str, ScoreSums] = {}
+    for source in config.test:
+        for part in read_source(source, config).parts:
+            rows = encode(part.rows, encoding, part.source)
+            scores = [stacked(score_rows(saved.model, rows, encoding)) for saved in models]
+            table = torch.from_numpy(np.concatenate(scores, axis=1))
+            apart, groups = merged_numbers(part.rows, encoding), len(encoding.groups)
+            group = torch.where(apart >= 0, groups + apart, rows.group)
+            own = sum_scores(table, group, groups + len(encoding.merged_groups))
+            by_owner[part.owner] = by_owner[part.owner] + own if part.owner in by_owner else own
+    by_site = measured.rows.clone()
+    counts = {owner: by_group(sums, encoding)[0].counts for owner, sums in by_owner.items()}
+    for owner in set(by_owner) & set(plan.sites):
+        by_site[plan.sites.index(owner)] += counts[owner]
+    sums, merged = by_group(reduce(add, by_owner.values(), measured.sums), encoding)
+    return MeasuredTests(
+        metric_names(encoding),
+        sums,
+        merged,
+        by_site,
+        {
+            owner: tuple(int(count) for count in own)
+            for owner, own in counts.items()
+            if owner not in plan.sites
+        },
+    )

@@ -1,0 +1,95 @@
+"""The output folder: of one configuration; each run in it belongs to one process at a time.
+
+Several calls may work in one folder at once: each takes the runs that no other one holds.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import held, write_first_json
+
+CENSUS_FILE = "census.json"
+CONFIG_FILE = "config.toml"
+MAX_CHARACTERS = 60
+RESULTS_FILE = "results.json"
+CARD_FILE = "model_card.md"
+MODEL_FILE = "model.safetensors"
+ROUNDS_FILE = "rounds.jsonl"
+BASELINE_FOLDER = "baseline"
+
+
+def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
+    """Make the folder this configuration's, or refuse it."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder with --out")
+    path = folder / "config.json"
+    # What is compared is what a later call will read.
+    wanted = json.loads(json.dumps(config))
+    if not path.exists():
+        others = folder.exists() and any(
+            not entry.name.startswith(path.name) for entry in folder.iterdir()
+        )
+        # A second look: another call may have made the folder its own in between.
+        if others and not path.exists():
+            raise InputError(
+                f"{folder} holds other files and no configuration; choose a new folder with --out"
+            )
+        try:
+            write_first_json(path, wanted)
+        except OSError as error:
+            raise InputError(
+                f"cannot write in {folder} ({error.strerror}); choose --out"
+            ) from error
+    _check_same(folder, path, wanted)
+
+
+def check_folder(folder: Path, config: Mapping[str, object]) -> None:
+    """Refuse a folder of another configuration; write nothing."""
+    path = folder / "config.json"
+    if path.exists():
+        _check_same(folder, path, json.loads(json.dumps(config)))
+
+
+def claim_run(folder: Path) -> AbstractContextManager[bool]:
+    """Hold one run while the block runs; False if another process holds it."""
+    return held(folder / ".lock")
+
+
+def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged; choose a new folder with --out")
+    there, here = _flat(found), _flat(wanted)
+    differing = [
+        f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here"
+        for name in sorted(here.keys() | there.keys())
+        if there.get(name) != here.get(name)
+    ]
+    if differing:
+        raise InputError(
+            f"{folder} belongs to a different configuration ({'; '.join(differing)}); "
+            "choose another folder with --out"
+        )
+
+
+def _short(value: object) -> str:
+    """Show the start of a long list; where it differs is seen in the files."""
+    text = str(value)
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+
+
+def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Name what is in inner mappings by its path, so that a difference is one short entry."""
+    flat: dict[str, object] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,372 @@
+"""Metrics by group of a saved model on test rows: as records, and as cells of tables.
+
+What a saved model scores on each test row, ready to be measured by group.
+
+The section "change" of results.json: the method's metrics minus its baseline's, row by row.
+
+How the holders' personal models do: each is measured on its own holder's test rows.
+
+Measure a trained model on further files, as it was measured on its own test rows.
+
+Rows of groups that training never saw have no group risk to be part of: they are skipped, counted
+and named.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.small_groups import MERGED_NAME
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import Source, read_config
+from fedminmax.data.tables.encode import encode, in_known_groups
+from fedminmax.data.tables.file_format import FormatChanges, check_format
+from fedminmax.data.tables.load import FederatedTables
+from fedminmax.data.tables.read_file import name_without_ending
+from fedminmax.data.tables.sources import read_source
+from fedminmax.data.tables.wording import listed
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup, measure_scores
+from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS, NO_ESTIMATE, Estimate
+from fedminmax.metrics.paired_change import paired_change
+from fedminmax.metrics.row_scores import PAIRED, RISKS, RowScore
+from fedminmax.metrics.score_rows import score_predictions
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+from fedminmax.runs.layout import CONFIG_FILE
+from fedminmax.runs.model import SavedModel, load_model
+from fedminmax.runs.records import (
+    NOT_MEASURED,
+    RISK,
+    BaselineOfChange,
+    ChangeOfMetric,
+    ChangeOfRun,
+    Interval,
+    Measured,
+    MergedOfRun,
+    Metric,
+    Results,
+)
+
+OWN_MODEL = "the holder's own model"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Metrics by name, with what each row adds to them, and each row's group."""
+
+    scores: dict[str, RowScore]
+    group: NDArray[np.int64]
+
+
+def score_rows(measured: Sequence[tuple[SavedModel, Examples]]) -> ScoredRows:
+    """Score all rows, each by the model beside it; squared errors are in the target's own unit."""
+    scores = np.concatenate([saved.scores(part.x) for saved, part in measured])
+    target = torch.cat([part.y for _, part in measured])
+    group = np.concatenate([part.group.numpy() for _, part in measured])
+    return ScoredRows(score_predictions(scores, target, measured[0][0].encoding), group)
+
+
+def paired_sums(after: ScoredRows, before: ScoredRows, groups: int) -> dict[str, ScoreSums]:
+    """Add up, over each group, what two models score on the same rows, by metric."""
+    group = torch.from_numpy(after.group)
+    return {
+        name: sum_scores(_side_by_side(after.scores[name], before.scores[name]), group, groups)
+        for name in after.scores
+        if name in PAIRED
+    }
+
+
+def _side_by_side(after: RowScore, before: RowScore) -> torch.Tensor:
+    return torch.from_numpy(np.stack([after.numerators, before.numerators], axis=1))
+
+
+def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
+    """Measure the model on all rows of these parts; risks are Brier or squared error.
+
+    The squared error is in the target's own unit.
+    """
+    if not any(len(part) for part in parts):
+        return NOT_MEASURED
+    return measure_scored(score_rows([(saved, part) for part in parts]), saved)
+
+
+def measure_scored(rows: ScoredRows, saved: SavedModel) -> Measured:
+    """Measure rows that are scored already."""
+    small = saved.small_group_numbers
+    found = measure_scores(rows.scores, rows.group, small=list(map(str, small)))
+    return measured(found, saved.groups, small)
+
+
+def measure_merged(
+    saved: SavedModel, parts: Sequence[tuple[Examples, Tensor]]
+) -> MergedOfRun | None:
+    """Measure each of the groups that were merged into one by itself; None if there are none.
+
+    Beside each part's rows is which of the merged groups they are of, -1 for none.
+    """
+    names = saved.encoding.merged_group_names
+    if not names:
+        return None
+    rows = [
+        (saved, Examples(part.x[own >= 0], part.y[own >= 0], own[own >= 0]))
+        for part, own in parts
+        if bool((own >= 0).any())
+    ]
+    if not rows:
+        return MergedOfRun(groups=names, test=NOT_MEASURED)
+    scored = score_rows(rows)
+    everyone = range(len(names))
+    found = measure_scores(scored.scores, scored.group, small=list(map(str, everyone)))
+    return MergedOfRun(groups=names, test=measured(found, names, everyone))
+
+
+def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int]) -> Measured:
+    """Name the groups, which the metrics know by their numbers.
+
+    Small ones were not trained for.
+    """
+    return Measured(
+        rows=sum(found.counts.values()),
+        confidence=found.confidence,
+        min_rows=MIN_ROWS,
+        metrics={
+            RISK if name in RISKS else name: _metric(metric, found, groups, small)
+            for name, metric in found.metrics.items()
+        },
+    )
+
+
+def metric_cells(
+    groups: Sequence[str], test: Measured, metrics: Sequence[str] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Return headers and lines: a line per group, all rows, the gap, then groups of few rows."""
+    shown = [name for name in test.metrics if metrics is None or name in metrics]
+    columns = [test.metrics[name] for name in shown]
+    first = next(iter(test.metrics.values()))
+    small = test.small_groups(groups)
+    lines = {
+        group: [
+            group,
+            f"{first.by_group[number].rows:,}",
+            *(
+                interval_words(column.by_group[number]) + " *" * (column.worst_group == group)
+                for column in columns
+            ),
+        ]
+        for number, group in enumerate(groups)
+    }
+    overall = [interval_words(column.overall) for column in columns]
+    gaps = [interval_words(column.gap) for column in columns]
+    headers = ["group", "rows", *(name.replace("_", " ") for name in shown)]
+    return headers, [
+        *(line for group, line in lines.items() if group not in small),
+        ["all", f"{test.rows:,}", *overall],
+        ["gap", "", *gaps],
+        *(line for group, line in lines.items() if group in small),
+    ]
+
+
+def small_groups_words(groups: Sequence[str], test: Measured) -> str:
+    """Say which groups have too few rows for a verdict; nothing if there are none."""
+    small = test.small_groups(groups)
+    few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
+    untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
+    sentences = []
+    if few:
+        sentences.append(f"Too few test rows to say, under {MIN_ROWS}: {', '.join(few)}.")
+    if untrained:
+        sentences.append(f"Too few training rows to be trained for: {', '.join(untrained)}.")
+    return " ".join(sentences)
+
+
+def merged_words(results: Results) -> str:
+    """Say which groups were merged into one, and the risk of each; nothing if none were."""
+    merged = results.merged
+    if merged is None:
+        return ""
+    told = ", ".join(merged.groups)
+    if merged.test.rows:
+        risks = merged.test.metrics[RISK].by_group
+        told = "; ".join(
+            f"{name} {interval_words(own)}, {counted(own.rows, 'test row')}"
+            if own.rows
+            else f"{name}, no test row"
+            for name, own in zip(merged.groups, risks, strict=True)
+        )
+    return f"'{MERGED_NAME}' are {len(merged.groups)}, each too small to be trained for: {told}."
+
+
+def interval_words(interval: Interval, like: Interval | None = None) -> str:
+    """Show a value with its interval in four digits, as far as they are known.
+
+    With ``like`` it has as many decimals as that one.
+
+    >>> interval_words(Interval(value=0.25, low=0.2, high=0.31))
+    '0.2500 (0.2000 to 0.3100)'
+    >>> large = Interval(value=1234.56, low=999.9, high=20123.4)
+    >>> interval_words(large), interval_words(Interval(value=0.0, low=-1.0, high=1.0), like=large)
+    ('1,235 (1,000 to 20,123)', '0 (-1 to 1)')
+    >>> interval_words(Interval(value=7.5, low=None, high=None, rows=3))
+    '7.500 (no interval)'
+    """
+    if interval.value is None:
+        return ""
+    decimals = _decimals(like or interval)
+    value = f"{interval.value:z,.{decimals}f}"
+    if interval.low is None or interval.high is None:
+        return f"{value} (no interval)"
+    return f"{value} ({interval.low:z,.{decimals}f} to {interval.high:z,.{decimals}f})"
+
+
+def _decimals(interval: Interval) -> int:
+    largest = max(abs(end or 0.0) for end in (interval.value, interval.low, interval.high)) or 1.0
+    return max(0, 3 - math.floor(math.log10(largest)))
+
+
+def _metric(
+    metric: MetricByGroup, found: GroupMetrics, groups: Sequence[str], small: Collection[int]
+) -> Metric:
+    return Metric(
+        overall=interval_of(metric.overall),
+        by_group=tuple(
+            interval_of(
+                metric.by_group.get(str(number), NO_ESTIMATE),
+                found.counts.get(str(number), 0),
+                small=number in small,
+            )
+            for number in range(len(groups))
+        ),
+        worst_group=None if metric.worst_group is None else groups[int(metric.worst_group)],
+        gap=interval_of(metric.gap),
+    )
+
+
+def interval_of(estimate: Estimate, rows: int | None = None, *, small: bool = False) -> Interval:
+    """Return an estimate as files have it, of a group with its rows; None for NaN."""
+    interval = Interval(value=estimate.value, low=estimate.low, high=estimate.high)
+    of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
+    return interval.model_copy(update=of_group)
+
+
+def with_change(results: Results, pairs: Mapping[str, ScoreSums], baseline: Results) -> Results:
+    """Add the change from the baseline with these results; ``pairs`` has sums of each metric."""
+    small = [number for number, own in enumerate(results.risk.by_group) if own.small]
+    section = ChangeOfRun(
+        baseline=_named(baseline),
+        confidence=CONFIDENCE,
+        min_rows=MIN_ROWS,
+        metrics={
+            RISK if name in RISKS else name: _change(name, sums, small)
+            for name, sums in pairs.items()
+        },
+    )
+    return results.model_copy(update={"change": section})
+
+
+def _change(metric: str, sums: ScoreSums, small: Collection[int]) -> ChangeOfMetric:
+    change = paired_change(sums, BOUNDS[metric], small=small)
+    return ChangeOfMetric(
+        overall=interval_of(change.overall),
+        by_group=tuple(
+            interval_of(own, int(sums.counts[number]), small=number in small)
+            for number, own in enumerate(change.by_group)
+        ),
+        worst=interval_of(change.worst),
+    )
+
+
+def change_from(results: Results, baseline: Results) -> ChangeOfMetric | None:
+    """Return a run's change in risk from this baseline; None if there is none, or of another."""
+    change = results.change
+    return change.risk if change is not None and change.baseline == _named(baseline) else None
+
+
+def _named(baseline: Results) -> BaselineOfChange:
+    """Tell a baseline from another, and from itself after more rounds."""
+    method = baseline.method
+    return BaselineOfChange(
+        key=method.key,
+        name=method.name,
+        rounds=method.rounds,
+        converged=baseline.converged,
+    )
+
+
+def measure_personal(
+    common: SavedModel,
+    tables: FederatedTables,
+    federation: InProcessFederation,
+    kept: Tensor,
+) -> tuple[Measured, list[str]]:
+    """Return metrics by group over all holders' test rows, and what to note about them.
+
+    ``kept`` has a line of parameters for each holder; ``common`` is the model for all of them.
+    """
+    own_models = {
+        holder: replace(common, model=federation.model(own).cpu(), members=1, iterate=OWN_MODEL)
+        for holder, own in zip(tables.holders, kept, strict=True)
+    }
+    measured = [
+        (own_models[part.owner], part.examples)
+        for part in tables.test
+        if part.owner in own_models and len(part.examples)
+    ]
+    others = [part.owner for part in tables.test if part.owner not in own_models]
+    notes = []
+    if others:
+        notes.append(
+            f"test rows of {listed(others)} belong to no holder: personal models are not measured "
+            "on them"
+        )
+    if not measured:
+        return NOT_MEASURED, notes
+    return measure_scored(score_rows(measured), common), notes
+
+
+@dataclass(frozen=True)
+class MeasuredFiles:
+    """Metrics by group, the rows of unknown groups that were skipped, and what to warn of."""
+
+    test: Measured
+    skipped: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -> MeasuredFiles:
+    """Return metrics by group over all rows of these files whose group training knows."""
+    saved = load_model(folder)
+    config = read_config(folder / CONFIG_FILE)
+    own = check_format(changes.apply(config.format), "the command's")
+    read = [read_source(Source(path, name_without_ending(path), own), config) for path in files]
+    warnings = [warning for source in read for warning in source.warnings]
+    skipped: Counter[str] = Counter()
+    examples = []
+    for part in (part for source in read for part in source.parts):
+        rows, unknown = in_known_groups(part.rows, saved.encoding)
+        examples.append(encode(rows, saved.encoding, part.source))
+        skipped.update(unknown)
+        if unknown:
+            warnings.append(_skipped_words(part.source, unknown))
+    if skipped and not any(map(len, examples)):
+        raise InputError(
+            f"no row is of a group that training knows ({listed(saved.groups)}); the groups are "
+            f"{listed(list(skipped))}: give rows of the trained groups"
+        )
+    return MeasuredFiles(measure(saved, examples), dict(skipped), tuple(warnings))
+
+
+def _skipped_words(source: str, unknown: Mapping[str, int]) -> str:
+    names = listed([f"{name} ({rows:,})" for name, rows in unknown.items()])
+    return (
+        f"{source}: {counted(sum(unknown.values()), 'row is', 'rows are')} skipped, because "
+        f"training had no row of such groups: {names}"
+    )

@@ -1,0 +1,80 @@
+"""Rounds for MLflow: one MLflow run per run folder, with the method's options as parameters."""
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
+from fedminmax.runs.round_log import RoundRecord, scalars
+
+EXPERIMENT = "fedminmax"
+
+
+class MlflowLog:
+    """A run at a tracking address; a later call for the same folder goes on in the same one."""
+
+    def __init__(
+        self, address: str, folder: Path, groups: Sequence[str], options: Mapping[str, object]
+    ) -> None:
+        self._groups = groups
+        try:
+            self._client = MlflowClient(tracking_uri=address)
+            self._run = _run_of(folder, self._client, options)
+        except (MlflowException, ImportError) as error:
+            raise InputError(
+                f"mlflow = '{address}' cannot be used ({_reason(error)}); give an address such as "
+                "sqlite:///mlflow.db, or leave it out"
+            ) from error
+
+    def add(self, record: RoundRecord) -> None:
+        """Write a round."""
+        now = int(time.time() * 1000)
+        metrics = [
+            # MLflow allows few characters in names.
+            Metric(re.sub(r"[^\w. /-]", "_", name, flags=re.ASCII), value, now, record.round)
+            for name, value in scalars(record, self._groups).items()
+        ]
+        try:
+            self._client.log_batch(self._run, metrics=metrics)
+        except MlflowException as error:
+            raise InputError(
+                f"MLflow did not take round {record.round} ({_reason(error)}); the same command "
+                "goes on from the checkpoint, or without mlflow"
+            ) from error
+
+    def close(self) -> None:
+        """Say that this call is over."""
+        # A server that refused a round refuses the end too: the first reason is what counts.
+        stopped = sys.exception() is not None
+        try:
+            self._client.set_terminated(self._run)
+        except MlflowException as error:
+            if not stopped:
+                raise InputError(
+                    f"MLflow did not take the end of the run ({_reason(error)}); its rounds are "
+                    "there, and the run folder has everything"
+                ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _run_of(folder: Path, client: MlflowClient, options: Mapping[str, object]) -> str:
+    """Return the folder's run, or make one and leave its name in the folder."""
+    path = folder / "mlflow_run.txt"
+    if path.exists():
+        return path.read_text(encoding="utf-8").strip()
+    found = client.get_experiment_by_name(EXPERIMENT)
+    experiment = found.experiment_id if found else client.create_experiment(EXPERIMENT)
+    run: str = client.create_run(experiment, run_name=str(folder)).info.run_id
+    client.log_batch(run, params=[Param(name, str(value)) for name, value in options.items()])
+    write_text(path, run + "\n")
+    return run

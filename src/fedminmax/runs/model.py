@@ -1,0 +1,205 @@
+"""A trained model together with its encoding: from a table to predictions in one call.
+
+A saved model on disk: one safetensors file with parameters, encoding and groups.
+
+No code is run by reading it, and other programs can read it without fedminmax.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_bytes
+from fedminmax.core.models import Mixture, as_one_model, linear_or_mlp
+from fedminmax.data.tables.encode import encode_features
+from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
+from fedminmax.data.tables.file_format import PLAIN, FileFormat
+from fedminmax.data.tables.parse_rows import parse_features
+from fedminmax.data.tables.read_file import Table, table_from
+from fedminmax.metrics.score_rows import predictions
+from fedminmax.runs.layout import MODEL_FILE
+
+FORMAT = "1"
+LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """What `fedminmax train` leaves to predict with.
+
+    ``model`` is a torch module of encoded features; several ``members`` make it a mixture.
+    """
+
+    model: nn.Module
+    encoding: Encoding
+    kind: str
+    hidden: tuple[int, ...]
+    members: int
+    loss: str
+    iterate: str
+    format: FileFormat = PLAIN
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes, in the order of probabilities; none for a quantity."""
+        return self.encoding.schema.target.classes
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that training knew."""
+        return self.encoding.group_names
+
+    @property
+    def small_group_numbers(self) -> tuple[int, ...]:
+        """The numbers of the groups that had too few training rows to be trained for."""
+        return tuple(map(self.encoding.groups.index, self.encoding.small_groups))
+
+    def table(self, data: Any) -> Table:
+        """Read a file, or take a data frame or a dict of columns."""
+        return table_from(data, self.encoding.schema.feature_columns, self.format)
+
+    def encode(self, data: Any) -> Tensor:
+        """Return what the model sees of a table [rows, features], in float32."""
+        table = data if isinstance(data, Table) else self.table(data)
+        return encode_features(parse_features(table, self.encoding.schema), self.encoding)
+
+    def predict_proba(self, data: Any) -> NDArray[np.float64]:
+        """Return each class's probability, in the order of ``classes``."""
+        if not self.classes:
+            raise InputError("the model predicts a quantity, not classes; use predict")
+        return self.scores(self.encode(data))
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """Return each row's most probable class, or its quantity in the target's own unit."""
+        return self.answers(self.scores(self.encode(data)))
+
+    def scores(self, x: Tensor) -> NDArray[np.float64]:
+        """Return probabilities [rows, classes], or quantities [rows], of encoded rows."""
+        return predictions(self.model, x, self.encoding)
+
+    def answers(self, scores: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the classes or quantities that these scores stand for."""
+        if not self.classes:
+            return scores
+        classes: NDArray[Any] = np.array(self.classes)
+        answers: NDArray[Any] = classes[scores.argmax(axis=1)]
+        return answers
+
+
+def save_model(path: Path, saved: SavedModel) -> None:
+    """Write the model; the file is there in full or not at all."""
+    metadata = {
+        "format": FORMAT,
+        "model": saved.kind,
+        "hidden": json.dumps(saved.hidden),
+        "outputs": str(saved.encoding.outputs),
+        "members": str(saved.members),
+        "loss": saved.loss,
+        "iterate": saved.iterate,
+        "groups": json.dumps(saved.groups),
+        "delimiter": saved.format.delimiter,
+        "file_format": json.dumps(asdict(saved.format)),
+        "encoding": encoding_as_json(saved.encoding),
+    }
+    write_bytes(path, _with_sorted_header(save(_named_tensors(saved), metadata)))
+
+
+def _with_sorted_header(content: bytes) -> bytes:
+    """Sort what safetensors leaves to chance, so that equal models are equal files.
+
+    The format is eight bytes with the length of a JSON header, the header, which spaces fill up
+    to a multiple of eight, and the numbers.
+    """
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    header = json.dumps(json.loads(content[LENGTH_BYTES:start]), sort_keys=True).encode()
+    header += b" " * (-len(header) % LENGTH_BYTES)
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header + content[start:]
+
+
+def load_model(source: str | Path) -> SavedModel:
+    """Load what `fedminmax train` left: give its run folder, or the model file itself."""
+    if not isinstance(source, (str, Path)):
+        raise InputError(f"got {source!r}; give the folder of a finished 'fedminmax train'")
+    path = Path(source)
+    path = path / MODEL_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give the folder of a finished 'fedminmax train'")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+    except SafetensorError as error:
+        raise InputError(f"{path} is no model file or is damaged; train anew") from error
+    if metadata.get("format") != FORMAT:
+        found = metadata.get("format", "none")
+        raise InputError(
+            f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
+            "fedminmax that wrote it, or train anew"
+        )
+    try:
+        return _loaded(metadata, tensors, str(path))
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is damaged ({reason}); train anew") from error
+
+
+def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -> SavedModel:
+    encoding = encoding_from_json(metadata["encoding"], source)
+    hidden = tuple(json.loads(metadata["hidden"]))
+    members = int(metadata["members"])
+    if not 1 <= members <= max(1, len(tensors)):
+        raise ValueError(f"{members} members with {len(tensors)} tensors")
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+            raise ValueError(f"{name} is not all finite numbers of 32 bits")
+    models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
+    return SavedModel(
+        as_one_model(models, classifies=encoding.outputs > 1),
+        encoding,
+        metadata["model"],
+        hidden,
+        members,
+        metadata["loss"],
+        metadata["iterate"],
+        # Models of older versions have a delimiter alone.
+        FileFormat(**json.loads(metadata["file_format"]))
+        if "file_format" in metadata
+        else FileFormat(metadata["delimiter"]),
+    )
+
+
+def _member(
+    encoding: Encoding, hidden: tuple[int, ...], tensors: dict[str, Tensor], prefix: str
+) -> nn.Module:
+    # Without memory: what a damaged file says of its sizes must not be believed before it is seen.
+    with torch.device("meta"):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    model.load_state_dict(own, assign=True)
+    return model.eval()
+
+
+def _named_tensors(saved: SavedModel) -> dict[str, Tensor]:
+    models = list(saved.model.members) if isinstance(saved.model, Mixture) else [saved.model]
+    return {
+        _prefix(number, len(models)) + name: tensor.contiguous()
+        for number, model in enumerate(models)
+        for name, tensor in model.state_dict().items()
+    }
+
+
+def _prefix(number: int, members: int) -> str:
+    return "" if members == 1 else f"member.{number}."

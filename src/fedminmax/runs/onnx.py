@@ -1,0 +1,113 @@
+"""A saved model as ONNX: from encoded features to probabilities or quantities.
+
+The models here are chains of affine maps and ReLU, so their graph is written out directly: torch's
+own exporter needs further packages and seconds for the same few nodes.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
+from torch import Tensor, nn
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_bytes
+from fedminmax.core.models import Mixture
+from fedminmax.runs.model import SavedModel
+
+# Old enough for runtimes of 2023, and all that these nodes need.
+OPSET, IR_VERSION = 17, 8
+INPUT = "features"
+
+
+def write_onnx(path: Path, saved: SavedModel) -> None:
+    """Write the file; it is there in full or not at all."""
+    content = onnx_model(saved).SerializeToString()
+    write_bytes(path, content)
+
+
+def onnx_model(saved: SavedModel) -> ModelProto:
+    """Return the graph, with names of features, classes and groups as metadata."""
+    members = list(saved.model.members) if isinstance(saved.model, Mixture) else [saved.model]
+    graph = _Graph()
+    outputs = [_member(graph, member, classifies=bool(saved.classes)) for member in members]
+    result = outputs[0] if len(outputs) == 1 else graph.add("Mean", *outputs)
+    encoding = saved.encoding
+    if encoding.target_scale is None:
+        name, kind = "probabilities", TensorProto.FLOAT
+    else:
+        name, kind = "quantity", TensorProto.DOUBLE
+        # In double precision: a large mean would leave few digits to a small deviation.
+        result = graph.add("Cast", result, to=TensorProto.DOUBLE)
+        deviation = graph.constant(np.array(encoding.target_scale.deviation))
+        scaled = graph.add("Mul", result, deviation)
+        result = graph.add("Add", scaled, graph.constant(np.array(encoding.target_scale.mean)))
+    graph.nodes.append(helper.make_node("Identity", [result], [name]))
+    width = len(encoding.names)
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "fedminmax",
+            [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["rows", width])],
+            [helper.make_tensor_value_info(name, kind, ["rows", encoding.outputs])],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="fedminmax",
+    )
+    about = {
+        "feature_names": json.dumps(encoding.names),
+        "target": encoding.schema.target.column,
+        "classes": json.dumps(saved.classes),
+        "groups": json.dumps(saved.groups),
+    }
+    helper.set_model_props(model, about)
+    checker.check_model(model)
+    return model
+
+
+class _Graph:
+    """Nodes and constants under numbered names."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
+        name = f"node_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, values: NDArray[Any]) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+
+def _member(graph: _Graph, model: nn.Module, *, classifies: bool) -> str:
+    """Add one model and return the name of its output: probabilities, or a scaled quantity."""
+    current = INPUT
+    for layer in _layers(model):
+        if isinstance(layer, nn.Linear):
+            weight, bias = (graph.constant(_values(part)) for part in (layer.weight, layer.bias))
+            current = graph.add("Gemm", current, weight, bias, transB=1)
+        elif isinstance(layer, nn.ReLU):
+            current = graph.add("Relu", current)
+        else:
+            name = type(layer).__name__
+            raise InputError(f"a {name} layer cannot be exported; use a linear model or an mlp")
+    return graph.add("Softmax", current, axis=1) if classifies else current
+
+
+def _layers(model: nn.Module) -> Iterator[nn.Module]:
+    return iter(model) if isinstance(model, nn.Sequential) else iter([model])
+
+
+def _values(tensor: Tensor) -> NDArray[Any]:
+    values: NDArray[Any] = tensor.detach().numpy()
+    return values

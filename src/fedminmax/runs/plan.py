@@ -1,0 +1,218 @@
+"""The runs of a configuration on tables that this process can read.
+
+Encoded tables as a federation, and what identifies its runs.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.bounds import rounded_rate, safe_learning_rate
+from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.workers import usable_device
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.load import FederatedTables, OwnedExamples
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.planned_runs import needs_learning_rate, planned_runs, with_rate
+from fedminmax.methods.card import MethodCard
+from fedminmax.methods.catalogue import CARDS, goal_of
+from fedminmax.methods.method import AnyMethod
+from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
+from fedminmax.runs.round_log import RoundRecord
+
+# In place of an iterate.
+CHOSEN = "chosen by the method"
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """One run: its folder, its method and how far it goes."""
+
+    folder: Path
+    card: MethodCard
+    method: AnyMethod[Any]
+    rounds: int
+    participation: float
+    iterate: Iterate
+    patience: int | None = None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The method's settings by name, as they are used."""
+        return {name: _plain(getattr(self.method, name)) for name in self.card.option_types}
+
+    @property
+    def options_that_matter(self) -> dict[str, object]:
+        """The settings that decide a run's numbers: not those that say when to stop."""
+        method: Any = self.method
+        shown = {own.name for own in fields(method) if own.repr}
+        return {name: value for name, value in self.options.items() if name in shown}
+
+    @property
+    def gap(self) -> float:
+        """What may be left to gain when the run stops; 0 if it goes on up to its last round."""
+        return float(getattr(self.method, "gap", 0.0))
+
+    def trained_for(self, rounds: int) -> MethodOfRun:
+        """Say what trained, as the results have it."""
+        return MethodOfRun(
+            key=self.card.key,
+            name=self.method.name,
+            options=self.options,
+            rounds=rounds,
+            participation=self.participation,
+        )
+
+    def judge(
+        self,
+        rounds: Sequence[RoundRecord],
+        census: CensusFile,
+        answer: str,
+        validation: ValidationOfRun | None,
+    ) -> Convergence:
+        """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
+        rows = [sum(column) for column in zip(*census.train, strict=True)]
+        iterate = None if answer == CHOSEN else self.iterate
+        playable = [group not in census.small_groups for group in census.groups]
+        left = rounds[-1].remaining if rounds else None
+        found = judge_convergence(rounds, rows, goal_of(self.method), iterate, playable, left)
+        if validation is None or not validation.exhausts(self.patience):
+            return found
+        return stopped_by_validation(found)
+
+
+def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:
+    """Return the configuration's runs with their folders: the method's, then the baseline's."""
+    runs = planned_runs(config.method)
+    if needs_learning_rate(runs):
+        runs = with_rate(runs, _safe_rate(config, tables))
+    folders = (folder, folder / BASELINE_FOLDER)
+    return [
+        TableRun(
+            own,
+            CARDS[run.method],
+            run.build(),
+            run.rounds,
+            run.participation,
+            config.iterate,
+            config.patience,
+        )
+        for own, run in zip(folders, runs, strict=False)
+    ]
+
+
+def _safe_rate(config: TableConfig, tables: FederatedTables) -> str:
+    parts = [part.examples for part in tables.train]
+    rate = safe_learning_rate(
+        LOSSES_BY_NAME[config.model.loss],
+        torch.cat([part.x for part in parts]),
+        torch.cat([part.group for part in parts]),
+        linear=not config.model.hidden,
+        ridge=config.model.ridge,
+    )
+    return rounded_rate(rate)
+
+
+def _plain(value: Any) -> object:
+    return value if isinstance(value, bool | int | float | str | None) else value.name.lower()
+
+
+def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
+    """Give every holder its encoded rows, and the model its start."""
+    encoding = tables.encoding
+    with torch_seeded(config.seed, Purpose.INITIALISATION):
+        model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
+    model.to(usable_device(device))
+    validation = [_given(part) for part in tables.validation]
+    with warnings.catch_warnings():
+        # A holder whose rows were all left out is in the notes, by its name.
+        warnings.filterwarnings("ignore", message="holder .* has no rows")
+        return InProcessFederation(
+            model,
+            LOSSES_BY_NAME[config.model.loss],
+            [_given(part) for part in tables.train],
+            group_names=tables.group_names,
+            validation=validation,
+            ridge=config.model.ridge,
+            minimum_group=config.schema.minimum_to_play,
+        )
+
+
+def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
+    return part.examples.x, part.examples.y, part.examples.group
+
+
+def census_of(tables: FederatedTables) -> CensusFile:
+    """Count rows by holder and group; test files of others than the holders are named apart."""
+    holders, groups = tables.holders, len(tables.group_names)
+    others = [part for part in tables.test if part.owner not in holders]
+    return CensusFile(
+        format=FORMAT,
+        holders=holders,
+        groups=tables.group_names,
+        small_groups=tables.encoding.small_group_names,
+        train=tuple(_counts(tables.train, holder, groups) for holder in holders),
+        test=tuple(_counts(tables.test, holder, groups) for holder in holders),
+        validation=tuple(_counts(tables.validation, holder, groups) for holder in holders)
+        if tables.validation
+        else (),
+        other_tests={part.owner: _counts(others, part.owner, groups) for part in others},
+    )
+
+
+def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
+    """Return what decides the numbers of all runs on these tables, but for the method."""
+    schema = config.schema
+    # Folders from before there was a ridge say nothing of it.
+    ridge = {"ridge": config.model.ridge} if config.model.ridge else {}
+    small = tables.encoding.small_group_names
+    return {
+        "data": {
+            "target": schema.target.column,
+            "classes": list(schema.target.classes),
+            "holders": list(tables.holders),
+            "held_out": config.held_out,
+            **({"validation": config.validation} if config.validation else {}),
+            "digest": _digest(tables),
+        },
+        "features": list(tables.encoding.names),
+        "groups": list(tables.group_names),
+        # Not in folders of earlier versions, where all groups played.
+        **({"small_groups": list(small)} if small else {}),
+        "model": {
+            "kind": config.model.kind,
+            "hidden": list(config.model.hidden),
+            "loss": config.model.loss,
+            **ridge,
+        },
+        "seed": config.seed,
+        "device": device,
+    }
+
+
+def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[int, ...]:
+    counts = torch.zeros(groups, dtype=torch.int64)
+    for part in parts:
+        if part.owner == owner:
+            counts += torch.bincount(part.examples.group, minlength=groups)
+    return tuple(int(count) for count in counts)
+
+
+def _digest(tables: FederatedTables) -> str:
+    """Return a short name for exactly these encoded rows."""
+    found = hashlib.sha256()
+    for part in (*tables.train, *tables.validation, *tables.test):
+        for tensor in (part.examples.x, part.examples.y, part.examples.group):
+            found.update(tensor.contiguous().numpy().data)
+    return found.hexdigest()[:16]

@@ -1,0 +1,323 @@
+"""The files of a run folder, as pydantic checks them; unknown keys are left to newer versions.
+
+What a record leaves out stays out of its file: a run without a baseline has no key "change".
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.convergence import Convergence
+from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
+
+FORMAT: Final = 1
+# The metric that training is about: Brier risk, or squared error.
+RISK = "risk"
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Files may come from elsewhere: numbers that nothing here can count or draw are damage.
+MAX_COUNT, MAX_NUMBER = 2**53, 1e100
+# None where there is nothing to measure: a group without test rows, an unseen group.
+Number = Annotated[
+    Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
+]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+FROZEN = ConfigDict(frozen=True)
+
+
+class Interval(BaseModel):
+    """A value and its interval; of a group also the test rows behind it.
+
+    A ``small`` group had too few training rows to be trained for.
+    """
+
+    model_config = FROZEN
+    value: Number
+    low: Number
+    high: Number
+    rows: Count = 0
+    small: bool = False
+
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether this group has rows enough for a verdict."""
+        return self.rows >= MIN_ROWS and not self.small
+
+
+class Metric(BaseModel):
+    """One metric over all test rows and by group, in the order of the groups' names."""
+
+    model_config = FROZEN
+    overall: Interval
+    by_group: tuple[Interval, ...]
+    worst_group: str | None
+    gap: Interval
+
+
+class Measured(BaseModel):
+    """All metrics on the test rows.
+
+    Groups of fewer than ``min_rows`` rows are no worst group and in no gap. Earlier versions did
+    not have this, and made intervals with a bootstrap.
+    """
+
+    model_config = FROZEN
+    rows: Count
+    confidence: Confidence = CONFIDENCE
+    min_rows: Count = 0
+    metrics: dict[str, Metric]
+
+    def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
+        """Return the groups with too few rows for a verdict, and their test rows."""
+        first = next(iter(self.metrics.values()))
+        return {
+            name: own.rows
+            for name, own in zip(groups, first.by_group, strict=True)
+            if not own.has_enough_rows
+        }
+
+
+# In place of metrics where there are no test rows.
+NOT_MEASURED = Measured(rows=0, metrics={})
+
+
+class MethodOfRun(BaseModel):
+    """The method that trained, with its options."""
+
+    model_config = FROZEN
+    key: str
+    name: str
+    options: dict[str, object]
+    rounds: Count
+    participation: float = 1.0
+
+
+class ModelOfRun(BaseModel):
+    """The model that was trained; a mixture has several members."""
+
+    model_config = FROZEN
+    kind: str
+    hidden: tuple[int, ...]
+    members: Count
+
+
+class BaselineOfChange(BaseModel):
+    """Which baseline a change is from; after more rounds it is another one."""
+
+    model_config = FROZEN
+    key: str
+    name: str
+    rounds: Count
+    converged: bool | None = None
+
+
+class ChangeOfMetric(BaseModel):
+    """The method's value minus the baseline's on the same rows; the worst is of worst groups."""
+
+    model_config = FROZEN
+    overall: Interval
+    by_group: tuple[Interval, ...]
+    worst: Interval
+
+
+class ChangeOfRun(BaseModel):
+    """What the method changed, measured row by row."""
+
+    model_config = FROZEN
+    baseline: BaselineOfChange
+    confidence: Confidence = CONFIDENCE
+    min_rows: Count = 0
+    metrics: dict[str, ChangeOfMetric]
+
+    @property
+    def risk(self) -> ChangeOfMetric:
+        """The change in what training is about."""
+        return self.metrics[RISK]
+
+
+class ProofOfRun(BaseModel):
+    """What is proved of the worst training risk, penalty included; see ``core.certificate``."""
+
+    model_config = FROZEN
+    upper: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    lower: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    ridge: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proof as the solver has it."""
+        return Certificate(self.upper, self.lower, self.penalty, self.ridge)
+
+
+class RiskAfterRound(BaseModel):
+    """The worst group's validation risk after a round; no group is all small ones together."""
+
+    model_config = FROZEN
+    round: Count
+    risk: Number
+    standard_error: Number
+    group: str | None
+
+
+class ValidationOfRun(BaseModel):
+    """What validation rows said: their number by group, the round that they chose, and the last."""
+
+    model_config = FROZEN
+    rows: tuple[Count, ...]
+    chosen: RiskAfterRound | None = None
+    last: RiskAfterRound | None = None
+    patience: Count | None = None
+
+    def exhausts(self, patience: int | None) -> bool:
+        """Tell whether so many rounds in a row, up to the last, were no better than the chosen."""
+        if patience is None or self.chosen is None or self.last is None:
+            return False
+        return self.last.round - self.chosen.round >= patience
+
+
+class SiteOfRun(BaseModel):
+    """How often a site of a network took part, and why it did not."""
+
+    model_config = FROZEN
+    site: str
+    rounds: Count
+    refused: dict[str, Count]
+
+
+class ReachOfRun(BaseModel):
+    """The groups' weights at the end, and how far they are from any that holders' mixes make."""
+
+    model_config = FROZEN
+    weights: tuple[float, ...]
+    distance: Annotated[float, Field(ge=0, le=2)]
+
+
+class CostOfRun(BaseModel):
+    """Bytes per holder and round, as known before training; over a network also as counted.
+
+    ``usual_rounds`` is the estimate of how many rounds such a run needs, from and to.
+    """
+
+    model_config = FROZEN
+    bytes_down: Count
+    bytes_up: Count
+    usual_rounds: tuple[Count, Count] | None = None
+    counted_down: Count | None = None
+    counted_up: Count | None = None
+
+
+class MergedOfRun(BaseModel):
+    """The groups that were merged into one, and what the model scored on each of them by itself."""
+
+    model_config = FROZEN
+    groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    test: Measured
+
+
+class Results(BaseModel):
+    """results.json; ``finished`` is a day, which earlier versions did not write down.
+
+    ``small_groups`` had too few training rows to be trained for, ``merged`` are those of them that
+    are one group. ``gap_left`` is the share of the
+    worst training risk that was left to gain, if the method knows it; ``proof`` proves it.
+    """
+
+    model_config = FROZEN
+    format: Literal[1]
+    method: MethodOfRun
+    task: Literal["classification", "regression"]
+    target: str
+    model: ModelOfRun
+    loss: str
+    iterate: str
+    classes: tuple[str, ...]
+    groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    small_groups: tuple[str, ...] = ()
+    seed: int
+    seconds: Seconds
+    finished: str | None = None
+    gradient_evaluations: Count
+    convergence: Convergence | None = None
+    gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+    proof: ProofOfRun | None = None
+    validation: ValidationOfRun | None = None
+    test: Measured
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    personal: Measured | None = None
+    merged: MergedOfRun | None = None
+    sites: tuple[SiteOfRun, ...] | None = None
+    change: ChangeOfRun | None = None
+    reach: ReachOfRun | None = None
+    cost: CostOfRun | None = None
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> "Results":
+        """Refuse metrics without a risk, or without a value for each group."""
+        groups, merged = len(self.groups), self.merged
+        parts: dict[str, tuple[int, Mapping[str, Metric] | Mapping[str, ChangeOfMetric]]] = {
+            "test": (groups, self.test.metrics),
+            "personal": (groups, self.personal.metrics if self.personal else {}),
+            "change": (groups, self.change.metrics if self.change else {}),
+            "merged": (len(merged.groups), merged.test.metrics) if merged else (0, {}),
+        }
+        for part, (count, metrics) in parts.items():
+            if metrics and RISK not in metrics:
+                raise ValueError(f"{part} has no {RISK}")
+            for name, metric in metrics.items():
+                if len(metric.by_group) != count:
+                    raise ValueError(
+                        f"{part}: {name} has {len(metric.by_group)} values for {count} groups"
+                    )
+        return self
+
+    @property
+    def risk(self) -> Metric:
+        """The metric that training is about."""
+        return self.test.metrics[RISK]
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether training converged; None for runs of earlier versions, which did not look."""
+        return None if self.convergence is None else self.convergence.converged
+
+
+class CensusFile(BaseModel):
+    """census.json: rows by holder and group; others may have test files too.
+
+    ``small_groups`` had too few training rows to be trained for. ``validation`` is empty where no
+    rows are set aside to choose the round by.
+    """
+
+    model_config = FROZEN
+    format: Literal[1]
+    holders: Annotated[tuple[str, ...], Field(min_length=1)]
+    groups: tuple[str, ...]
+    small_groups: tuple[str, ...] = ()
+    train: tuple[tuple[Count, ...], ...]
+    test: tuple[tuple[Count, ...], ...]
+    validation: tuple[tuple[Count, ...], ...] = ()
+    other_tests: dict[str, tuple[Count, ...]] = {}
+
+
+def record_as_json(record: BaseModel) -> dict[str, object]:
+    """Return a record as its file has it."""
+    return record.model_dump(mode="json", exclude_unset=True)
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Name the first key that does not fit, and why."""
+    details = error.errors()[0]
+    key = ".".join(str(part) for part in details["loc"])
+    words = details["msg"].removeprefix("Value error, ")
+    return " ".join(f"{key} {words}".split())

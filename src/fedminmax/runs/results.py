@@ -1,0 +1,112 @@
+"""results.json of a run on tables: how it was trained and what it scored."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from fedminmax.core.convergence import Convergence
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
+from fedminmax.runs.layout import RESULTS_FILE
+from fedminmax.runs.model import SavedModel
+from fedminmax.runs.records import (
+    FORMAT,
+    Measured,
+    MethodOfRun,
+    ModelOfRun,
+    Results,
+    record_as_json,
+    what_is_wrong,
+)
+
+ADVICE = "remove it, and call 'fedminmax train' again"
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """How a run was trained: method and cost, whether it converged, the day of its end."""
+
+    method: MethodOfRun
+    seed: int
+    seconds: float
+    gradient_evaluations: int
+    convergence: Convergence
+    finished: str
+
+
+def today() -> str:
+    """Return the day, in UTC, as files have it."""
+    return datetime.now(UTC).date().isoformat()
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """What a user should know about the rows of a run."""
+
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def results_of(
+    saved: SavedModel, facts: TrainingFacts, test: Measured, remarks: Remarks
+) -> Results:
+    """Put the results together."""
+    return Results(
+        format=FORMAT,
+        method=facts.method,
+        task="classification" if saved.classes else "regression",
+        target=saved.encoding.schema.target.column,
+        model=ModelOfRun(kind=saved.kind, hidden=saved.hidden, members=saved.members),
+        loss=saved.loss,
+        iterate=saved.iterate,
+        classes=saved.classes,
+        groups=saved.groups,
+        small_groups=saved.encoding.small_group_names,
+        seed=facts.seed,
+        seconds=facts.seconds,
+        finished=facts.finished,
+        gradient_evaluations=facts.gradient_evaluations,
+        convergence=facts.convergence,
+        test=test,
+        notes=remarks.notes,
+        warnings=remarks.warnings,
+    )
+
+
+def write_results(folder: Path, results: Results) -> None:
+    """Write a finished run's results."""
+    write_json(folder / RESULTS_FILE, record_as_json(results))
+
+
+def read_results(folder: Path) -> Results | None:
+    """Read a finished run's results; None if it is not finished."""
+    path = folder / RESULTS_FILE
+    if not path.exists():
+        return None
+    try:
+        content = from_json(path.read_bytes())
+        found = content["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged; {ADVICE}") from error
+    if found != FORMAT:
+        raise InputError(
+            f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
+            "fedminmax that wrote it, or train anew"
+        )
+    try:
+        return Results.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged ({what_is_wrong(error)}); {ADVICE}") from error
+
+
+def finished_results(folder: Path) -> Results:
+    """Read the results of a run that must be finished."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; give one that 'fedminmax train' left")
+    results = read_results(folder)
+    if results is None:
+        raise InputError(f"{folder} has no finished run; call 'fedminmax train' again to go on")
+    return results

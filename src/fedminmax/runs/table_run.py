@@ -1,0 +1,313 @@
+"""Bring a run on tables to its end, from wherever it stands.
+
+Another call goes on from the last checkpoint and ends with the same numbers.
+
+What a finished run on tables leaves: model, results, card.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from fedminmax import __version__
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json, write_text
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.models import as_one_model
+from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.load import FederatedTables
+from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
+from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
+from fedminmax.federation.checkpoint import restore, train_with_checkpoints
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.train import (
+    Progress,
+    Round,
+    answer_of,
+    is_out_of_patience,
+    members_of,
+    start_of,
+)
+from fedminmax.methods.method import is_done
+from fedminmax.runs.advise import add_advice, task_of_tables
+from fedminmax.runs.card import write_card
+from fedminmax.runs.layout import (
+    BASELINE_FOLDER,
+    CENSUS_FILE,
+    CONFIG_FILE,
+    MODEL_FILE,
+    ROUNDS_FILE,
+    claim_folder,
+    claim_run,
+)
+from fedminmax.runs.measure import measure, measure_merged, measure_personal
+from fedminmax.runs.model import SavedModel, save_model
+from fedminmax.runs.plan import CHOSEN, TableRun, census_of, identity
+from fedminmax.runs.records import Measured, ValidationOfRun, record_as_json
+from fedminmax.runs.remarks import validation_of, with_proof
+from fedminmax.runs.results import (
+    Remarks,
+    TrainingFacts,
+    read_results,
+    results_of,
+    today,
+    write_results,
+)
+from fedminmax.runs.round_log import RoundLog, RoundRecord, RoundSink, in_unit, read_rounds
+
+
+def finish_table(
+    run: TableRun,
+    config: TableConfig,
+    tables: FederatedTables,
+    federation: InProcessFederation,
+    progress: Progress[Any],
+    rounds: Sequence[RoundRecord],
+    seconds: float,
+    *,
+    certified: bool = False,
+) -> None:
+    """Write the model, its card and, last of all, the results: they say that the run is done.
+
+    ``certified`` proves of the answer what the method has not proved itself.
+    """
+    answer = answer_of(progress, run.iterate)
+    members = members_of(progress, run.iterate)
+    name = CHOSEN if answer is None else answer.value
+    saved = _saved_model(members, name, config, tables, federation)
+    last = rounds[-1]
+    if certified and last.certificate is None:
+        last = replace(last, certificate=_certificate(members, tables, federation))
+    census = census_of(tables)
+    validation: ValidationOfRun | None = None
+    if tables.validation:
+        scale = tables.encoding.target_scale
+        validation = validation_of(
+            progress.iterates.best.chosen,
+            progress.iterates.best.latest,
+            federation.validation_rows.tolist(),
+            federation.group_names,
+            scale.deviation**2 if scale else 1.0,
+            run.patience,
+        )
+    facts = TrainingFacts(
+        run.trained_for(progress.round),
+        config.seed,
+        seconds,
+        progress.gradient_evaluations,
+        run.judge(rounds, census, saved.iterate, validation),
+        today(),
+    )
+    test = measure(saved, [part.examples for part in tables.test])
+    personal: Measured | None = None
+    notes: list[str] = []
+    if progress.kept.numel():
+        personal, notes = measure_personal(saved, tables, federation, progress.kept)
+    remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
+    results = with_proof(results_of(saved, facts, test, remarks), last)
+    task = task_of_tables(config.model, tables.encoding)
+    results = add_advice(results, run, task, tables.encoding, census, rounds)
+    if personal is not None:
+        results = results.model_copy(update={"personal": personal})
+    merged = measure_merged(saved, [(part.examples, part.merged) for part in tables.test])
+    if merged is not None:
+        results = results.model_copy(update={"merged": merged})
+    if validation is not None:
+        results = results.model_copy(update={"validation": validation})
+        other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
+        if validation.chosen is not None:
+            beside = progress.iterates.parameters(other).unsqueeze(0)
+            save_model(
+                run.folder / f"{other.value}.safetensors",
+                _saved_model(beside, other.value, config, tables, federation),
+            )
+    save_model(run.folder / MODEL_FILE, saved)
+    write_card(run.folder, saved, results, census, run.card, config.report)
+    write_results(run.folder, results)
+
+
+def _certificate(
+    members: Tensor, tables: FederatedTables, federation: InProcessFederation
+) -> Certificate:
+    scale = tables.encoding.target_scale
+    return certify(federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
+
+
+def _saved_model(
+    members: Tensor,
+    name: str,
+    config: TableConfig,
+    tables: FederatedTables,
+    federation: InProcessFederation,
+) -> SavedModel:
+    models = [federation.model(parameters).cpu() for parameters in members]
+    return SavedModel(
+        as_one_model(models, classifies=tables.encoding.outputs > 1),
+        tables.encoding,
+        config.model.kind,
+        config.model.hidden,
+        len(models),
+        config.model.loss,
+        name,
+        config.format,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TableJob:
+    """What the runs of one configuration share; ``config_text`` is the file as it was read."""
+
+    config: TableConfig
+    config_text: str
+    tables: FederatedTables = field(repr=False)
+    federation: InProcessFederation
+    device: str
+
+
+@dataclass(frozen=True)
+class TableTick:
+    """A round that is done (none before the first), or a complaint about a damaged file."""
+
+    round: int
+    record: RoundRecord | None = None
+    complaint: str | None = None
+
+
+def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
+    """Bring all runs to their start, so that a mistake shows before anything is written."""
+    if job.config.method.certify:
+        check_certifiable(job.federation.census)
+        check_single_answer(runs[0].method, runs[0].rounds)
+    for run in runs:
+        start_of(job.federation, run.method)
+    for run in runs:
+        _open_run(job, run)
+
+
+def _open_run(job: TableJob, run: TableRun) -> None:
+    """Make the folder this run's or refuse it."""
+    own = {
+        "key": run.card.key,
+        "options": run.options_that_matter,
+        "participation": run.participation,
+        "iterate": run.iterate.value,
+    }
+    configuration = identity(job.config, job.tables, job.device) | {"method": own}
+    claim_folder(run.folder, {"version": __version__, "configuration": configuration})
+
+
+def is_finished(run: TableRun, *, certified: bool = False) -> bool:
+    """Tell whether the run got as far as asked, or further, and is proved if that is wanted."""
+    results = read_results(run.folder)
+    if results is not None and certified and results.proof is None:
+        return False
+    if results is None or results.method.rounds >= run.rounds:
+        return results is not None
+    reached = run.gap > 0 and results.gap_left is not None and results.gap_left <= run.gap
+    found = results.validation
+    return reached or (found is not None and found.exhausts(run.patience))
+
+
+def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
+    """Yield each round up to the run's last one; leave model, results and card behind it."""
+    with ExitStack() as open_things:
+        if not open_things.enter_context(claim_run(run.folder)):
+            raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
+        # The baseline is there to compare with.
+        certified = job.config.method.certify and run.folder.name != BASELINE_FOLDER
+        finished = is_finished(run, certified=certified)
+        write_json(run.folder / CENSUS_FILE, record_as_json(census_of(job.tables)))
+        _write_held_out(job, run)
+        # A run that got as far keeps the configuration that its results are of.
+        if not finished or not (run.folder / CONFIG_FILE).exists():
+            write_text(run.folder / CONFIG_FILE, job.config_text)
+        if finished:
+            return
+        progress, complaint = restore(run.folder, job.federation, run.method)
+        start = progress.round if progress else 0
+        yield TableTick(start, complaint=complaint)
+        log = RoundLog(run.folder / ROUNDS_FILE, start)
+        sinks = [log, *_further_sinks(job, run, start, open_things)]
+        training = train_with_checkpoints(
+            run.folder,
+            job.federation,
+            run.method,
+            rounds=run.rounds,
+            seed=job.config.seed,
+            resume=progress,
+            participation=run.participation,
+            patience=run.patience,
+            seconds=seconds,
+        )
+        for done in open_things.enter_context(closing(training)):
+            progress = done.progress
+            record = _record(done, run, job.tables.encoding, log.seconds)
+            for sink in sinks:
+                sink.add(record)
+            yield TableTick(done.number, record)
+        if progress is not None and (
+            progress.round >= run.rounds
+            or is_done(run.method, progress.state)
+            or is_out_of_patience(progress, run.patience)
+        ):
+            seconds = log.seconds
+            rounds = read_rounds(run.folder / ROUNDS_FILE)
+            finish_table(
+                run,
+                job.config,
+                job.tables,
+                job.federation,
+                progress,
+                rounds,
+                seconds,
+                certified=certified,
+            )
+
+
+def _write_held_out(job: TableJob, run: TableRun) -> None:
+    """Say which rows were held out or set aside, if any were."""
+    held_out, set_aside = job.tables.held_out, job.tables.set_aside
+    if len(held_out) or len(set_aside):
+        write_held_out(run.folder / HELD_OUT_FILE, job.config.seed, held_out, set_aside)
+
+
+def _further_sinks(
+    job: TableJob, run: TableRun, start: int, open_things: ExitStack
+) -> Iterator[RoundSink]:
+    """Open what the user wants rounds written to besides the run folder's own file."""
+    groups = job.tables.group_names
+    if job.config.logging.tensorboard:
+        from fedminmax.runs.tensorboard_log import TensorBoardLog
+
+        board = TensorBoardLog(run.folder / "tensorboard", groups, start)
+        yield open_things.enter_context(closing(board))
+    if job.config.logging.mlflow:
+        from fedminmax.runs.mlflow_log import MlflowLog
+
+        tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
+        yield open_things.enter_context(closing(tracked))
+
+
+def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float) -> RoundRecord:
+    """Write down a round; risks of quantities are in the target's own unit, squared."""
+    unit = encoding.target_scale.deviation**2 if encoding.target_scale else 1.0
+    weights = tuple(done.weights.tolist())
+    return RoundRecord(
+        done.number,
+        seconds,
+        in_unit(done.risks.tolist(), unit),
+        weights,
+        run.card.weights.value,
+        done.participants,
+        done.progress.gradient_evaluations,
+        remaining=done.remaining,
+        certificate=done.certificate and done.certificate.in_units(unit),
+        validation_risks=in_unit(done.validation_risks.tolist(), unit),
+        chosen_round=done.chosen.round if done.chosen else None,
+    )

@@ -1,0 +1,181 @@
+"""What `fedminmax train` does, for Python: from a configuration to a model with its results.
+
+The command line goes through the same steps, and shows each round in between.
+
+What a method changed against its baseline: both measured on the same test rows, row by row.
+
+It is added to the method's results when both are finished. A call that ends before that leaves
+nothing behind, and the next one adds it.
+"""
+
+import math
+import tempfile
+import time
+import tomllib
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedminmax.core.certificate import Certificate
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.config import TableConfig, adjusted, read_config
+from fedminmax.data.tables.config_text import with_seed
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.runs.card import write_card
+from fedminmax.runs.layout import claim_run
+from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_change
+from fedminmax.runs.model import SavedModel, load_model
+from fedminmax.runs.plan import TableRun, census_of, federate, plan_table_runs
+from fedminmax.runs.records import Results
+from fedminmax.runs.results import finished_results, write_results
+from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs, train_table
+
+
+def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
+    """Add the change to the results and the card of the first run, if the second is a baseline."""
+    parts = [part.examples for part in job.tables.test]
+    if len(runs) == 1 or not any(len(part) for part in parts):
+        return
+    chosen, baseline = runs
+    with claim_run(chosen.folder) as ours:
+        results, before = (finished_results(run.folder) for run in runs)
+        # Whoever else holds the run is training it further, and will add a later change.
+        if not ours or change_from(results, before) is not None:
+            return
+        saved = load_model(chosen.folder)
+        own, other = (
+            score_rows([(model, part) for part in parts])
+            for model in (saved, load_model(baseline.folder))
+        )
+        results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
+        census, words = census_of(job.tables), job.config.report
+        write_card(chosen.folder, saved, results, census, chosen.card, words)
+        write_results(chosen.folder, results)
+
+
+@dataclass(frozen=True, eq=False)
+class TableTraining:
+    """The runs of a configuration over the same tables: the method's, then the baseline's."""
+
+    job: TableJob
+    runs: tuple[TableRun, ...]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all runs got as far as asked."""
+        return all(is_finished(run) for run in self.runs)
+
+    @property
+    def results(self) -> list[Results]:
+        """The results of the runs that are finished, the method's first."""
+        return [finished_results(run.folder) for run in self.runs if is_finished(run)]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedTables:
+    """A model that was trained on tables, and how it does by group.
+
+    ``certificate`` is what is proved of the model's training risks, if anything is; ``baseline``
+    are the results of the method that it is compared with; ``folder`` is the run folder, if one was
+    asked for.
+    """
+
+    model: SavedModel
+    results: Results
+    certificate: Certificate | None
+    baseline: Results | None
+    folder: Path | None
+
+
+def train_tables(
+    config: str | Path | TableConfig,
+    *,
+    folder: str | Path | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    validation: float | None = None,
+    patience: int | None = None,
+    gap: float | None = None,
+    certify: bool = False,
+    device: str = "cpu",
+) -> TrainedTables:
+    """Train the method of a configuration and its baseline, as `fedminmax train` does.
+
+    Args:
+        config: a `fedminmax.toml` (`fedminmax init` writes one), or what ``read_config`` read.
+        folder: the run folder; interrupt the call at any time, and the same call goes on from
+            there. None leaves no files.
+        rounds: instead of those in the configuration, as are all that follow.
+        seed: of the split into training and test rows, and of whatever is drawn.
+        validation: the share of rows to choose the round by.
+        patience: stop after so many rounds in a row that are no better on validation rows.
+        gap: stop when no more than this share of the worst risk is left to gain.
+        certify: prove how low the worst group's training risk can be.
+        device: where to train, such as "cpu" or "cuda".
+    """
+    read = config if isinstance(config, TableConfig) else read_config(config)
+    read = adjusted(
+        read,
+        rounds=rounds,
+        seed=seed,
+        validation=validation,
+        patience=patience,
+        gap=gap,
+        certify=certify,
+    )
+    if folder is not None and not read.text:
+        raise InputError(
+            "a run folder keeps the configuration's file, and this one has none; give what "
+            "read_config read, or no folder"
+        )
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as own:
+        training = open_training(read, Path(own) / "run" if folder is None else Path(own), device)
+        for warning in training.job.tables.warnings:
+            warnings.warn(warning, stacklevel=2)
+        with closing(training_rounds(training)) as steps:
+            for _, tick in steps:
+                if tick.complaint:
+                    warnings.warn(tick.complaint, stacklevel=2)
+        results, *others = training.results
+        return TrainedTables(
+            load_model(training.runs[0].folder),
+            results,
+            results.proof.certificate if results.proof else None,
+            others[0] if others else None,
+            None if folder is None else Path(folder),
+        )
+
+
+def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
+    """Read all tables and open the run folder; a mistake shows before anything is written."""
+    tables = load_federated_tables(config)
+    job = TableJob(config, _text(config), tables, federate(config, tables, device), device)
+    runs = tuple(plan_table_runs(config, tables, folder))
+    open_runs(job, runs)
+    return TableTraining(job, runs)
+
+
+def training_rounds(
+    training: TableTraining, seconds: float = math.inf
+) -> Generator[tuple[TableRun, TableTick]]:
+    """Yield each round of each run that is left, and leave models, results and cards behind.
+
+    No round begins after ``seconds``, except for the first one.
+    """
+    deadline = time.monotonic() + seconds
+    for run in training.runs:
+        with closing(train_table(training.job, run, deadline - time.monotonic())) as ticks:
+            for tick in ticks:
+                yield run, tick
+        if not is_finished(run):
+            return
+    add_change(training.job, training.runs)
+
+
+def _text(config: TableConfig) -> str:
+    """Return the configuration's file, with the seed that is used."""
+    stated = tomllib.loads(config.text).get("data", {}).get("seed", 0)
+    unchanged = not config.text or stated == config.seed
+    return config.text if unchanged else with_seed(config.text, config.seed)

@@ -1,0 +1,285 @@
+"""What a finished run leaves: test scores by group for each iterate, and what they cost.
+
+Score a classifier on test rows: Brier risk, accuracy and rates by group.
+
+Mean and deviation over folds.
+"""
+
+import copy
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.convergence import Convergence
+from fedminmax.core.errors import InputError
+from fedminmax.core.examples import Examples
+from fedminmax.core.files import write_json
+from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import brier_loss
+from fedminmax.core.parity import LABELS
+from fedminmax.core.validation import ValidationRisk
+
+# Small enough for the activations of a convolutional network to stay in the cache.
+ROWS_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """One model's test scores by group; empty where one was not measured.
+
+    With two classes, ``positive_rates`` are the shares of rows that get the answer 1, and
+    ``true_positive_rates`` those among rows with label 1.
+    """
+
+    risks: tuple[float, ...]
+    accuracies: tuple[float, ...] = ()
+    positive_rates: tuple[float, ...] = ()
+    true_positive_rates: tuple[float, ...] = ()
+
+    @property
+    def worst(self) -> float:
+        """The highest risk of a group."""
+        return max(self.risks)
+
+    @property
+    def best(self) -> float:
+        """The lowest risk of a group."""
+        return min(self.risks)
+
+    @property
+    def mean(self) -> float:
+        """The mean risk over groups."""
+        return fmean(self.risks)
+
+    @property
+    def gap(self) -> float:
+        """The highest minus the lowest risk of a group."""
+        return self.worst - self.best
+
+
+# A fast method, and the paper's that has the same objective.
+SAME_OBJECTIVE = {"AFLFast": "AFL", "FedAvgFast": "FedAvg", "FedMinMaxFast": "FedMinMax"}
+
+
+def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Put a fast method's (setting, method) after that of the paper's with the same objective.
+
+    >>> with_fast_lines([("ESG", "FedMinMax"), ("ESG", "q-FedAvg")])
+    [('ESG', 'FedMinMax'), ('ESG', 'FedMinMaxFast'), ('ESG', 'q-FedAvg')]
+    """
+    fast = {paper: name for name, paper in SAME_OBJECTIVE.items()}
+    return [
+        (setting, name)
+        for setting, method in lines
+        for name in (method, fast.get(method))
+        if name is not None
+    ]
+
+
+def notes_on_fast(methods: Iterable[str]) -> list[str]:
+    """Say what the fast methods among these minimise, and how."""
+    present = dict.fromkeys(methods)
+    over = {"AFLFast": "holders", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
+    words = [
+        f"{name} has {paper}'s objective, over {over[name]}"
+        for name, paper in SAME_OBJECTIVE.items()
+        if name in present
+    ]
+    return [f"{'; '.join(words)}: solved by the fast server."] if words else []
+
+
+def mix_scores(scores: Sequence[GroupScores], shares: Tensor) -> GroupScores:
+    """Score a mixture: in group a, model m answers for the part ``shares[m, a]`` of the rows.
+
+    >>> mix_scores([GroupScores((0.0, 1.0)), GroupScores((1.0, 0.0))], torch.full((2, 2), 0.5))
+    GroupScores(risks=(0.5, 0.5), accuracies=(), positive_rates=(), true_positive_rates=())
+    """
+    return GroupScores(
+        *(
+            _weighted([getattr(one, field.name) for one in scores], shares)
+            for field in fields(GroupScores)
+        )
+    )
+
+
+def _weighted(values: list[tuple[float, ...]], shares: Tensor) -> tuple[float, ...]:
+    if not values[0]:
+        return ()
+    table = torch.tensor(values, dtype=torch.float64)
+    return tuple((table * shares.to(torch.float64)).sum(dim=0).tolist())
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one finished run leaves.
+
+    ``chosen`` are the scores of the model or mixture that the method chooses itself by training
+    risks, if it does; ``personal`` those of models that holders keep to themselves, if they do.
+    ``gap_left`` is the share of the training risk that was left to gain, if the method knows it.
+    ``validation`` tells of the round that validation rows chose, if there were any.
+    """
+
+    setting: str
+    method: str
+    fold: int
+    groups: tuple[str, ...]
+    rounds: int
+    gradient_evaluations: int
+    seconds: float
+    shown: Iterate
+    scores: dict[Iterate, GroupScores]
+    step_factor: float | None
+    chosen: GroupScores | None = None
+    personal: GroupScores | None = None
+    convergence: Convergence | None = None
+    gap_left: float | None = None
+    validation: ValidationRisk | None = None
+
+    @property
+    def shown_scores(self) -> GroupScores:
+        """The scores of the answer: validation rows' choice, the method's own, or an iterate."""
+        if self.chosen is None or self.shown is Iterate.BEST:
+            return self.scores[self.shown]
+        return self.chosen
+
+    @property
+    def chosen_round(self) -> int | None:
+        """The round whose model is the answer, where validation rows chose it."""
+        return self.validation.round if self.validation and self.shown is Iterate.BEST else None
+
+    @property
+    def shown_name(self) -> str:
+        """What tables call the answer."""
+        if self.chosen is None or self.shown is Iterate.BEST:
+            return self.shown.value.replace("_", " ")
+        return "chosen"
+
+
+def write_result(folder: Path, result: RunResult) -> None:
+    """Write a finished run's result."""
+    content = asdict(result) | {
+        "shown": result.shown.value,
+        "scores": scores_as_json(result.scores),
+    }
+    write_json(folder / "result.json", content)
+
+
+def read_result(folder: Path) -> RunResult | None:
+    """Read a finished run's result; None if the run is not finished."""
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text())
+        chosen, personal = content.pop("chosen", None), content.pop("personal", None)
+        convergence = content.pop("convergence", None)
+        validation = content.pop("validation", None)
+        return RunResult(
+            shown=Iterate(content.pop("shown")),
+            groups=tuple(content.pop("groups")),
+            scores=scores_from_json(content.pop("scores")),
+            chosen=_from_json(chosen) if chosen else None,
+            personal=_from_json(personal) if personal else None,
+            convergence=Convergence(**convergence) if convergence else None,
+            validation=ValidationRisk(**validation) if validation else None,
+            **content,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} is damaged; remove it to have that run finished again") from error
+
+
+def all_converged(results: Sequence[RunResult]) -> bool | None:
+    """Tell whether all of these runs converged; None if that is not known of some."""
+    found = {None if own.convergence is None else own.convergence.converged for own in results}
+    return False if False in found else None if None in found else True
+
+
+def read_results(folder: Path) -> list[RunResult]:
+    """Read all finished runs of a study's folder, also those of earlier and narrower calls."""
+    found = [read_result(path.parent) for path in sorted((folder / "runs").glob("*/result.json"))]
+    return [result for result in found if result is not None]
+
+
+def scores_as_json(scores: dict[Iterate, GroupScores]) -> dict[str, dict[str, object]]:
+    """Return the scores of some iterates as plain data."""
+    return {which.value: asdict(one) for which, one in scores.items()}
+
+
+def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate, GroupScores]:
+    """Read back what ``scores_as_json`` made."""
+    return {Iterate(which): _from_json(one) for which, one in content.items()}
+
+
+def _from_json(content: dict[str, list[float]]) -> GroupScores:
+    return GroupScores(**{name: tuple(values) for name, values in content.items()})
+
+
+def shown_words(name: str, rounds: str, chosen_rounds: Sequence[int]) -> str:
+    """Say which model of a run a table shows, after so many rounds.
+
+    >>> shown_words("tail average", "9 rounds", ())
+    'tail average iterate after 9 rounds'
+    >>> shown_words("best", "9 rounds", (7, 8))
+    'model that validation rows chose out of 9 rounds (that of round 7, 8)'
+    """
+    if chosen_rounds:
+        numbers = ", ".join(map(str, chosen_rounds))
+        return f"model that validation rows chose out of {rounds} (that of round {numbers})"
+    if name == "chosen":
+        return f"model of the lowest training risk out of {rounds}"
+    return f"{name} iterate after {rounds}"
+
+
+def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupScores:
+    """Return each group's mean Brier loss and share of correct labels; with two classes, rates."""
+    device = next(model.parameters()).device
+    # A copy of our own: channels last is the fastest order on a CPU, and not the caller's.
+    fast = copy.deepcopy(model)
+    fast.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with torch.no_grad():
+        outputs = [
+            fast(examples.x[start : start + ROWS_AT_ONCE].to(device)).cpu()
+            for start in range(0, len(examples), ROWS_AT_ONCE)
+        ]
+    logits = torch.cat(outputs)
+    losses = brier_loss(logits, examples.y).double()
+    answers = logits.argmax(dim=1)
+    everyone = torch.ones_like(examples.group, dtype=torch.bool)
+    columns = [(losses, everyone), (answers == examples.y, everyone)]
+    if logits.shape[1] == LABELS:
+        columns += [(answers == 1, everyone), (answers == 1, examples.y == 1)]
+    return GroupScores(*(_mean_by_group(*column, examples.group, groups) for column in columns))
+
+
+def _mean_by_group(
+    values: Tensor, counted: Tensor, group: Tensor, groups: int
+) -> tuple[float, ...]:
+    """Return each group's mean over the rows that count; NaN for a group without any."""
+    own = group[counted]
+    sums = torch.bincount(own, weights=values[counted].double(), minlength=groups)
+    return tuple((sums / torch.bincount(own, minlength=groups)).tolist())
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over folds; a single fold has none.
+
+    >>> str(Spread(0.25, 0.031)), str(Spread(0.25, None))
+    ('0.250±0.031', '0.250')
+    """
+
+    mean: float
+    deviation: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.deviation is None else f"±{self.deviation:.3f}")
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and sample deviation of some numbers."""
+    return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
