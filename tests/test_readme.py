@@ -22,7 +22,7 @@ def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["100", "200", "300"]
+    assert [line.split()[0] for line in lines] == ["20", "40", "60"]
     assert (tmp_path / "run" / "checkpoint.bin").exists()
 
 

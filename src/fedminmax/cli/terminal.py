@@ -118,16 +118,25 @@ def _printable_lines(lines: Lines) -> list[list[str]]:
 
 
 def _wrapped_widths(widths: list[int], names: int, sentences: int, room: int) -> list[int]:
-    """Wrap names, and then sentences, of a table that is wider than the room for it."""
+    """Wrap sentences, and then names, of a table that is wider than the room for it."""
     if _total(widths) <= room:
         return widths
+    figures, own = widths[names : len(widths) - sentences], widths[len(widths) - sentences :]
     of_names = max(MIN_WRAPPED, room // 3 // max(1, names))
-    narrow = [min(width, of_names) for width in widths[:names]]
-    figures = widths[names : len(widths) - sentences]
-    left = room - _total([*narrow, *figures]) - sentences
-    of_sentences = max(MIN_WRAPPED, left // max(1, sentences))
-    wrapped = [min(width, of_sentences) for width in widths[len(widths) - sentences :]]
-    return [*narrow, *figures, *wrapped]
+    shortened = [min(width, of_names) for width in widths[:names]]
+    in_full = _with_sentences(widths[:names], figures, own, room)
+    if sentences and _total(in_full) <= room:
+        return in_full
+    return _with_sentences(shortened, figures, own, room)
+
+
+def _with_sentences(
+    names: list[int], figures: list[int], sentences: list[int], room: int
+) -> list[int]:
+    """Give the sentences what room the other columns leave."""
+    left = room - _total([*names, *figures]) - len(sentences)
+    each = max(MIN_WRAPPED, left // max(1, len(sentences)))
+    return [*names, *figures, *(min(width, each) for width in sentences)]
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -63,7 +63,7 @@ def in_words(value: object) -> str:
 def duration_text(seconds: float) -> str:
     """Say a time in its two largest units.
 
-    >>> [in_words(seconds) for seconds in (0.4, 75, 3600, 90061)]
+    >>> [duration_text(seconds) for seconds in (0.4, 75, 3600, 90061)]
     ['0 s', '1 min 15 s', '1 h 0 min', '25 h 1 min']
     """
     whole = round(seconds)

@@ -161,9 +161,12 @@ def rounds_of(settings: TrainingSettings) -> int:
     return DEFAULT_ROUNDS[pace_of_settings(settings)]
 
 
-def patience_of(settings: TrainingSettings) -> int | None:
-    """Return after how many rounds without a gain to stop; None is never."""
-    if settings.patience is not None:
+def patience_of(settings: TrainingSettings, *, has_validation_rows: bool) -> int | None:
+    """Return after how many rounds without a gain to stop; None is never.
+
+    Of a handful of rows none may be set aside, whatever the share.
+    """
+    if settings.patience is not None or not has_validation_rows:
         return settings.patience
     return default_patience(pace_of_settings(settings), validation_share(settings))
 

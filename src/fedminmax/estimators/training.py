@@ -136,7 +136,7 @@ def train_rows(
     ``risk_unit`` is what a risk of 1 is worth in the user's units.
     """
     device, loss = usable_device(settings.device), LOSSES_BY_NAME[loss_name]
-    ridge, patience = ridge_of(settings, loss_name), patience_of(settings)
+    ridge = ridge_of(settings, loss_name)
     places, groups = rows.places, rows.places.groups
     x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
     with torch_seeded(seed, Purpose.INITIALISATION):
@@ -153,6 +153,7 @@ def train_rows(
         minimum_group=settings.minimum_group,
         small=small_rule_of(settings),
     )
+    patience = patience_of(settings, has_validation_rows=bool(places.set_aside.any()))
     is_linear = not checked_widths(settings.hidden)
     kept = torch.from_numpy(places.train).to(device)
     rate = safe_learning_rate(loss, x[kept], group[kept], linear=is_linear, ridge=ridge)

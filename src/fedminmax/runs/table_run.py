@@ -242,7 +242,11 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             seed=job.config.seed,
             resume=progress,
             participation=run.participation,
-            patience=run.patience,
+            # Of a handful of rows none may be set aside: then only patience that was asked for
+            # is a mistake.
+            patience=run.patience
+            if len(job.federation.validation_rows)
+            else job.config.method.patience,
             seconds=seconds,
         )
         for done in open_things.enter_context(closing(training)):

@@ -261,7 +261,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
-        patience=planned.patience,
+        # Of a handful of rows none may be set aside.
+        patience=planned.patience if len(federation.validation_rows) else None,
         resume=resume,
         # What sites keep to themselves they keep for a few rounds only.
         saving_share=math.inf if sites_keep else SAVING_SHARE,
