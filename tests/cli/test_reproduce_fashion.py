@@ -26,7 +26,7 @@ import pytest
 from fedminmax.federation import checkpoint
 from fedminmax.cli.main import main
 from tests.data.small_fashion import use_excerpt
-resumable.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
 use_excerpt(pytest.MonkeyPatch())
 main()
 """
