@@ -1,35 +1,10 @@
-"""How large losses and gradients can be, and the step size that is safe for a linear model.
+"""Limits on losses and gradients, and a learning rate that is safe for a linear model.
 
-A step size for which gradient descent on a linear model cannot overshoot.
-
-A loss whose second derivative in the outputs is at most c has, over group a, a curvature of at most
-c times the largest eigenvalue of the mean of x x^T over the group's rows (x with a 1 for the
-intercept). A weighting mu of the groups has at most the largest of these, and descent falls with
-any step of at most 1 / curvature and stays stable up to twice that (Nesterov, Introductory
-Lectures on Convex Optimization, 2004, Theorem 2.1.14).
-
-The eigenvalues come from power iteration, that is from sums over rows of x (x . v).
-
-How large losses and gradients can be, when only the lengths of the rows are known.
-
-For a stack of linear layers with ReLU between them, outputs and gradients are at most a multiple
-of the row's length, and the multiple follows from the weights. With x~ the row with a 1 appended
-(so |x~| >= 1), W~_j = [W_j b_j] and |h~_j| <= A_j |x~|:
-
-    A_0 = 1,  A_j^2 = |W~_j|^2 A_{j-1}^2 + 1            (ReLU lengthens nothing)
-    |outputs| <= |W~_m| A_{m-1} |x~|
-    |d outputs / d theta|^2 <= sum_j A_{j-1}^2 prod_{i>j} |W_i|^2 |x~|^2
-
-|W| is a norm that is never below the spectral one: the Frobenius norm, or the root of the product
-of the largest row and column sums, whichever is less. For a linear model the last factor is 1
-whatever the weights.
-
-A ridge m adds m theta to the gradient of every row's loss, which is at most m |theta| |x~| long.
-It holds for local training, too: where theta_t = d_t theta_{t-1} - eta g_t with |d_t| <= 1, the way
-is at most that of the g_t alone and |theta_0| times the sum of the 1 - d_t = eta m.
-
-Limits over many rows follow by Cauchy and Schwarz from sum_i |x~_i|^2, which holders tell before
-the first round. They hold for every table, so a value above them cannot be true.
+Neither needs to see a row. The learning rate comes from power iteration, that is from sums over
+rows of x (x . v) (see ``safe_learning_rate``). The limits of one row follow from the model's
+weights (see ``row_limits``). Limits over many rows follow by Cauchy and Schwarz from
+sum_i |x~_i|^2, with x~ the row with a 1 appended, which holders send before the first round. They
+hold for every table, so a value above them cannot be true.
 """
 
 import math
@@ -64,6 +39,13 @@ def safe_learning_rate(
     loss: Loss, x: Tensor, group: Tensor, *, linear: bool, ridge: float = 0.0
 ) -> float:
     """Return 1 / (largest curvature over groups) of a linear model; a network takes at most 0.1.
+
+    Gradient descent on a linear model cannot overshoot with this step. A loss whose second
+    derivative in the outputs is at most c has, over group a, a curvature of at most c times the
+    largest eigenvalue of the mean of x x^T over the group's rows (x with a 1 for the intercept). A
+    weighting mu of the groups has at most the largest of these. Descent lowers the risk with any
+    step of at most 1 / curvature and stays stable up to twice that (Nesterov, Introductory Lectures
+    on Convex Optimization, 2004, Theorem 2.1.14).
 
     >>> x, group = torch.tensor([[1.0], [-1.0]]), torch.zeros(2, dtype=torch.int64)
     >>> safe_learning_rate(squared_error_loss, x, group, linear=True)
@@ -215,6 +197,23 @@ def row_limits(
     layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss, ridge: float = 0.0
 ) -> RowLimits:
     """Return the limits for layers with ReLU between them and these parameters, in their order.
+
+    Outputs and gradients are at most a multiple of the row's length, and the multiple follows from
+    the weights. With x~ the row with a 1 appended (so |x~| >= 1), W~_j = [W_j b_j] and
+    |h~_j| <= A_j |x~|:
+
+        A_0 = 1,  A_j^2 = |W~_j|^2 A_{j-1}^2 + 1            (ReLU lengthens nothing)
+        |outputs| <= |W~_m| A_{m-1} |x~|
+        |d outputs / d theta|^2 <= sum_j A_{j-1}^2 prod_{i>j} |W_i|^2 |x~|^2
+
+    |W| is a norm that is never below the spectral one: the Frobenius norm, or the root of the
+    product of the largest row and column sums, whichever is less. For a linear model the last
+    factor is 1 whatever the weights.
+
+    A ridge m adds m theta to the gradient of every row's loss, which is at most m |theta| |x~|
+    long. This holds for local training, too: where theta_t = d_t theta_{t-1} - eta g_t with
+    |d_t| <= 1, the distance travelled is at most that of the g_t alone plus |theta_0| times the sum
+    of the 1 - d_t = eta m.
 
     >>> limits = row_limits([nn.Linear(2, 1)], torch.tensor([3.0, 0.0, 4.0]), squared_error_loss)
     >>> limits.output, limits.squared_slope_per_loss, limits.at_every_model

@@ -1,8 +1,8 @@
-"""How work stops: the user's mistake, a run that diverged, a package that is missing.
+"""The errors that users see, and how to install a package that is missing.
 
-The two ways in which work stops: the user's mistake, and a run that diverged.
-
-Packages that only parts of fedminmax need, and how to get them.
+Work stops with one of two errors: ``InputError`` for a mistake of the user, ``DivergedError`` for a
+run that diverged. Packages that only parts of fedminmax need come with its extras;
+``install_command`` says how to get them.
 """
 
 # The extra of fedminmax that brings each package, by the name under which it is imported.

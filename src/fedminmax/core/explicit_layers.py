@@ -1,18 +1,17 @@
-"""Gradients of fully connected ReLU networks without autograd, in buffers that stay.
+"""Gradients of fully connected ReLU networks without autograd, in buffers that are used again.
 
-Where steps are small, autograd costs: it forms every weight gradient in fresh memory and reads it
-back for the update. For a stack of linear layers with ReLU between them the backward pass is short
-(Rumelhart, Hinton, Williams 1986), every buffer can be used again, and matrix multiplication adds
-the update to the weights directly. The loss may be anything: its gradient at the network's outputs
-comes from elsewhere. See benchmarks/round_speed.py and table_speed.py for what it brings.
+Autograd is expensive where steps are small: it forms every weight gradient in fresh memory and
+reads it back for the update. For a stack of linear layers with ReLU between them the backward pass
+is short (Rumelhart, Hinton, Williams 1986), every buffer can be used again, and matrix
+multiplication adds the update to the weights directly. ``find_explicit_layers`` recognises such
+models. The loss may be anything: its gradient at the network's outputs is computed elsewhere.
+benchmarks/round_speed.py and table_speed.py measure the gain.
 
 | symbol                             | name             |
 |------------------------------------|------------------|
 | h_j (input of layer j)             | inputs           |
 | W_j, b_j                           | weight, bias     |
 | d loss / d (W_j h_j + b_j)         | output_gradient  |
-
-Which models take their steps without autograd.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
-"""Files: written in full or not at all, logs of JSON lines, and locks.
+"""Files that are written in full or not at all, logs of JSON lines, and lock files.
 
-Files that are either there in full or not there: written beside, then renamed.
+A file is written under another name in the same folder and then renamed, so that it is there in
+full or not at all.
 
-Logs of JSON lines: a line per record, appended while a run goes on.
+A log has one line per record and grows while a run goes on. A last line without a line end was cut
+off by a crash, or is still being written: it is not part of the log.
 
-A last line without an end was cut off by a crash, or is being written: it is not part of the log.
-
-A file that one process holds at a time; the system lets go of it when the process ends.
+A lock file is held by one process at a time. The system releases it when the process ends.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Local training: epochs of shuffled mini-batch gradient descent on one holder's rows.
 
-McMahan et al.: Communication-efficient learning of deep networks from decentralized data,
-AISTATS 2017, ClientUpdate. The last, smaller batch is kept.
+``train_locally`` is ClientUpdate of McMahan et al.: Communication-efficient learning of deep
+networks from decentralized data, AISTATS 2017. The last, smaller batch is kept.
 
 | symbol | name          |
 |--------|---------------|
@@ -9,16 +9,8 @@ AISTATS 2017, ClientUpdate. The last, smaller batch is kept.
 | B      | batch_size    |
 | eta    | learning_rate |
 
-Local epochs with a further vector added to each step's gradient: a pull, or a correction.
-
-The vector is a closed formula, so it needs no autograd: one addition per step. It is taken at the
-parameters before the step, like the gradient that it is added to.
-
-Local training on the loss plus a slope times the score of the positive class.
-
-Where an objective depends on the mean scores of groups, its gradient is that of a sum over rows of
-``slope_i * p_1(x_i)`` once the means are known: the chain rule lets holders descend a function of
-everybody's rows with their own rows alone.
+Two variants take the same batches: ``train_with_extra_gradient`` adds a vector to each step's
+gradient, and ``train_on_scores`` adds a multiple of the positive class's score to each row's loss.
 """
 
 import math
@@ -160,8 +152,11 @@ def train_with_extra_gradient(
 ) -> Tensor:
     """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
 
-    ``extra`` maps the workspace's ``flat`` to the vector to add; both are in storage order.
-    The batches are those of ``train_locally`` with the same plan and generator.
+    ``extra`` maps the workspace's ``flat`` to the vector that is added to the step's gradient, a
+    pull or a correction; both are in storage order. The vector is a closed formula, so it needs no
+    autograd: one addition per step. It is taken at the parameters before the step, like the
+    gradient that it is added to. The batches are those of ``train_locally`` with the same plan and
+    generator.
     """
     for batch in planned_batches(len(examples), plan, generator):
         added = extra(workspace.flat)
@@ -180,6 +175,9 @@ def train_on_scores(
     """Train from the loaded parameters; return the trained ones (the workspace's own buffer).
 
     Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``, and the ridge.
+    Where an objective depends on the mean scores of groups, its gradient is that of a sum over rows
+    of ``slope_i * p_1(x_i)`` once the means are known. By the chain rule, holders can thus descend
+    a function of everybody's rows with their own rows alone.
     """
     for batch in planned_batches(len(examples), plan, generator):
         _take_scored_step(workspace, examples, batch, slopes, plan.learning_rate)

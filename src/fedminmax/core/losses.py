@@ -1,12 +1,8 @@
 """Losses per example: one number for each row, never a mean, so that holders can return sums.
 
-Brier: Verification of forecasts expressed in terms of probability, Monthly Weather Review 1950.
-We take the sum over classes (range 0 to 2), which is the convention behind Papadaki et al. 2021.
-
-Each row's loss together with its gradient in the model's outputs, from one pass over them.
-
-Full-batch steps need both. What they share is computed once, and nothing is kept for autograd; the
-losses are the same numbers as those of ``core/losses.py``.
+For our own losses there are also explicit gradients in the model's outputs, and functions that
+return loss and gradient from one pass. Full-batch steps need both: what the two share is computed
+once, and nothing is kept for autograd. The losses are the same numbers either way.
 """
 
 from collections.abc import Callable
@@ -16,14 +12,17 @@ from torch import Tensor
 from torch.nn import functional
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-LossWithGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
 """Maps model outputs [n, ...] and targets [n] to losses [n]."""
+LossWithGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Maps model outputs [n, c] and targets [n] to losses [n] and gradients [n, c]."""
 
 
 def brier_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Sum over classes of (softmax(outputs) - one-hot target) squared.
+
+    Brier: Verification of forecasts expressed in terms of probability, Monthly Weather Review 1950.
+    We take the sum over classes (range 0 to 2), which is the convention behind Papadaki et al.
+    2021.
 
     >>> brier_loss(torch.zeros(1, 2), torch.tensor([1])).tolist()
     [0.5]
@@ -100,9 +99,6 @@ LOSSES_BY_NAME: dict[str, Loss] = {
     "cross-entropy": cross_entropy_loss,
     "squared-error": squared_error_loss,
 }
-
-
-"""Maps model outputs [n, c] and targets [n] to losses [n] and gradients [n, c]."""
 
 
 def brier_with_gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

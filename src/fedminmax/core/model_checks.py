@@ -1,15 +1,13 @@
 """Whether a model and a loss can be federated: tried on a few rows before the first round.
 
-Whether a model or a loss draws random numbers, and whether a seed makes it repeat them.
+Each row's loss must be its own. Losses are added up over rows, and rows are cut into holders,
+batches and chunks, so a model or a loss that looks at the other rows of a batch gives other numbers
+for every cut, without an error.
 
-Found by trying, before the first round: a few rows go through model, loss and backward pass more
-than once. Whoever draws moves a global random state of torch, numpy or Python (they are put back);
-whoever draws from elsewhere, or counts its calls, gives other numbers for the same seed.
-
-Whether each row's loss is its own: neither model nor loss may look at the other rows of a batch.
-
-Everything here adds up losses over rows, and cuts rows into holders, batches and chunks. A model or
-a loss that mixes rows gives other numbers for every cut, without an error. A few rows show it.
+Random numbers must repeat with the seed. A few rows go through model, loss and backward pass more
+than once. A draw from a global generator of torch, numpy or Python changes that generator's state
+(which is restored afterwards). A model or a loss that draws from elsewhere, or counts its calls,
+gives other numbers for the same seed.
 """
 
 from collections.abc import Sequence

@@ -1,15 +1,8 @@
-"""The models of Papadaki et al. 2021, Appendix B, as ordinary torch modules.
+"""The models of Papadaki et al. 2021, Appendix B, and mixtures of models, as torch modules.
 
 The paper leaves open the activation (we take ReLU), and the CNN's channels and head (we take
-16 and 32 channels and one linear layer). None of them has batch statistics, so that a gradient
-over the union of holders is the sum of the holders' gradients.
-
-A mixture of models with equal shares, as one torch module.
-
-Several papers answer with a mixture: for each row, one of its models is drawn at random. Its
-expected loss is the mean of its members' losses. ``forward`` averages predictions instead of
-drawing: for a loss that is convex in the prediction this does at least as well (Jensen), and the
-answer does not change from one call to the next.
+16 and 32 channels and one linear layer). None of the models has batch statistics, so that a
+gradient over the union of holders is the sum of the holders' gradients.
 """
 
 import math
@@ -105,7 +98,12 @@ def _sizes(name: str, given: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 class Mixture(nn.Module):
-    """Models with equal shares.
+    """A mixture of models with equal shares, as one torch module.
+
+    Several papers answer with a mixture: for each row, one of its models is drawn at random. Its
+    expected loss is the mean of its members' losses. ``forward`` averages predictions instead of
+    drawing: for a loss that is convex in the prediction this does at least as well (Jensen), and
+    the answer does not change from one call to the next.
 
     Args:
         members: at least one model; all give outputs of the same shape.

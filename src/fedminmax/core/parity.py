@@ -1,12 +1,10 @@
 """Parity of rates over groups, for classifiers of two classes of which 1 is the positive one.
 
-Demographic parity: the same rate of positive answers in every group. Equal opportunity (Hardt,
-Price, Srebro: Equality of opportunity in supervised learning, NeurIPS 2016): the same rate among
+Demographic parity is the same rate of positive answers in every group. Equal opportunity (Hardt,
+Price, Srebro: Equality of opportunity in supervised learning, NeurIPS 2016) is the same rate among
 the rows whose label is positive. With more than two groups the disparity is the largest difference
 between two of them. All rates are quotients of sums by cell (label, group), so they can be taken
-over a federation.
-
-How sure a classifier of two classes is that a row's answer is positive (class 1).
+over a federation. Scores, the probabilities of the positive class, are here as well.
 """
 
 from enum import Enum

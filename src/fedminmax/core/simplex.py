@@ -1,53 +1,10 @@
-"""The probability simplex: projections, and small quadratic programmes over it.
+"""The probability simplex: projection, small quadratic programmes, and fixed shares.
 
-Euclidean projection on the probability simplex with a floor.
-
-Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball for learning in
-high dimensions, ICML 2008. The floor is Delta_{>= epsilon} of Papadaki et al. 2021, Eq. 2.
-
-| symbol  | name    |
-|---------|---------|
-| v       | vector  |
-| epsilon | floor   |
-| z       | total   |
-| tau     | shift   |
-
-Small quadratic programmes over the simplex with bounds, solved exactly up to rounding.
-
-minimise 1/2 x' Q x - b . x over sum x = 1 and low <= x <= high, with Q positive semidefinite and
-one unknown per group or holder. A primal active-set method (Nocedal, Wright: Numerical
-optimization, 2006, Section 16.5): finitely many steps, also where Q is singular.
-
-The shortest mixture of vectors, with weights near given ones: a small quadratic programme.
-
-minimise |sum_k lambda_k d_k|^2 over sum_k lambda_k = 1, lambda >= 0, |lambda - lambda_0|_inf <= e.
-Only inner products of the vectors matter, so the programme has one unknown per vector, however
-long the vectors are. scipy's SLSQP leaves gaps of 1e-9 and is slower than the solver here
-(benchmarks/min_norm_solvers.py).
-
-| symbol               | name    |
-|----------------------|---------|
-| G_jk = <d_j, d_k>    | gram    |
-| lambda               | weights |
-| lambda_0             | centre  |
-| e                    | radius  |
-
-What an adversary chooses from if some players have fixed weights, as groups too small to play.
-
-With s the sum of the fixed weights rho_b, its weights are mu_b = rho_b for fixed b, and mu_a >=
-epsilon with sum 1 - s for the others. That is a plain simplex over nu = mu / (1 - s), if every
-other player's risk is replaced by
-
-    R_a = (1 - s) r_a + sum_b rho_b r_b,    that is R = M r and mu = M' nu,
-
-since mu . r = nu . R. Gradients, curvatures and lines below the risks mix in the same way, so that
-whatever is computed or proved with R is true of this game.
-
-| symbol  | name     |
-|---------|----------|
-| rho     | shares   |
-| 1 - s   | free     |
-| epsilon | floor    |
+Weights over groups or holders lie on it. ``ascend_on_simplex`` moves an adversary's weights by
+projected gradient ascent. ``minimise_on_simplex`` solves quadratic programmes with one unknown per
+group or holder; ``min_norm_weights`` is the one that finds the shortest mixture of vectors.
+``FixedShares`` is for games in which some players have fixed weights, such as groups that are too
+small to play.
 """
 
 from dataclasses import dataclass
@@ -76,7 +33,16 @@ STEPS_PER_WEIGHT = 50
 def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0) -> Tensor:
     """Return the point of {x >= floor, sum x = total} nearest to ``vector``, in float64.
 
-    Clipping and renormalising is not a projection and has other fixed points; this is exact.
+    Clipping and renormalising is not a projection and has other fixed points; this is exact:
+    Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball for learning in
+    high dimensions, ICML 2008. The floor is Delta_{>= epsilon} of Papadaki et al. 2021, Eq. 2.
+
+    | symbol  | name    |
+    |---------|---------|
+    | v       | vector  |
+    | epsilon | floor   |
+    | z       | total   |
+    | tau     | shift   |
 
     >>> project_on_simplex(torch.tensor([0.75, 0.5], dtype=torch.float64)).tolist()
     [0.625, 0.375]
@@ -148,7 +114,12 @@ def maximise_on_simplex(
 def minimise_on_simplex(
     quadratic: Array, linear: Array, start: Array, low: Array, high: Array
 ) -> Array:
-    """Return a minimiser; ``start`` must satisfy the constraints.
+    """Return a minimiser of a quadratic over the simplex with bounds, exact up to rounding.
+
+    It minimises 1/2 x' Q x - b . x over sum x = 1 and low <= x <= high, with Q (``quadratic``)
+    positive semidefinite and b ``linear``. A primal active-set method (Nocedal, Wright: Numerical
+    optimization, 2006, Section 16.5) takes finitely many steps, also where Q is singular. ``start``
+    must satisfy the constraints.
 
     >>> minimise_on_simplex(
     ...     np.diag([1.0, 3.0]), np.zeros(2), np.full(2, 0.5), np.zeros(2), np.ones(2)
@@ -238,9 +209,22 @@ def _most_eager(slopes: Array, weights: Array, free: Mask, low: Array, movable: 
 
 
 def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
-    """Return the weights of the shortest mixture; ``centre`` must lie on the simplex.
+    """Return weights, near given ones, of the shortest mixture of vectors.
 
-    Several weights may give the shortest mixture, which itself is unique.
+    They minimise |sum_k lambda_k d_k|^2 over sum_k lambda_k = 1, lambda >= 0 and
+    |lambda - lambda_0|_inf <= e. Only inner products of the vectors matter, so the programme has
+    one unknown per vector, however long the vectors are. scipy's SLSQP leaves gaps of 1e-9 and is
+    slower than the solver here (benchmarks/min_norm_solvers.py).
+
+    | symbol               | name    |
+    |----------------------|---------|
+    | G_jk = <d_j, d_k>    | gram    |
+    | lambda               | weights |
+    | lambda_0             | centre  |
+    | e                    | radius  |
+
+    ``centre`` must lie on the simplex. Several weights may give the shortest mixture, which itself
+    is unique.
 
     >>> gram = torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
     >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
@@ -258,7 +242,23 @@ def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FixedShares:
-    """Each player's share [m], and which players may be chosen [m]: the others keep their share."""
+    """Each player's share [m], and which players may be chosen [m]: the others keep their share.
+
+    With s the sum of the fixed weights rho_b, the adversary's weights are mu_b = rho_b for fixed b,
+    and mu_a >= epsilon with sum 1 - s for the others. That is a plain simplex over
+    nu = mu / (1 - s), if every other player's risk is replaced by
+
+        R_a = (1 - s) r_a + sum_b rho_b r_b,    that is R = M r and mu = M' nu,
+
+    since mu . r = nu . R. Gradients, curvatures and lines below the risks mix in the same way, so
+    that whatever is computed or proved with R is true of this game.
+
+    | symbol  | name     |
+    |---------|----------|
+    | rho     | shares   |
+    | 1 - s   | free     |
+    | epsilon | floor    |
+    """
 
     shares: Tensor
     playable: Tensor

@@ -1,15 +1,11 @@
 """Numbers, counts, durations, lists and tables as text for people.
 
-Numbers of things in words, one or many.
+``is_whole`` and ``is_finite`` decide what counts as a number where users give one: Python's own
+numbers and numpy's, but no truth values.
 
-What counts as a number where users give one: Python's own and numpy's, but no truth values.
-
-Times for people.
-
-Tables and words in Markdown; words of the user's tables are shown as they are.
-
-Every name may be anything that a CSV cell can hold. A backslash before a sign that Markdown would
-read (CommonMark 0.31, section 2.4, and GitHub's tables and links) leaves the sign itself.
+Names from the user's tables appear in Markdown as they are, and a name may be anything that a CSV
+cell can hold. So characters that Markdown would interpret (CommonMark 0.31, section 2.4, and
+GitHub's tables and links) get a backslash, which leaves the character itself.
 """
 
 import math

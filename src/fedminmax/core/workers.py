@@ -1,14 +1,13 @@
-"""Work on several cores at once: one thread per worker, and one core's worth of torch in each.
+"""Work on several cores at once, the size of that work, and devices by name.
 
-Threads inside an operation wait for each other at its end; workers with a share of the rows each
-do so once per pass.
+There is one thread per worker, and torch has one core in each. Threads inside an operation wait for
+each other at its end; workers with a share of the rows each do so once per pass.
 
-How heavy a model's rows are: what decides the size of chunks and the number of workers.
+The size of chunks and the number of workers depend on how heavy a model's rows are. That is
+computed from the model and not measured, so that the same data on the same machine are always cut
+alike, and floating-point sums come out the same.
 
-Modelled and not measured, so that the same data on the same machine are always cut alike, and
-floating-point sums come out the same.
-
-Devices by name: cpu, cuda, cuda:1, mps and whatever else torch knows here.
+Devices are cpu, cuda, cuda:1, mps and whatever else torch knows here.
 """
 
 from collections.abc import Callable, Iterator

@@ -4,13 +4,8 @@ Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking mac
 algorithms, 2017; 60,000 training and 10,000 test images, MIT licence. Papadaki et al. 2021,
 Appendix B, make each label a group.
 
-Files in the IDX format of the MNIST family, plain or gzipped, known by their content.
-
-An IDX file of bytes starts with 0, 0, 8, the number of dimensions, and one big-endian 32-bit size
-per dimension; the bytes follow. What a file is, its SHA-256 decides and not its name: archives
-are recompressed by those who pass them on, so the digest is that of the content inside.
-
-Download a file in pieces that survive an interruption, and check it before it gets its name.
+The files are in the IDX format of the MNIST family, plain or gzipped. They are searched for on this
+machine, or downloaded from their publisher, and recognised by their content.
 """
 
 import gzip
@@ -57,7 +52,12 @@ PIXEL_DEVIATION = 0.3530
 
 @dataclass(frozen=True)
 class IdxFile:
-    """A file that we know: its name, its array's shape and the digest of its content."""
+    """A file that we know: its name, its array's shape and the digest of its content.
+
+    An IDX file of bytes starts with 0, 0, 8, the number of dimensions, and one big-endian 32-bit
+    size per dimension; the bytes follow. The SHA-256 decides what a file is, not the name. It is
+    that of the content inside, because archives are recompressed by those who pass them on.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -126,7 +126,8 @@ class Fetched:
 def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
     """Fetch the file to ``path`` and yield how far it is after each piece.
 
-    What arrived is kept beside under another name and completed by the next call.
+    What arrived before an interruption is kept beside under another name and completed by the next
+    call. The file gets its own name only after it was checked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".partial")

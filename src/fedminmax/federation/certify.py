@@ -1,15 +1,13 @@
-"""What can be proved of any linear model, whoever trained it: rounds of sums by group after a run.
+"""What can be proved of any linear model, however it was trained: rounds of sums after a run.
 
-The first round is at the model itself: its worst risk, and the one-round bound
-f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) for the best mu (see ``core.certificate``). With a small
-ridge m that is close only where the gradient is tiny, so further rounds look for a model that is
-best, as FedMinMaxFast does, and their bounds count for the first one, too. A model that is too wide
-for second derivatives has the first round alone.
+Holders return sums by group. The first round is at the model itself: its worst risk, and the
+one-round bound f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) for the best mu (see
+``core.certificate``). With a small ridge m that is close only where the gradient is tiny, so
+further rounds look for a model that is best, as FedMinMaxFast does, and their bounds count for the
+first one, too.
 
-Sums by group for a proof about a linear model that is too wide for second derivatives.
-
-One round at the model itself: its group risks and their gradients, in float64 as a proof needs
-them, give the one-round bound of ``core.certificate``.
+A model that is too wide for second derivatives has the first round alone. ``GradientsForProof``
+then asks for group risks and their gradients, in float64 as a proof needs them.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,10 @@
-"""Progress on disk: written beside and renamed, checked by a digest, with one predecessor.
+"""Runs that survive their process: checkpoints on disk while they go, and on from there later.
 
-Whatever happens while saving, one readable checkpoint remains: the new file appears under its
-name only when complete, and the one before it is kept until the next save.
+A checkpoint is written beside, checked by a digest, and renamed. Whatever happens while saving, one
+readable checkpoint remains: the new file appears under its name only when complete, and the one
+before it is kept until the next save.
 
-A run that survives its process: checkpoints while it goes, and on from there when called again.
-
-A checkpoint is written every few seconds and when the loop is left for whatever reason, so an
+``train_resumably`` saves every few seconds and when the loop is left for any reason. So an
 interrupted run goes on after its last finished round, and a killed one at most seconds before. The
 rounds since then are done again, to the same model.
 """

@@ -1,9 +1,8 @@
-"""What the round loop needs of a federation, wherever its holders live.
+"""What the round loop needs of a federation, wherever its holders are, and what a run is about.
 
-What a run is about, in digests: rows, groups and model, which must be the same to go on.
-
-The values of rows are not part of it: they may differ in their last bits on another machine. Nor
-is the model's start, which nothing needs after the first round.
+A run can go on only with the same rows, groups and model, which ``Game`` keeps as digests. The
+values of rows are not part of it: they may differ in their last bits on another machine. Nor is the
+initial model, which nothing needs after the first round.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
-"""What users want to know of a method before they choose it, and how to make one from words.
+"""Cards: what users want to know of a method before they choose it, and how to build it from text.
 
-Where the defaults that many methods share come from.
+``register`` gives a method its card. The constants say where defaults that many methods share come
+from.
 """
 
 from collections.abc import Callable, Mapping

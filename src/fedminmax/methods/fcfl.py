@@ -6,10 +6,19 @@ both on one batch. Stage one lowers a smooth maximum of the losses while no disp
 budget, and else a smooth maximum of the disparities, without a rise in the losses' one. Stage two
 lowers the mean loss, while no holder's loss rises, nor a disparity above the budget.
 
+The server finds its direction by a linear programme over mixtures d = sum_j beta_j v_j of
+gradients. The model moves by -d, so <d, v> >= 0 means that the objective with gradient v does not
+rise, to first order. Only the inner products of the gradients enter the programmes. Every programme
+has a solution, because the shortest mixture x has <x, v_j> >= |x|^2 for all j. If rounding hides it
+from the solver, we take that mixture.
+
 | symbol                          | name                                 |
 |---------------------------------|--------------------------------------|
 | r_k, g_k                        | Sums.statistics                      |
 | grad r_k, grad g_k              | the halves of Sums.step              |
+| grad r_k, in a programme        | losses[k]                            |
+| d_l, d_g                        | loss, disparity                      |
+| v_j                             | gradients[j]                         |
 | epsilon, the budget             | epsilon                              |
 | delta_l, delta_g                | state.loss_smoothing, state.disparity_smoothing |
 | eta                             | learning_rate                        |
@@ -26,22 +35,6 @@ Where the paper or its code leaves a choice:
 - A smoothed rate of a group is the mean of sigmoid(10 z), with z the difference of the two outputs.
   With more than two groups the disparity is the largest gap between two of them. A group without
   rows in the batch is left out, and with fewer than two groups g_k = 0.
-
-The server's directions in FCFL: linear programmes over mixtures of gradients.
-
-Cui, Pan, Liang, Zhang, Wang: Addressing algorithmic disparity and performance inconsistency in
-federated learning, NeurIPS 2021. A direction is a mixture d = sum_j beta_j v_j of gradients, and
-the model moves by -d, so <d, v> >= 0 means that the objective with gradient v does not rise, to
-first order. Only the inner products of the gradients enter the programmes.
-
-| symbol                       | name               |
-|------------------------------|--------------------|
-| d_l, d_g                     | loss, disparity    |
-| grad r_k                     | losses[k]          |
-| v_j                          | gradients[j]       |
-
-Every programme has a solution, because the shortest mixture x has <x, v_j> >= |x|^2 for all j. If
-rounding hides it from the solver, we take that mixture.
 """
 
 import math

@@ -1,15 +1,11 @@
-"""One metric by group: values with intervals, the worst group and the gap.
+"""Metrics by group: values with intervals, the worst group, the gap, and a table in Markdown.
 
-The worst of several noisy values is bad partly by chance, and an interval around it does not know
-that it was picked: the smaller the groups and the more of them, the more this matters. Groups of
+Where the rows are at hand, values are those of Fairlearn's MetricFrame (Weerts et al.: Fairlearn,
+JMLR 2023). The intervals are those of ``metrics.intervals``.
+
+The worst of several noisy values is bad partly by chance, and its interval does not account for
+having been picked: the smaller the groups and the more of them, the more this matters. Groups of
 fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap.
-
-Results by group through Fairlearn's MetricFrame, with intervals.
-
-Point values are the MetricFrame's (Weerts et al.: Fairlearn, JMLR 2023); the intervals are those of
-``metrics.intervals``.
-
-Metrics by group as a table in Markdown: groups, all rows, the gap, groups of few rows.
 """
 
 import math

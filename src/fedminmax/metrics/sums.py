@@ -1,19 +1,16 @@
-"""Sums over rows by group that suffice for means and their errors: no row has to be shown.
+"""Sums of scores by group, and the metrics that follow from them: no row has to be shown.
 
-n rows that score s_i have the sums S = sum s_i and P = sum s_i s_i^T. The mean of each score is
-S / n and n times its variance is on the diagonal of P - S S^T / n; the difference of two scores has
-the sum S_j - S_k and the sum of squares P_jj - 2 P_jk + P_kk. The intervals of
-``metrics.intervals`` need no more.
+The rows themselves stay with their holders. n rows that score s_i have the sums S = sum s_i and
+P = sum s_i s_i^T. The mean of each score is S / n and n times its variance is on the diagonal of
+P - S S^T / n; the difference of two scores has the sum S_j - S_k and the sum of squares
+P_jj - 2 P_jk + P_kk. The intervals of ``metrics.intervals`` need no more. So values and intervals
+are functions of these sums, hence those of the pooled rows.
 
-| here | above |
-|---|---|
-| counts | n |
-| totals | S |
-| products | P |
-
-Metrics by group from sums of scores alone, where the rows themselves stay with their holders.
-
-Values and intervals are functions of these sums, hence those of the pooled rows.
+| symbol | name     |
+|--------|----------|
+| n      | counts   |
+| S      | totals   |
+| P      | products |
 """
 
 from collections.abc import Collection, Sequence

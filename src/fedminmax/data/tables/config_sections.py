@@ -1,6 +1,6 @@
 """The sections of `fedminmax.toml`, as pydantic checks them key by key.
 
-What pydantic and the TOML reader complain of, as one line about the user's file.
+Errors of pydantic and of the TOML reader become one line about the user's file.
 """
 
 import tomllib

@@ -1,16 +1,17 @@
-"""What in the rows themselves should make a user stop: copies, one-class holders, leaks.
+"""What in the rows themselves should make a user stop: copies, one-class holders, leaks, outliers.
 
 A column that gives the target away is usually made from it, or written down after it, and will not
-be there when the model is used. Such a column is looked for one at a time: how much of the error of
+be there when the model is used. Such columns are looked for one at a time: how much of the error of
 the best constant answer is left when that one column may choose the answer. Every holder can ask
-this of its own rows. A warning names columns, holders and counts, and no value of any row.
+this of its own rows.
 
-Cells so far from all others that they leave these no scale.
+Outliers are cells so far from all others that the others lose their scale. Numbers are encoded in
+standard deviations, and one cell of 1e308 among ordinary ones makes the deviation so large that all
+other rows look the same: the column is lost without any error. A robust scale (by quartiles) cannot
+be had from sums that add up over holders, so such a cell is refused; one that is merely far away
+gets a warning.
 
-Numbers are encoded in standard deviations. One cell of 1e308 among ordinary ones makes the
-deviation so large that all other rows look the same: the column is lost without a word. A robust
-scale (by quartiles) cannot be had from sums that add up over holders, so such a cell is refused;
-one that is merely far away is warned of.
+A warning names columns, holders, counts and row numbers, and no value of any row.
 """
 
 import hashlib

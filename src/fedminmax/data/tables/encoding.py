@@ -5,9 +5,8 @@ for a missing value; a category becomes one column per category that occurs in t
 flag for missing values too. A category that is not listed, or that training never saw, is none of
 them, in training as in predictions: all zeros.
 
-An encoding as JSON text and back, for the folder of a trained model.
-
-How long a holder's encoded rows are in all, from its summary: what limits its replies.
+The folder of a trained model has the encoding as JSON. ``row_lengths`` computes from a holder's
+summary how long its encoded rows are in total, which limits its replies.
 """
 
 import math

@@ -1,6 +1,6 @@
 """From a configuration to encoded holders: read, check, hold out, agree on an encoding, encode.
 
-What users must know about group sizes before they believe a group's risk.
+Notes and warnings say what users must know about group sizes before they trust a group's risk.
 """
 
 import math

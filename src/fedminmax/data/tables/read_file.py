@@ -1,8 +1,7 @@
 """One file into one table: CSV as text, Parquet as it is typed; every refusal names the file.
 
-A CSV file may be compressed by gzip, whatever its name; what a file is shows in its first bytes.
-
-Rows for a prediction, however they come: a file, a data frame of polars or pandas, columns.
+The first bytes show what a file is: a CSV file may be compressed by gzip, whatever its name. Rows
+for a prediction may also be a data frame of polars or pandas, or columns (``table_from``).
 """
 
 import csv

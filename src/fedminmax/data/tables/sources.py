@@ -1,6 +1,6 @@
-"""A configured file into the rows of its owners.
+"""A configured file into the rows of its owners, and each owner's rows into parts.
 
-Rows of a table held out for testing, and rows set aside for validation, by each holder alone.
+Every holder by itself holds rows out for testing and sets rows aside for validation.
 """
 
 import json

@@ -1,14 +1,12 @@
 """The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches what it leaves.
 
-The engine does not bring back a job that lost a process: such a job is submitted again, and goes
-on after the last round that the server saved. A site that was away cannot join a running job: when
-it is back, the job is stopped and submitted again, with it.
+A plan becomes a job of three JSON files that name installed classes, and no code (``write_job``).
+While the job runs, ``follow`` yields its rounds as they happen.
 
-Following a job on NVIDIA FLARE: its rounds as they happen, and when it must be submitted again.
-
-A process that was lost, silence, or a site that is back without the job: each ends the job.
-
-A plan as a job of NVIDIA FLARE: three JSON files that name installed classes, and no code.
+A job is ended early if a process was lost, if nothing is heard from the job for too long, or if a
+site is back without the job. NVIDIA FLARE does not bring back a job that lost a process: such
+a job is submitted again, and goes on after the last round that the server saved. Nor can a site
+that was away join a running job: when it is back, the job is stopped and submitted again, with it.
 """
 
 import json

@@ -2,8 +2,7 @@
 
 Every kit allows our four classes and no code that travels with a job; nobody may run shell
 commands at a site, and a site's log stays with the site. The server listens on the address given.
-
-What a site's administrator finds in the kit: what to do, what leaves the site, what does not.
+A site's kit has a README for its administrator: what to do, what leaves the site, what does not.
 """
 
 import io

@@ -1,12 +1,9 @@
-"""What a coordinator asks of a server of NVIDIA FLARE: submit, look, stop, fetch.
+"""A coordinator's session with a server of NVIDIA FLARE: log in, submit, look, stop, fetch.
 
-How a coordinator logs in at a server of NVIDIA FLARE, and leaves it.
-
-The engine has no end of waiting for a server that freezes; what can be done from outside is here.
-
-What a person sees of a federation on NVIDIA FLARE: who is connected, and how the runs are.
-
-Who looks after the server and the sites while a run goes on.
+NVIDIA FLARE waits without end for a server that freezes; what can be done about that from outside
+is here. ``look_at_federation`` shows a person who is connected and how the runs are.
+``Participants`` checks the server and the sites while a run goes on, and starts them again where
+that is possible from here.
 """
 
 import io

@@ -1,11 +1,10 @@
-"""What all sites agree on before the first round: one encoding, and who has how many rows.
+"""What all sites agree on before the first round: the encoding, the row counts, the learning rate.
 
 It is kept beside the checkpoints, so that a run that goes on later goes on with the same encoding
 and the same counts, even if a site is away at that moment.
 
-A safe learning rate from sums over sites: the power iteration of ``core.bounds``, remotely.
-
-Every group has a direction of its own, and all of them travel in one message.
+Where the plan leaves the learning rate open, it comes from the power iteration of ``core.bounds``,
+with sums over sites. Every group has a direction of its own, and all of them travel in one message.
 """
 
 import json

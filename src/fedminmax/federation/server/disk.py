@@ -1,10 +1,11 @@
-"""The server's disk: what is said when it is full, and room that is kept to say it.
+"""The server's disk: room that is kept for the end of a run, and one writer per run folder.
 
-A run that cannot save stops. How it ended must still be written down, by us and by the engine,
+A run that cannot save stops. How it ended must still be written down, by us and by NVIDIA FLARE,
 whose own files (logs, results, the state of each job) are on the same disk. So a run keeps some
-room while it goes on, and gives it back before its last words.
+room while it goes on, and frees it before it writes how it ended. The messages about a full disk
+are here, too.
 
-One writer per run folder: a job that was lost may still be ending when the next one begins.
+The folder is locked because a job that was lost may still be ending when the next one begins.
 """
 
 import errno

@@ -1,8 +1,7 @@
-"""The rounds of a run over a network: JSON lines with who took part, and who did not and why.
+"""The rounds of a run over a network: what is logged of each, and what its coordinator sees.
 
-What a round over a network leaves besides its numbers.
-
-What happens in a run over a network, as its coordinator sees it: rounds, and news in words.
+The log has JSON lines with the numbers of each round, who took part, and who did not and why. The
+coordinator sees rounds (``LiveRound``) and notices as text (``Notice``).
 """
 
 import time

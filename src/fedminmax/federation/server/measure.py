@@ -1,6 +1,6 @@
-"""Ask all sites how the trained models do on rows that were held out, and add up what they tell.
+"""How the trained models do on held-out rows: the server asks all sites and adds up their sums.
 
-Tensors by name in a file of a run between sites: written in full, and read with care.
+The result is a file of tensors by name, written in full or not at all, and checked when it is read.
 """
 
 from collections.abc import Mapping, Sequence

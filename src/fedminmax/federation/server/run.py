@@ -1,8 +1,8 @@
 """The server's whole work in a job: agree, then the round loop of each run, saved as it goes.
 
 Called again with the same folder it goes on where it was, so that a lost job is sent once more.
-
-What a running job tells its coordinator: its new rounds, its groups, and what it waits for.
+``NewsDesk`` collects what a running job sends to its coordinator: its new rounds, its groups, and
+what it waits for.
 """
 
 import logging

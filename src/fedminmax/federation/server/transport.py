@@ -1,15 +1,12 @@
-"""How the server reaches its sites, whatever carries the messages.
+"""How the server reaches its sites, whatever carries the messages, and how long it waits for them.
 
-Waiting for sites at work: each for its own time, and none that is no longer connected.
+A site that was killed, or whose network is down, does not say goodbye. So a site that has not
+answered yet is asked now and then whether it is there, which it can say while it works, and one
+that is no longer connected is not waited for.
 
-A site that was killed, or whose network is down, does not say goodbye. So whoever lets others wait
-is asked now and then whether it is there, which a site can say while it works.
-
-Who is asked in a round of a run over a network, and how long each site may take.
-
-A site that was too late is asked again some rounds later, and after twice as many if it is too
-late again, so that a site that is gone for good costs little, and one that is back misses at most
-as many rounds again as it was away. How long a site may take depends on its own times so far.
+How long a site may take depends on its own times so far. A site that was too late is asked again
+some rounds later, and after twice as many if it is too late again, so that a site that is gone for
+good costs little, and one that is back misses at most as many rounds again as it was away.
 """
 
 import time

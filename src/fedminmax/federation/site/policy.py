@@ -1,10 +1,9 @@
-"""Which groups a site tells of: none with fewer rows than its policy allows.
+"""A site's own table, read once per job by the agreed schema, within the site's policy.
 
-A site may merge its small groups into one. Every site gives the merged group the same key, so that
-the server has one such group whoever merged what. What a row's protected values were is then not
-to be seen in its features either, where the configuration has protected columns among them.
-
-A site's own table, read once per job by the agreed schema, within the site's policy.
+A site sends nothing about a group that has fewer rows than its policy allows. It may merge its
+small groups into one. Every site gives the merged group the same key, so that the server has one
+such group, whichever groups each site merged. Where the configuration has protected columns among
+the features, the features of a merged row do not show its protected values either.
 """
 
 from collections.abc import Collection, Mapping, Sequence

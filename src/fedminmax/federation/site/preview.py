@@ -1,6 +1,6 @@
-"""A site's table as a job would read it, looked at without any network.
+"""A preview for a site, without any network: its table as a job would read it, and what leaves it.
 
-What leaves a site for a configuration, in plain words.
+``what_leaves`` says in plain sentences what a configuration makes a site send.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,8 @@
 """A site at work: messages in, messages out, and its rows stay where they are.
 
-The same code as in the simulation computes the replies. Nothing here knows how messages travel.
-Whatever is asked comes in order, and every answer is noted in the site's own ledger before it is
-given.
-
-A site's rows, encoded as all sites do, and what it computes with them besides the rounds.
+The rows are encoded as at all sites (``EncodedSite``). The same code as in the simulation computes
+the replies, and nothing here knows how messages travel. Questions must come in order, and every
+answer is noted in the site's own ledger before it is given.
 """
 
 import time

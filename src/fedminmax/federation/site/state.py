@@ -1,16 +1,13 @@
-"""What a site keeps on its own disk: from round to round, and of what it has answered.
+"""What a site keeps on its own disk: vectors from round to round, and a ledger of its answers.
 
-What a site keeps to itself from round to round, in its own folder, by the round's number.
+``SiteState`` keeps one file per round. A server that goes on from a checkpoint asks for a round
+again: the site then starts from what it kept before that round, as if the round had never been.
 
-A server that goes on from a checkpoint asks for a round again: the site then starts from what it
-kept before that round, as if the round had never been.
-
-What a site has answered, in a file of its own: who may ask what, and how often.
-
-Rows could be recovered from many answers about the same rows (see docs/threat_model.md), so a site
-gives one answer per (run, round, phase), in order. A server that goes on after a fault asks again:
-the same question gets the same answer, which tells nothing new, and other questions about a round
-that was answered are limited over all jobs. The file is also the administrator's record.
+``Ledger`` notes what the site has answered, and limits who may ask what, and how often. Rows could
+be recovered from many answers about the same rows (see docs/threat_model.md), so a site gives one
+answer per (run, round, phase), in order. A server that goes on after a fault asks again: the same
+question gets the same answer, which reveals nothing new, and other questions about a round that was
+answered are limited over all jobs. The file is also the administrator's record.
 """
 
 import hashlib

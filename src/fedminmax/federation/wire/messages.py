@@ -1,10 +1,9 @@
 """Messages as bytes: safetensors with a fixed list of vectors, and never anything unpickled.
 
-Plain numbers travel as short vectors too, so that no text has to be parsed. Bytes are refused by
-their size before they are read, and by names, types and shapes before anything looks inside.
-What the numbers mean is checked in ``wire.checks``.
-
-Measuring over a network: models go out, sums of their scores by group come back.
+In a round, orders go out and sums come back; to measure, models go out and sums of their scores by
+group come back. Plain numbers travel as short vectors too, so that no text has to be parsed. Bytes
+are refused by their size before they are read, and by names, types and shapes before anything looks
+inside. What the numbers mean is checked in ``wire.checks``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """The server that looks ahead: second order for linear models, first order for all others.
 
-Its players are the groups, or for AFL's objective the holders.
-
-A holder's sums over all of its rows, for servers that look ahead but not at its groups.
+Its players are the groups, or for AFL's objective the holders. Where it does not look at the groups
+of a holder, the holder sends sums over all of its rows (``sums_of_all_rows``).
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,11 @@
 """Fits to weighted group risks, one after another, and the mixture of all of them.
 
-Fit after fit to weighted group risks: the oracle that the centralized minimax papers ask.
-
-Those papers alternate between fitting a model to fixed group weights and moving the weights by the
-risks of the fitted model. Over a federation, one outer step is ``fit_rounds`` rounds of full-batch
-gradient steps with the weights fixed, and one round of evaluation: the risks that arrive with the
-first step after the fit are the fitted model's, and that step is not taken. With one holder it is
-the centralized algorithm, with gradient descent as its oracle.
-
-The risks are those of the training rows of the holders that take part in the round of evaluation.
+The centralized minimax papers alternate between fitting a model to fixed group weights, which they
+ask of an oracle, and moving the weights by the risks of the fitted model. Over a federation, one
+outer step is ``fit_rounds`` rounds of full-batch gradient steps with the weights fixed, and one
+round of evaluation: the risks that arrive with the first step after the fit are the fitted model's,
+and that step is not taken. They are risks of the training rows of the holders that take part in
+that round. With one holder this is the centralized algorithm, with gradient descent as its oracle.
 
 | symbol              | name                     |
 |---------------------|--------------------------|
@@ -16,14 +13,12 @@ The risks are those of the training rows of the holders that take part in the ro
 | rho                 | fits.group_shares        |
 | t - 1 (outer steps) | fits.done                |
 
-Fits against exponential weights, and the mixture of all of them.
-
-Freund, Schapire: Adaptive game playing using multiplicative weights, Games and Economic Behavior
-1999: if one player moves its weights mu_a in proportion to mu_a exp(eta r_a) and the other answers
-each time with its best response, the uniform mixture of the answers approaches the minimax value.
-Two papers on fair learning do this, with different starts and rates.
-
-The mixture keeps every fitted model: m fits of a model with d parameters take m * d numbers.
+``hedge`` fits against exponential weights. Freund, Schapire: Adaptive game playing using
+multiplicative weights, Games and Economic Behavior 1999: if one player moves its weights mu_a in
+proportion to mu_a exp(eta r_a) and the other answers each time with its best response, the uniform
+mixture of the answers approaches the minimax value. Two papers on fair learning do this, with
+different starts and rates. The mixture keeps every fitted model: m fits of a model with d
+parameters take m * d numbers.
 """
 
 from dataclasses import dataclass, replace

@@ -1,21 +1,18 @@
 """What replies and orders of several methods have in common.
 
-The part of a reply that every locally training method has: risks before training, counts.
+Every method with local training replies with risks before training and counts
+(``sums_before_training``). A server that looks ahead knows after a round each player's sums at the
+model it sent (``RiskSums``); the players are the groups, or for AFL's objective the holders.
 
-What methods over groups have in common: where their weights start, and rows weighed by them.
-
-A group that is too small for the adversary to choose keeps its share rho_b as weight. With s the
-sum of these shares, the adversary moves within
+Methods over groups share where their weights start, and how rows are weighed by them. A group that
+is too small for the adversary to choose keeps its share rho_b as weight. With s the sum of these
+shares, the adversary moves within
 
     {mu: mu_b = rho_b for small b, mu_a >= epsilon and sum mu_a = 1 - s over the others},
 
 so that two rows with odd labels have the weight of two rows. A method leaves the small groups out
 of its ascent as it does groups that nobody had in a round: they keep their weight, and the others
 share what is left.
-
-What a server that looks ahead knows after a round: each player's sums at the model it sent.
-
-The players of the game are the groups, or for AFL's objective the holders.
 """
 
 from dataclasses import dataclass, replace

@@ -1,15 +1,12 @@
-"""Drawing holders, and local steps with a snapshot on the way.
+"""Drawing holders at random, and local steps with a snapshot on the way.
 
-Lots over holders: how often the server draws each of them, and the loss of a drawn one.
+The server draws holders with replacement, and one that came up c times counts c times: sums over
+the drawn ones are then unbiased.
 
-Holders are drawn with replacement, and one that came up c times counts c times: sums over the
-drawn ones are then unbiased.
-
-Local steps with a snapshot on the way: the first question of DRFA and of its group form.
-
-Holders take tau steps and return where they were after step t' and after the last one. The server
-draws one t' for all; the adversary then moves by the losses at the mean snapshot, an unbiased
-sample of the tau models that the round went through.
+Local steps with a snapshot are the first question of DRFA and of its group form. Holders take tau
+steps and return where they were after step t' and after the last one. The server draws one t' for
+all; the adversary then moves by the losses at the mean snapshot, an unbiased sample of the tau
+models that the round went through.
 
 | symbol                  | name                    |
 |-------------------------|-------------------------|
