@@ -1,15 +1,7 @@
-"""What users see on the terminal: tables, progress, and remarks on standard error.
+"""What users see on the terminal: tables, progress, and messages on standard error.
 
-Words to the user beside the results, on standard error.
-
-Tables on the terminal: whatever its width, every figure stays beside the name that it is of.
-
-A table that is too wide is printed as several ones below each other, each with the names and as
-many figures as fit. Where not even one fits beside the names, each line becomes a short list.
-
-Progress over runs and rounds with the remaining time, on a terminal only.
-
-Which groups' risks are named where there is room for few.
+Whatever the width of the terminal, every figure in a table stays beside the name it belongs to.
+Progress over runs and rounds is shown with the remaining time, and on a terminal only.
 """
 
 import os
@@ -68,7 +60,11 @@ def print_table(
     sentences: int = 0,
     sections: bool = False,
 ) -> None:
-    """Print a table; words are shown as they are.
+    """Print a table; text is shown as it is.
+
+    A table that is too wide is printed as several tables below each other, each with the names and
+    as many figures as fit. Where not even one fits beside the names, each line becomes a short
+    list.
 
     Args:
         console: where to print it, and how wide.
@@ -227,6 +223,8 @@ def display(title: str, work: float) -> Iterator[Display]:
 
 def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:
     """Return the groups with the highest known risks, the highest first.
+
+    These are the ones that are named where there is room for few.
 
     >>> highest_risks([("f", 0.2), ("m", 0.3), ("x", None)])
     [('m', 0.3), ('f', 0.2)]

@@ -1,6 +1,7 @@
-"""What the estimators take from scikit-learn, or how to get it.
+"""What both estimators share around training: scikit-learn's parts, and attributes set by ``fit``.
 
-What an estimator has after ``fit``, and what its predictions start from.
+Without scikit-learn, importing this module fails with a message that says how to install it.
+Predictions start from the model's outputs, which are computed here too.
 """
 
 import warnings

@@ -1,12 +1,7 @@
-"""From checked arrays to a trained model: what both estimators have in common.
+"""Train on checked arrays: what both estimators have in common.
 
-Checked rows: features, targets, each row's group and holder, and which are for validation.
-
-Shift and scale by the pooled mean and deviation.
-
-Both come from exact sums over rows, which holders can add up: no split among them changes a bit.
-Columns of zeros and ones stay as they are: divided by its deviation, a rare word's 1 becomes so
-large that the safe step for all columns shrinks by an order of magnitude.
+Each row has features, a target, a group and a holder, and is used for training or for validation.
+Features are scaled before training (``Scaling``).
 """
 
 import time
@@ -234,7 +229,12 @@ def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Mean and scale of each column, in float64."""
+    """Mean and scale of each column, in float64: shift and scale by pooled mean and deviation.
+
+    Both come from exact sums over rows, which holders can add up: no split among them changes a
+    bit. Columns of zeros and ones stay as they are: divided by its deviation, a rare word's 1
+    becomes so large that the safe step for all columns shrinks by an order of magnitude.
+    """
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]

@@ -1,6 +1,6 @@
-"""Risk by group as bars with intervals, beside the baseline.
+"""Risk by group beside the baseline: a figure of bars with intervals, and a table of numbers.
 
-Risk by group in numbers, beside the baseline and with the change from it.
+The table also has the change from the baseline.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""Risk and weight over rounds: has training settled, and whom did it attend to?
+"""Risks and weights over rounds: has training settled, and what did it give weight to?
 
-Which curves over rounds a run has: risks on training and on validation rows, weights.
+A run has a panel of risks on training rows. Where it has validation risks or weights, these get
+panels too.
 """
 
 import math

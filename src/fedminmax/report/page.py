@@ -1,10 +1,9 @@
-"""The report: one HTML file that needs nothing else, from run folders of `fedminmax train`.
+"""The pages of `fedminmax report` and `fedminmax advise`, and the report's figures as files.
 
-The first screen: what was predicted, for whom, on which rows, when, and what it is for.
-
-The advice as one HTML page that needs nothing else.
-
-Figures for papers: each as PNG and SVG, with words drawn so that no font is missing.
+Each page is one HTML file that needs nothing else. The report is made from run folders of
+`fedminmax train`. Its first screen says what was predicted, for whom, on which rows, when, and what
+the model is for. Figures for papers are written as PNG and SVG, with text drawn as outlines so that
+no font is missing.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Read a run folder of `fedminmax train` for the report: complete, undamaged, of one piece.
+"""Read a run folder of `fedminmax train` for the report, and check it.
 
-Do the files of a run folder fit together?
+The folder must be complete and undamaged, and its files must fit together.
 """
 
 import math

@@ -1,12 +1,7 @@
-"""The story in one sentence: who was worst off, what it gained, who paid, how sure that is.
+"""The result of a run in one sentence: who was worst off, what it gained, who paid, how sure it is.
 
-How a group's risk changed from the baseline to the method, and how sure that is.
-
-Training leaves the difference between method and baseline with its own interval, row by row. Where
-it is missing (runs of earlier versions, runs against each other), the interval of a difference
-comes from the intervals of its two ends, as if these were independent (``intervals``). Models
-that are measured on the same rows mostly err alike, so that the true interval is narrower: what is
-called sure here is sure. Of a group with few test rows nothing is said.
+The sentence rests on each group's change in risk from the baseline to the method (``Change``).
+Nothing is said about a group with few test rows.
 """
 
 from collections.abc import Sequence
@@ -32,7 +27,14 @@ TOO_FEW = f"too few rows to say, under {MIN_ROWS} in each group"
 
 @dataclass(frozen=True)
 class Change:
-    """A risk before and after; ``value`` is after minus before, above 0 where it rose."""
+    """A risk before and after; ``value`` is after minus before, above 0 where it rose.
+
+    Training leaves the difference between method and baseline with its own interval, row by row.
+    Where it is missing (runs of earlier versions, runs against each other), the interval of a
+    difference comes from the intervals of its two ends, as if these were independent
+    (``intervals``). Models that are measured on the same rows mostly err alike, so the true
+    interval is narrower: what is called sure here is sure.
+    """
 
     name: str
     rows: int

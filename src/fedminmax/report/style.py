@@ -1,13 +1,10 @@
-"""What the report's figures look like: told apart by colour, by pattern and by marker.
+"""What the report's figures share: their style, their description, and their form as files or SVG.
 
-Colours are those of Okabe and Ito (Color Universal Design, 2008) without black, which is the ink,
-and yellow, which is lost on white.
-
-A figure of the report: how it is drawn, what it says in words, and its numbers as tables.
-
-What all figures share: no display, colours for everyone, files that say the same each time.
-
-A figure as SVG inside the page: with a name, identifiers of its own and the page's colours.
+Series differ by colour, by pattern and by marker. Colours are those of Okabe and Ito (Color
+Universal Design, 2008) without black, which is the ink, and yellow, which is lost on white. Drawing
+needs no display, and the same figure always gives the same file. A figure comes with a description
+in text and its numbers as tables. As SVG inside the page it has a name, identifiers of its own and
+the page's colours.
 """
 
 import io

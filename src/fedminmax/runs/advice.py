@@ -1,20 +1,14 @@
-"""What can be said before any training, from the numbers of rows by holder and group alone.
+"""Advice before any training, from the numbers of rows by holder and group alone.
 
-Is a model that is minimax over holders minimax over groups too (Papadaki et al. 2021, Lemma 1)?
-Which groups are too small for their risk to be known? What does a method show of a holder, and
+It answers these questions. Is a model that is minimax over holders also minimax over groups? Which
+groups are too small for their risk to be known? What does each method reveal about a holder, and
 what does a run cost? What would help?
 
-The lemma is about people: those of a group are taken to be alike wherever their rows are. With few
-rows the holders of one group differ by chance, and a method over holders then also looks after the
-unluckiest holder.
-
-Which mixes of groups can weights over holders make (Papadaki et al. 2021, Lemma 1)?
-
-A holder's mix is its share of each group. A method that weighs holders, and not groups, weighs the
-groups by a mean of the holders' mixes: it reaches the convex hull of the mixes and nothing beyond.
-The nearest point of a hull is found as in Wolfe: Finding the nearest point in a polytope,
-Mathematical Programming 1976: a small quadratic programme over a few corners, to which the corner
-that lies farthest on the target's side is added until none does.
+The first question is Lemma 1 of Papadaki et al. 2021. A holder's mix is its share of each group. A
+method that weights holders, and not groups, weights the groups by a mean of the holders' mixes: it
+reaches the convex hull of the mixes and nothing beyond. The lemma is about the population: people
+of one group are assumed to be alike wherever their rows are. With few rows, holders of the same
+group differ by chance, and a method over holders then also protects the unluckiest holder.
 
 | symbol                        | name                |
 |-------------------------------|---------------------|
@@ -80,6 +74,10 @@ def mixes_of(counts: Tensor) -> Tensor:
 
 def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
     """Return the point of the mixes' convex hull that is nearest to a target.
+
+    It is found as in Wolfe: Finding the nearest point in a polytope, Mathematical Programming 1976.
+    That is a small quadratic programme over a few corners, to which the corner that lies farthest
+    on the target's side is added until none does.
 
     >>> corners = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], dtype=torch.float64)
     >>> found = nearest_mix(corners, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))

@@ -1,10 +1,8 @@
-"""Advice for a configuration or a census before training, and for a run after it.
+"""Get advice for a configuration or a census, and add it to the results of a finished run.
 
-Advice for a configuration of tables, or for the census that a federation left.
-
-Adds to a finished run's results what the adviser says of it.
-
-What the adviser says of a census, and after a run: could holders reach it, what did it cost?
+Before training, the rows are counted from a configuration's tables, or read from the census or the
+agreement that a run left. After a run, its results say whether weights over holders could have
+reached its final group weights, and what the run cost.
 """
 
 import json

@@ -1,8 +1,7 @@
 """model_card.md: what a trained model is, for whom it was measured, and what it is not for.
 
-After Mitchell et al.: Model cards for model reporting, FAT* 2019.
-
-The sections of model_card.md with figures by group: test rows, baseline, personal models.
+The card follows Mitchell et al.: Model cards for model reporting, FAT* 2019. Its sections with
+figures by group cover the test rows, the change from the baseline, and personal models.
 """
 
 from collections.abc import Sequence

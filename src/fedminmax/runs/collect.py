@@ -1,11 +1,9 @@
-"""What a run over a network leaves: the same folder, files and figures as a run in one process.
+"""Write the run folder of a run over a network: the same files as a run in one process leaves.
 
-`rounds.jsonl` has each round's risks and weights; `sites.jsonl` has who took part in it, who did
-not and why, times and bytes.
-
-What is said of runs over a network: the results of each, and who held how many rows.
-
-What a user must know about a run over a network: who was missing, and whom it did not see.
+`rounds.jsonl` has each round's risks and weights. `sites.jsonl` has, for each round, which sites
+took part, which did not and why, with times and bytes. The census has how many rows each site
+held. The results also warn the user of sites that were missing and of groups that the run did not
+see.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
-"""A plan's runs as the coordinator fetched them: rounds and models.
+"""Read what the coordinator fetched from a run over a network: rounds, models and test scores.
 
-Test rows of a run over a network: those that sites held out, and test files of the coordinator.
-
-Rows of sites come as sums; rows of files are scored here and added to them.
+Test rows are those that sites held out, and those in test files of the coordinator. Scores of the
+sites' rows arrive as sums; rows of files are scored here and added to them.
 """
 
 from collections.abc import Sequence

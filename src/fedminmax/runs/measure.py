@@ -1,15 +1,9 @@
-"""Metrics by group of a saved model on test rows: as records, and as cells of tables.
+"""Measure saved models by group on test rows, for results.json and for tables.
 
-What a saved model scores on each test row, ready to be measured by group.
-
-The section "change" of results.json: the method's metrics minus its baseline's, row by row.
-
-How the holders' personal models do: each is measured on its own holder's test rows.
-
-Measure a trained model on further files, as it was measured on its own test rows.
-
-Rows of groups that training never saw have no group risk to be part of: they are skipped, counted
-and named.
+Four things are measured here: a model on its own test rows, its change from the baseline, the
+holders' personal models, and a trained model on further files. The change (section "change" of
+results.json) is the method's metrics minus its baseline's, row by row. Each personal model is
+measured on its own holder's test rows.
 """
 
 import math
@@ -342,7 +336,11 @@ class MeasuredFiles:
 
 
 def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -> MeasuredFiles:
-    """Return metrics by group over all rows of these files whose group training knows."""
+    """Return metrics by group over all rows of these files whose group training knows.
+
+    Rows of groups that training never saw have no group risk to be part of: they are skipped,
+    counted and named.
+    """
     saved = load_model(folder)
     config = read_config(folder / CONFIG_FILE)
     own = check_format(changes.apply(config.format), "the command's")

@@ -1,8 +1,7 @@
-"""A trained model together with its encoding: from a table to predictions in one call.
+"""A trained model with its encoding: predictions from a table in one call, and its file on disk.
 
-A saved model on disk: one safetensors file with parameters, encoding and groups.
-
-No code is run by reading it, and other programs can read it without fedminmax.
+The file is in the safetensors format and has the parameters, the encoding and the groups. Reading
+it runs no code, and other programs can read it without fedminmax.
 """
 
 import json

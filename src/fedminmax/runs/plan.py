@@ -1,6 +1,8 @@
-"""The runs of a configuration on tables that this process can read.
+"""Plan the runs of a configuration on tables that this process can read.
 
-Encoded tables as a federation, and what identifies its runs.
+These are the method's run and, if there is one, the baseline's. Both train on the same federation,
+which is made from the encoded tables. What identifies the runs is also defined here: all that
+decides their numbers, apart from the method.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
-"""What is said of a run's answer: what is proved of it, and what validation rows chose.
+"""Remarks on a run's answer: what is proved about it, and what validation rows chose.
 
-What is proved of a run's answer, in words: how low the worst group's risk can be at all.
-
-What validation rows chose, for results, and in words.
+A proof says how low the worst group's training risk can be at all. Both remarks are kept as data in
+the results and written as text for the user.
 """
 
 from collections.abc import Sequence

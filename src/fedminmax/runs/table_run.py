@@ -1,8 +1,6 @@
-"""Bring a run on tables to its end, from wherever it stands.
+"""Train a run on tables to its end, and write its model, results and card.
 
-Another call goes on from the last checkpoint and ends with the same numbers.
-
-What a finished run on tables leaves: model, results, card.
+A run that was interrupted goes on from its last checkpoint and ends with the same numbers.
 """
 
 import math

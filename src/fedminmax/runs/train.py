@@ -1,11 +1,6 @@
-"""What `fedminmax train` does, for Python: from a configuration to a model with its results.
+"""Train from Python as `fedminmax train` does: from a configuration to a model with its results.
 
-The command line goes through the same steps, and shows each round in between.
-
-What a method changed against its baseline: both measured on the same test rows, row by row.
-
-It is added to the method's results when both are finished. A call that ends before that leaves
-nothing behind, and the next one adds it.
+The command line goes through the same steps and shows each round in between.
 """
 
 import math
@@ -34,7 +29,12 @@ from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs
 
 
 def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
-    """Add the change to the results and the card of the first run, if the second is a baseline."""
+    """Add the change to the results and the card of the first run, if the second is a baseline.
+
+    The change is what the method changed against its baseline, both measured on the same test rows,
+    row by row. It is added when both runs are finished. A call that ends before that leaves nothing
+    behind, and the next one adds it.
+    """
     parts = [part.examples for part in job.tables.test]
     if len(runs) == 1 or not any(len(part) for part in parts):
         return

@@ -1,10 +1,7 @@
-"""A comparison of methods on one data set: its runs, and how they are brought to their end.
+"""A comparison of methods on one data set: its runs, their failures, and its table.
 
-A method that fails leaves its reason and loses nothing of the others.
-
-The table of a comparison: risks over groups, parity, rounds and cost, over seeds.
-
-A run that failed: its reason, kept beside the runs that did not.
+A run that fails loses nothing of the others: its reason is kept beside the runs that did not fail.
+The table has risks over groups, parity, rounds and cost, over seeds.
 """
 
 import json

@@ -1,15 +1,9 @@
-"""The study behind the paper's Table 2 and the appendix table on FashionMNIST.
+"""The study on FashionMNIST behind the paper's Table 2 and its appendix table.
 
-Papadaki et al. 2021, Section 6 and Appendix B. Not in the paper, and so options of ours: the
-number of rounds, the CNN's channels (16 and 32) and head (one linear layer), the activation (ReLU)
-and the pixels' scale (standardised by the training images' mean and deviation).
-
-Results on FashionMNIST: summaries per table row, next to the paper's.
-
-The printed numbers are those of Papadaki et al. 2021, Table 2 and the appendix table: Brier risk
-on the test images by group, mean and deviation over three folds.
-
-The paper's Table 2 and its appendix table next to ours, as text, Markdown and JSON.
+The study follows Papadaki et al. 2021, Section 6 and Appendix B. The paper does not give the number
+of rounds, the CNN's channels (16 and 32) and head (one linear layer), the activation (ReLU) or the
+pixels' scale (standardised by the training images' mean and deviation): these are our choices.
+Results are shown next to the paper's, as text, Markdown and JSON.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +55,8 @@ from fedminmax.studies.study import (
 
 # A test of the three iterates costs as much as two rounds over 6,000 rows.
 BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
-# In the order of the groups' numbers, as printed.
+# Papadaki et al. 2021, Table 2 and the appendix table: Brier risk on the test images by group, mean
+# and deviation over three folds. In the order of the groups' numbers, as printed.
 PAPER_APPENDIX = {
     ("ESG", "AFL"): (
         "0.239±0.003 0.046±0.0 0.262±0.001 0.159±0.001 0.252±0.004 "

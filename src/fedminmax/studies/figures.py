@@ -1,13 +1,4 @@
-"""The paper's appendix figure from our results: accuracies of the worst and best group, and mean.
-
-Papadaki et al. 2021, Appendix C: Shirt, Trouser and average accuracy, per setting and method.
-
-A comparison as a picture: each method's worst, mean and best group, setting by setting.
-
-Risk against rounds: has the worst group's risk stopped falling?
-
-The curves of a study: risks against rounds of all its runs, also of those not finished.
-"""
+"""The figures of studies: accuracies, comparisons of methods, and risk against rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +26,11 @@ MARKS = {"worst": ("#D55E00", "o"), "mean": ("#000000", "|"), "best": ("#0072B2"
 
 
 def draw_accuracies(rows: Sequence[FashionRow], stem: Path) -> list[Path]:
-    """Draw one panel per kind of accuracy, one bar per setting and method."""
+    """Draw one panel per kind of accuracy, one bar per setting and method.
+
+    This is the figure of Papadaki et al. 2021, Appendix C, from our results: accuracy of Shirt (the
+    worst group), of Trouser (the best) and on average.
+    """
     settings = [name for name in SETTINGS if any(row.setting == name for row in rows)]
     methods = [name for name in METHOD_COLOURS if any(row.method == name for row in rows)]
     width = 0.81 / len(methods)
@@ -89,7 +84,10 @@ def _legend(rows: Sequence[FashionRow]) -> tuple[list["Artist"], list[str]]:
 
 
 def draw_comparison(rows: Sequence[ComparisonRow], stem: Path) -> list[Path]:
-    """Draw a panel per setting: a line per method, from its best to its worst group."""
+    """Draw a panel per setting: a line per method, from its best to its worst group.
+
+    The mean over groups is marked on the line.
+    """
     settings = list(dict.fromkeys(row.setting for row in rows))
     methods = list(dict.fromkeys(_name(row) for row in rows))
     with new_figure(3.0 + 3.2 * len(settings), 1.2 + 0.24 * len(methods)) as figure:
@@ -149,7 +147,10 @@ class Curve:
 
 
 def draw_risk_against_rounds(panels: Mapping[str, Sequence[Curve]], stem: Path) -> list[Path]:
-    """Draw a column per panel: the worst group's risk above, the mean over groups below."""
+    """Draw a column per panel: the worst group's risk above, the mean over groups below.
+
+    It shows whether the worst group's risk has stopped falling.
+    """
     with new_figure(3.4 * len(panels), 6) as figure:
         axes = figure.subplots(2, len(panels), sharey="row", squeeze=False)
         for column, (title, curves) in enumerate(panels.items()):
@@ -176,7 +177,10 @@ def draw_risk_against_rounds(panels: Mapping[str, Sequence[Curve]], stem: Path) 
 
 
 def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
-    """Return test curves by iterate, and training curves, of the runs that have some."""
+    """Return test curves by iterate, and training curves, of the runs that have some.
+
+    Runs that are not finished are included.
+    """
     panels: dict[str, list[Curve]] = {"training, last iterate": []}
     for plan in plans:
         own = folder / "runs" / plan.key

@@ -1,11 +1,8 @@
-"""Bring the runs of a study to their end, from wherever they stand.
+"""Bring the runs of a study to their end, and estimate how long the rest will take.
 
-Several calls, at once or one after another, add up: each takes runs that nobody else holds, and
-goes on from the last checkpoint.
-
-How far each run of a study is, and how long the rest will take, from its files alone.
-
-A run's test scores along its way: JSON lines, one per round that was tested.
+Several calls, at once or one after another, add up: each takes runs that no other process holds,
+and goes on from the last checkpoint. How far each run is, and how long the rest will take, is read
+from the files of the runs alone.
 """
 
 import math
@@ -50,9 +47,10 @@ class ScoredRound:
 
 
 class ScoredRounds:
-    """The file of a run's scored rounds; it appears with the first of them.
+    """The file of a run's scored rounds: JSON lines, one per round that was tested.
 
-    Lines after the restored round belong to work that will be done again, and are dropped.
+    The file appears with the first of them. Lines after the restored round belong to work that
+    will be done again, and are dropped.
     """
 
     def __init__(self, path: Path, restored_round: int) -> None:

@@ -1,8 +1,7 @@
-"""What a finished run leaves: test scores by group for each iterate, and what they cost.
+"""Test scores of a study's runs by group: how they are measured, stored and summarised.
 
-Score a classifier on test rows: Brier risk, accuracy and rates by group.
-
-Mean and deviation over folds.
+Classifiers are scored by Brier risk, accuracy and rates. A finished run leaves the scores of each
+iterate and what they cost; a table shows their mean and deviation over folds.
 """
 
 import copy

@@ -1,10 +1,7 @@
-"""The study behind the paper's Table 1: which runs there are, and how one is set up.
+"""The synthetic study behind the paper's Table 1: its runs, and the paper's table next to ours.
 
-Results of the synthetic experiment: summaries per table row.
-
-The printed numbers are those of Papadaki et al. 2021, Table 1.
-
-The paper's Table 1 next to ours, as text, Markdown and JSON.
+It lists the runs, sets each one up, and summarises the results per table row. The table is written
+as text, Markdown and JSON.
 """
 
 from collections.abc import Iterable
@@ -216,6 +213,7 @@ class TableRow:
         return None if self.optimum is None else self.worst.mean - self.optimum.worst
 
 
+# As printed in Papadaki et al. 2021, Table 1.
 PAPER_TABLE_1: dict[tuple[str, str], tuple[float, float]] = {
     ("ESG", "AFL"): (0.485, 0.216),
     ("ESG", "FedAvg"): (0.487, 0.214),

@@ -1,8 +1,6 @@
-"""The words of `fedminmax compare`: any methods side by side on a built-in data set.
+"""The options of `fedminmax compare`: any methods side by side on a built-in data set.
 
-The words of `fedminmax compare adult`.
-
-The words that all data sets of `fedminmax compare` share.
+The data sets (synthetic, fashion-mnist, adult) share most options; each has its own defaults.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""The words of `fedminmax federation`.
+"""The options of `fedminmax federation`.
 
-The coordinator's words of `fedminmax federation`: run, status, resume, stop.
-
-Options that say how a run over a network deals with sites that do not answer as they should.
+Its actions are create, start, local, and the coordinator's: run, status, resume and stop. Further
+options say how a run over a network deals with sites that do not answer as they should.
 """
 
 import argparse

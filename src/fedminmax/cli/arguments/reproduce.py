@@ -1,10 +1,6 @@
-"""The words of `fedminmax reproduce`: the paper's experiments, no heavy import.
+"""The options of `fedminmax reproduce`: the paper's experiments on synthetic data and FashionMNIST.
 
-The words of `fedminmax reproduce synthetic`.
-
-The words of `fedminmax reproduce fashion-mnist`.
-
-Options that the paper's experiments share.
+Nothing heavy is imported here, so that help comes at once.
 """
 
 import argparse

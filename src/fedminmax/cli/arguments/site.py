@@ -1,4 +1,4 @@
-"""The words of `fedminmax site`."""
+"""The options of `fedminmax site`."""
 
 import argparse
 from pathlib import Path

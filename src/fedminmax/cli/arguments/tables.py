@@ -1,21 +1,4 @@
-"""The options of the commands on tables and on their runs.
-
-The words of `fedminmax init`.
-
-The words of `fedminmax advise`.
-
-The words of `fedminmax train`.
-
-The words of `fedminmax evaluate`.
-
-The words of `fedminmax predict`.
-
-The words of `fedminmax export`.
-
-The words of `fedminmax report`.
-
-The words of `fedminmax methods`.
-"""
+"""The options of the commands on tables and on their runs, from `init` to `methods`."""
 
 import argparse
 from pathlib import Path

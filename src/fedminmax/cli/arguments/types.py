@@ -1,14 +1,9 @@
-"""Types of options, and options that several commands share.
+"""Types of options, checks of output paths, and options that several commands share.
 
-Types of command-line options: what came, what was expected, in one line.
-
-Where a command may write: nothing of the user's is overwritten, and a file is no folder.
-
-Options that say how files are written, for commands that read some.
-
-Options about how far a run is from the best: when to stop, and whether to prove it.
-
-Options that say how validation rows choose the round.
+A wrong value is refused with one line that says what was given and what was expected. A command
+does not overwrite a user's file unasked, and does not take a file for a folder. The shared options
+are about the format of files, how close to the best a run must get and whether to prove it, and how
+validation rows choose the round.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""`fedminmax federation create`: a folder to hand over to everyone.
+"""`fedminmax federation`: make the kits, run between sites or on one machine, and show the status.
 
-The rounds of a run over a network as they come: risks, weights, who answered, who did not.
+- `create` makes a folder with a kit for everyone;
+- `run`, `resume` and `stop` are the coordinator's side of a run between sites;
+- `local` starts a whole federation on this machine, for one run;
+- `status` shows the server, its sites and its runs, in a table or as JSON.
 
-`fedminmax federation local`: a whole federation on this machine, for one run.
-
-`fedminmax federation run | resume | stop`: the coordinator's side of a run between sites.
-
-`fedminmax federation status`: the server, its sites and its runs, in a table or as JSON.
+During a run each round is shown as it comes: risks, weights, and which sites answered or did not.
 """
 
 import json

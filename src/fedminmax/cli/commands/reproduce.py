@@ -1,6 +1,6 @@
-"""`fedminmax reproduce synthetic`: the paper's Table 1, run by run, resumable at any moment.
+"""`fedminmax reproduce`: the paper's experiments, run by run, resumable at any moment.
 
-`fedminmax reproduce fashion-mnist`: the paper's Table 2, its appendix table and figure.
+`synthetic` gives the paper's Table 1; `fashion-mnist` gives Table 2, its appendix table and figure.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Run a study in its folder with bars on the terminal, or say how far it is.
+"""Run a study in its folder with progress bars on the terminal, or say how far it is.
 
-FashionMNIST for a command: found, or downloaded with a bar.
+FashionMNIST is loaded here for all commands that need it. If it is not on this machine, it is
+downloaded, with a bar as well.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""`fedminmax site check`: what would leave this site, in plain words.
+"""`fedminmax site`: check what would leave this site, and run it; also run the server of a kit.
 
-Run a server or a site of a kit until the user ends it; start it again if it dies.
+A site or a server runs until the user ends it, and is started again if it dies.
 """
 
 import os

@@ -1,11 +1,9 @@
 """`fedminmax train`: from a configuration to a run folder, resumable at any moment.
 
-What `fedminmax train` prints at its end: test risk by group, ours and the baseline's.
-
-`fedminmax train --seeds N`: the same training on N splits, and how far its results spread.
-
-Each seed has a run folder of its own, which is that of `fedminmax train` with this seed. Another
-call goes on with what is left, and one with more seeds adds them.
+At its end it prints test risk by group, the method's and the baseline's. With `--seeds N` it runs
+the same training on N splits and prints how far the results spread. Each seed has a run folder of
+its own, the same as that of `fedminmax train` with this seed. Another call goes on with what is
+left, and one with more seeds adds them.
 """
 
 import errno
