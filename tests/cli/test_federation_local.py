@@ -7,7 +7,7 @@ import pytest
 from fedminmax.cli.main import main
 from tests.cli.in_process import complaint_here, run_here
 from tests.federation.network_problem import write_tables
-from tests.studies.network_runs import run_between_sites
+from tests.runs.network_runs import run_between_sites
 
 
 def test_the_number_of_sites_must_be_that_of_the_holders(

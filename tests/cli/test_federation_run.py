@@ -11,7 +11,7 @@ from fedminmax.federation.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
 from tests.federation.network_problem import SITES, write_tables
-from tests.studies.network_runs import run_between_sites
+from tests.runs.network_runs import run_between_sites
 
 RUN = ("federation", "run")
 ACTIONS = ("create", "start", "run", "status", "resume", "stop", "local")

@@ -9,7 +9,7 @@ from fedminmax.cli.main import build_parser
 from fedminmax.report.page import is_report
 from tests.cli.command import complaint, fedminmax
 from tests.complaints import complaint_of
-from tests.report.run_folders import write_run
+from tests.runs.run_folders import write_run
 
 
 def test_a_page_and_its_figures(tmp_path: Path) -> None:

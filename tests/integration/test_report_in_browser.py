@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import read_runs
 from tests.integration.browser import PATIENCE, chromium
-from tests.report.run_folders import write_run
+from tests.runs.run_folders import write_run
 
 # A trade-off, and for each of two runs: bars, rounds, census, mixes.
 FIGURES = 9

@@ -8,7 +8,7 @@ from fedminmax.report.advice_figure import mixes_of_run
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import read_run
 from fedminmax.runs.advice_text import after_words
-from tests.report.run_folders import write_run
+from tests.runs.run_folders import write_run
 
 COST = {"bytes_down": 300, "bytes_up": 2_000, "usual_rounds": [8, 12]}
 

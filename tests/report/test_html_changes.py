@@ -14,7 +14,7 @@ from fedminmax.report.read_run import read_run
 from fedminmax.report.story import all_changes, change_between, story
 from fedminmax.runs.records import Interval
 from tests.complaints import complaint_of
-from tests.report.run_folders import interval, write_run
+from tests.runs.run_folders import interval, write_run
 
 
 def wilson(successes: int, rows: int) -> Interval:

@@ -10,7 +10,7 @@ from fedminmax.report.page import NOT_STATED, about
 from fedminmax.report.people import people
 from fedminmax.report.read_run import read_run
 from fedminmax.report.text import distinct
-from tests.report.run_folders import interval, metric, results, write_run
+from tests.runs.run_folders import interval, metric, results, write_run
 
 
 def change(values: tuple[float, ...], half: float, name: str = "accuracy") -> dict[str, Any]:

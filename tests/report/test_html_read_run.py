@@ -9,7 +9,7 @@ import pytest
 
 from fedminmax.report.read_run import read_run, read_runs
 from tests.complaints import complaint_of
-from tests.report.run_folders import write_run
+from tests.runs.run_folders import write_run
 
 
 def edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:

@@ -16,7 +16,7 @@ from fedminmax.report.page import Report, build_report, export_figures, is_repor
 from fedminmax.report.read_run import read_run, read_runs
 from fedminmax.report.style import inline_svg
 from fedminmax.report.text import NOTHING
-from tests.report.run_folders import write_run
+from tests.runs.run_folders import write_run
 
 HOSTILE = ('<script>alert("1")</script>', "a & b 'c' $^$", "_日本 --> ]]>", "x" * 200)
 

@@ -10,7 +10,7 @@ from fedminmax.report.bars import risk_by_group_figure, risk_table
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import read_run, read_runs
 from fedminmax.report.story import comparison, facts, story
-from tests.report.run_folders import CONVERGED, FALLING, write_run
+from tests.runs.run_folders import CONVERGED, FALLING, write_run
 
 START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 150 test rows; "
 

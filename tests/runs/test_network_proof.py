@@ -8,7 +8,7 @@ from fedminmax.federation.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord
 from fedminmax.runs.results import finished_results
 from tests.federation.network_problem import SITES, write_tables
-from tests.studies.network_runs import run_both_ways
+from tests.runs.network_runs import run_both_ways
 
 
 def fast_config(folder: Path) -> Path:

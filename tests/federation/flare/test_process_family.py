@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from fedminmax.federation.flare.process_tree import end, is_alive, with_descendants
-from tests.federation.sleeping_processes import PARENT, SLEEP, started
+from tests.federation.flare.sleeping_processes import PARENT, SLEEP, started
 
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); {SLEEP}"
 EXIT_CODE = 7

@@ -19,7 +19,7 @@ from fedminmax.runs.records import Results
 from fedminmax.runs.results import write_results
 from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES, write_tables
-from tests.report.run_folders import GROUPS, results
+from tests.runs.run_folders import GROUPS, results
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.cli.in_process import run_here
 from tests.federation.made_up_rounds import made_up_round
 from tests.federation.network_problem import AT_ONCE, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport
-from tests.studies.network_runs import run_between_sites
+from tests.runs.network_runs import run_between_sites
 
 GROUPS = ("Female", "Male")
 AWAY = {"south": "south is not connected"}

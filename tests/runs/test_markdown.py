@@ -12,8 +12,8 @@ from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.card import write_card
 from fedminmax.runs.records import CensusFile, Results
-from tests.report import run_folders
-from tests.report.test_saved_model import saved_model
+from tests.runs import run_folders
+from tests.runs.test_saved_model import saved_model
 
 READER = MarkdownIt("commonmark").enable("table")
 HOSTILE = (

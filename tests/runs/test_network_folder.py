@@ -24,7 +24,7 @@ from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 from tests.federation.network_problem import SITES, write_tables
 from tests.federation.silent_sites import SilentTransport
-from tests.studies.network_runs import run_between_sites, run_both_ways
+from tests.runs.network_runs import run_between_sites, run_both_ways
 
 # What a run between sites adds, and what it says in words of its own.
 OWN = {"sites", "notes", "finished", "cost"}

@@ -10,7 +10,7 @@ import pytest
 
 from fedminmax.federation.flare.process_tree import is_alive
 from fedminmax.federation.flare.watchdog import guarded, run_watchdog
-from tests.federation.sleeping_processes import PARENT, SECONDS, SLEEP, started
+from tests.federation.flare.sleeping_processes import PARENT, SECONDS, SLEEP, started
 
 # A command that starts a parent under guard and tells both numbers.
 COMMAND = f"""
