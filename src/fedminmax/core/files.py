@@ -6,24 +6,23 @@ full or not at all.
 A log has one line per record and grows while a run goes on. A last line without a line end was cut
 off by a crash, or is still being written: it is not part of the log.
 
-A lock file is held by one process at a time. The system releases it when the process ends.
+A lock file is held by one process at a time. When the process ends, the system lets go of it.
 """
 
-import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from filelock import FileLock, Timeout
 
 from fedminmax.core.errors import InputError
 
 ADVICE = "remove it, and the run goes on from its checkpoint"
 RecordT = TypeVar("RecordT")
-SECONDS_BETWEEN_TRIES = 0.5
 
 
 @contextmanager
@@ -180,18 +179,14 @@ def _line(entry: object) -> str:
 def held(path: Path, seconds: float = 0.0) -> Iterator[bool]:
     """Hold the file while the block runs; False if another one holds it after so many seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + seconds
-    with path.open("w") as file:
-        ours = _locked(file)
-        while not ours and time.monotonic() < deadline:
-            time.sleep(SECONDS_BETWEEN_TRIES)
-            ours = _locked(file)
-        yield ours
-
-
-def _locked(file: TextIO) -> bool:
+    # The block may belong to a generator, which another thread may end.
+    lock = FileLock(path, timeout=seconds, thread_local=False)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
