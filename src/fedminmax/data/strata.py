@@ -1,9 +1,13 @@
-"""Rows that a holder sets aside, stratified by group and label: for testing, for validation.
+"""Rows that a holder sets aside, by group and label or by person: for testing, for validation.
 
-Systematic sampling: rows in random order within their stratum, strata one after another, and
-every (1/share)-th row from a random start. So each stratum gives its share, rounded down or up,
-each holder gives its share of all rows, and no stratum loses its only row; with a share of at most
-a half no stratum loses all of its rows.
+By group and label it is systematic sampling: rows in random order within their stratum, strata one
+after another, and every (1/share)-th row from a random start. So each stratum gives its share,
+rounded down or up, each holder gives its share of all rows, and no stratum loses its only row; with
+a share of at most a half no stratum loses all of its rows.
+
+By person, all rows of a person are set aside, or none. Who is drawn depends on the seed and the
+person alone, so that somebody with rows at two holders is on the same side at both. The share of
+persons is then only that of chance.
 """
 
 import hashlib
@@ -14,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.randomness import Purpose, numpy_stream
+from fedminmax.core.randomness import Purpose, numpy_stream, stream_seed
 
 Positions = NDArray[np.int64]
 
@@ -35,7 +39,7 @@ def split_strata(
     rows = strata.shape[1]
     if share == 0.0:
         return np.arange(rows), np.arange(0)
-    generator = numpy_stream(seed, purpose, holder=_number_of(holder))
+    generator = numpy_stream(seed, purpose, holder=number_of_name(holder))
     shuffled = generator.permutation(rows)
     order = shuffled[np.lexsort(strata[:, shuffled])]
     # Rounded: 0.2 * 5 and its like must not miss a whole number by an ulp.
@@ -48,6 +52,25 @@ def split_strata(
     chosen &= ~(new & last)
     held = np.zeros(rows, dtype=bool)
     held[order[chosen]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def split_persons(
+    persons: NDArray[np.uint64], share: float, seed: int, purpose: Purpose = Purpose.FOLDS
+) -> tuple[Positions, Positions]:
+    """Split rows, given whom each is of; the rows of one person stay together.
+
+    >>> train, test = split_persons(np.array([7, 8, 7, 9, 7], np.uint64), 0.5, seed=2)
+    >>> train.tolist(), test.tolist()
+    ([0, 1, 2, 4], [3])
+    """
+    # The numbers of persons are hashes: mixed with the stream's seed they are uniform draws (the
+    # finaliser of splitmix64; Steele, Lea, Flood, OOPSLA 2014).
+    mixed = persons ^ np.uint64(stream_seed(seed, purpose))
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    held = mixed.astype(np.float64) < share * 2.0**64
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
@@ -73,6 +96,6 @@ def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Exa
     return rows.rows(train), rows.rows(validation)
 
 
-def _number_of(holder: str) -> int:
-    """Turn a name into a number that is the same in every process."""
-    return int.from_bytes(hashlib.sha256(holder.encode()).digest()[:8], "big")
+def number_of_name(name: str) -> int:
+    """Turn a name into a number of 64 bits that is the same in every process."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

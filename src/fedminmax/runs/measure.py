@@ -342,7 +342,7 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
     counted and named.
     """
     saved = load_model(folder)
-    config = read_config(folder / CONFIG_FILE)
+    config = read_config(folder / CONFIG_FILE).for_measuring
     own = check_format(changes.apply(config.format), "the command's")
     read = [read_source(Source(path, name_without_ending(path), own), config) for path in files]
     warnings = [warning for source in read for warning in source.warnings]

@@ -192,7 +192,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             "[features.age]",
             "[features.ill]",
-            "[features.ill] is the target or the holder column; remove this section",
+            "[features.ill] is the target, holder or person column; remove this section",
         ),
         (COLUMNS, "columns = []", "[groups] columns is []; give at least one entry"),
         (

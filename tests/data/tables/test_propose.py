@@ -90,7 +90,7 @@ def test_a_holder_column_and_several_files(tmp_path: Path) -> None:
 def test_a_column_with_two_roles(tmp_path: Path) -> None:
     write_files(tmp_path)
     assert refused(tmp_path, groups=("sex", "ill")) == (
-        "column 'ill' is named twice; target, groups and holder are different columns"
+        "column 'ill' is named twice; target, groups, holder and person are different columns"
     )
 
 

@@ -43,6 +43,11 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add("--holder", metavar="COLUMN", help="of one file: the column that names the holder")
     add(
+        "--person",
+        metavar="COLUMN",
+        help="the column that tells persons apart: rows of one person are held out together",
+    )
+    add(
         "--minimum-category",
         type=positive_int,
         default=10,
@@ -78,6 +83,7 @@ def _run_init(options: argparse.Namespace) -> None:
         ranges=options.ranges,
         merge_spellings=options.merge_spellings,
         format=format_changes(options),
+        person_column=options.person,
     )
     init_config(
         options.files,

@@ -115,6 +115,11 @@ class TableConfig:
     text: str = field(default="", repr=False, compare=False)
 
     @property
+    def for_measuring(self) -> "TableConfig":
+        """The same for files that are measured as a whole: nobody has to know whose rows are."""
+        return replace(self, schema=replace(self.schema, person_column=None))
+
+    @property
     def iterate(self) -> Iterate:
         """Which of a run's models is its answer: if nothing is said, what validation rows choose.
 
@@ -295,6 +300,7 @@ def _schema(sections: ConfigSections) -> Schema:
         unlisted_group=MissingGroup(groups.unlisted),
         merge_spellings=data.merge_spellings,
         small_groups=SmallGroupRule(groups.small),
+        person_column=data.person_column,
     )
 
 

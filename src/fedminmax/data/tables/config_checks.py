@@ -63,6 +63,11 @@ def _check_files(data: DataSection) -> None:
                 raise InputError(
                     f"[data.holders] '{name}' and '{other}' are both {file}; give each its own file"
                 )
+    if data.person_column in (data.target, data.holder_column) and data.person_column:
+        raise InputError(
+            f"[data] person_column = '{data.person_column}' is the target or the holder column; "
+            "name the column that tells persons apart"
+        )
     if data.test and data.held_out:
         raise InputError(
             f"[data] has test files and held_out = {data.held_out:g}; remove one of them"
@@ -91,8 +96,9 @@ def _check_target(data: DataSection) -> None:
 
 def _check_feature(column: str, section: FeatureSection, sections: ConfigSections) -> None:
     where = f"[features.{toml_key(column)}]"
-    if column in (sections.data.target, sections.data.holder_column):
-        raise InputError(f"{where} is the target or the holder column; remove this section")
+    data = sections.data
+    if column in (data.target, data.holder_column, data.person_column):
+        raise InputError(f"{where} is the target, holder or person column; remove this section")
     if (section.kind == "category") != bool(section.categories):
         raise InputError(
             f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '

@@ -55,6 +55,7 @@ class DataSection(BaseModel):
     holders: dict[str, Name] = {}
     file: Name | None = None
     holder_column: Name | None = None
+    person_column: Name | None = None
     test: dict[str, Name] = {}
     held_out: Share | None = None
     validation: Annotated[float, Field(ge=0, le=MAX_SHARE)] | None = None

@@ -87,6 +87,9 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield 'task = "classification"      # or "regression", without classes'
         yield from _list("classes", target.classes)
     yield "held_out = 0.2               # share of each holder's rows to test on"
+    person = proposal.choices.person_column
+    column = f"{'' if person else '# '}person_column = {toml_string(person or 'patient')}"
+    yield f"{column:<28} # rows of one person are held out together"
     yield "# validation = 0.1           # share of the others to choose the round by (mlp: 0.1)"
     yield "seed = 0                     # of all randomness"
     yield from _format(proposal)

@@ -17,6 +17,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
+from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -144,7 +145,7 @@ class FederatedTables:
 def load_federated_tables(config: TableConfig) -> FederatedTables:
     """Read all files and return the federation's encoded rows."""
     training_files = [read_source(source, config) for source in config.training]
-    test_files = [read_source(source, config) for source in config.test]
+    test_files = [read_source(source, config.for_measuring) for source in config.test]
     for part in (part for file in training_files for part in file.parts):
         check_listed(part.rows.group, part.rows.group_keys, config.schema, part.source)
     split = [_hold_out(part, config) for file in training_files for part in file.parts]
@@ -169,12 +170,13 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         _listed(config.held_out, [test for _, test in split]),
         _listed(config.validation, set_aside),
         (
-            *_unused_note(files),
+            *_unused_note(files, config.schema),
             *_encoding_notes(encoding, total),
             *absence_note(encoding, summaries),
             *small_group_remarks(encoding, total.group_counts),
             *_left_out_note([*training, *tested]),
             *_validation_note(set_aside),
+            *_person_note([part for pair in split for part in pair], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
         (
@@ -232,6 +234,21 @@ def _validation_note(parts: Sequence[Part]) -> list[str]:
     return [f"{rows:,} rows are set aside to choose the round by (validation)"] if rows else []
 
 
+def _person_note(parts: Sequence[Part], config: TableConfig) -> list[str]:
+    """Say that rows of a person stay together, and what that does not change."""
+    owned = [part.rows.person for part in parts if part.rows.person is not None]
+    rows = sum(map(len, owned))
+    persons = len(np.unique(np.concatenate(owned))) if owned else 0
+    if persons == rows or not (config.held_out or config.validation):
+        return []
+    note = (
+        f"{rows:,} rows are of {counted(persons, 'person')} ('{config.schema.person_column}'), "
+        "whose rows are held out together; intervals take rows for independent and are too narrow "
+        "where a person has several"
+    )
+    return [note]
+
+
 def _encoded(part: Part, encoding: Encoding) -> OwnedExamples:
     examples = encode(part.rows, encoding, part.source)
     return OwnedExamples(part.owner, examples, part.left_out, merged_numbers(part.rows, encoding))
@@ -245,8 +262,9 @@ def _group_counts(parts: Sequence[Part]) -> Counter[GroupKey]:
     return counts
 
 
-def _unused_note(files: Sequence[SourceRows]) -> list[str]:
-    unused = dict.fromkeys(column for file in files for column in file.unused_columns)
+def _unused_note(files: Sequence[SourceRows], schema: Schema) -> list[str]:
+    columns = (column for file in files for column in file.unused_columns)
+    unused = dict.fromkeys(column for column in columns if column not in schema.columns)
     return (
         [f"columns {listed(list(unused))} are not in the configuration: not used"] if unused else []
     )

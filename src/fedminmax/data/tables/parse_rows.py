@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
+from fedminmax.data.strata import number_of_name
 from fedminmax.data.tables.groups import GroupKey, parse_groups
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
 from fedminmax.data.tables.read_file import Table
@@ -43,7 +44,8 @@ class ParsedRows:
     """Rows with their target (class numbers or quantities) and their group.
 
     ``group`` holds positions in ``group_keys``, or LEFT_OUT where the user wants rows without a
-    protected value left out. ``numbers`` are the rows' places in their file, from 1.
+    protected value left out. ``numbers`` are the rows' places in their file, from 1. ``person`` is
+    a number for whom each row is of, the same in every file; None if the schema does not say.
     """
 
     features: FeatureRows
@@ -51,6 +53,7 @@ class ParsedRows:
     group: NDArray[np.int64]
     group_keys: tuple[GroupKey, ...]
     numbers: NDArray[np.int64]
+    person: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -63,6 +66,7 @@ class ParsedRows:
             self.group[rows],
             self.group_keys,
             self.numbers[rows],
+            None if self.person is None else self.person[rows],
         )
 
 
@@ -72,7 +76,22 @@ def parse_rows(table: Table, schema: Schema) -> ParsedRows:
     group, keys = parse_groups(table, schema)
     target = _parse_target(table, schema)
     numbers = table.row_numbers.to_numpy()
-    return ParsedRows(parse_features(table, schema), target, group, tuple(keys), numbers)
+    person = _parse_persons(table, schema)
+    return ParsedRows(parse_features(table, schema), target, group, tuple(keys), numbers, person)
+
+
+def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
+    if schema.person_column is None:
+        return None
+    values = read_values(table, schema.person_column, schema)
+    if values.null_count():
+        _, row = table.first_row(values.is_null())
+        raise InputError(
+            f"{table.title}: person column '{schema.person_column}', row {row} is missing "
+            f"({values.null_count():,} such rows); fill or remove these rows"
+        )
+    names, places = np.unique(values.to_numpy().astype(str), return_inverse=True)
+    return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[places]
 
 
 def parse_features(table: Table, schema: Schema) -> FeatureRows:

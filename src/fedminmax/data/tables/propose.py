@@ -49,12 +49,14 @@ class InitChoices:
     """What the user wants of a proposal; what is not said of the files' format is looked for.
 
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
+    Rows with the same value in the ``person_column`` are held out together.
     """
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
     ranges: bool = False
     merge_spellings: bool = False
     format: FormatChanges = AS_AGREED
+    person_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,15 @@ def propose(
     choices: InitChoices,
 ) -> Proposal:
     """Read all files and guess what their columns mean."""
-    _check_words(paths, target, groups, holder_column)
+    unseen = [column for column in (holder_column, choices.person_column) if column]
+    named = (target, *groups, *unseen)
+    _check_words(paths, named, holder_column)
     files = holder_names(paths)
-    named = (target, *groups, *([holder_column] if holder_column else []))
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
         table.require(named, "which the command names")
     _check_same_columns(tables)
-    others = [column for column in tables[0].frame.columns if column not in (target, holder_column)]
+    others = [column for column in tables[0].frame.columns if column not in (target, *unseen)]
     guessed_target = guess_target(_pooled(tables, target, choices))
     _check_classes(guessed_target, tables)
     minimum = choices.minimum_category
@@ -207,19 +210,17 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
         )
 
 
-def _check_words(
-    paths: Sequence[Path], target: str, groups: Sequence[str], holder_column: str | None
-) -> None:
+def _check_words(paths: Sequence[Path], named: Sequence[str], holder_column: str | None) -> None:
     if holder_column is not None and len(paths) > 1:
         raise InputError(
             f"--holder {holder_column} and {len(paths)} files were given; give one file with a "
             "holder column, or one file per holder"
         )
-    names = [target, *groups, *([holder_column] if holder_column else [])]
-    for name in names:
-        if names.count(name) > 1:
+    for name in named:
+        if named.count(name) > 1:
             raise InputError(
-                f"column '{name}' is named twice; target, groups and holder are different columns"
+                f"column '{name}' is named twice; target, groups, holder and person are different "
+                "columns"
             )
 
 

@@ -85,7 +85,8 @@ class Schema:
     ``unlisted_group`` is what happens to training rows with a protected value that is not listed.
     ``merge_spellings`` reads labels, groups and categories that differ in letter case or spaces
     alone as one. ``small_groups`` is what becomes of groups with fewer training rows than
-    ``minimum_group_size``.
+    ``minimum_group_size``. Rows with the same value in the ``person_column`` are of one person:
+    they are held out together.
     """
 
     target: Target
@@ -98,6 +99,7 @@ class Schema:
     unlisted_group: MissingGroup = MissingGroup.ERROR
     merge_spellings: bool = False
     small_groups: SmallGroupRule = SmallGroupRule.SHARE
+    person_column: str | None = None
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
@@ -113,4 +115,6 @@ class Schema:
     def columns(self) -> tuple[str, ...]:
         """Columns that training needs, each once."""
         protected = (entry.column for entry in self.protected)
-        return tuple(dict.fromkeys((*self.feature_columns, *protected, self.target.column)))
+        person = () if self.person_column is None else (self.person_column,)
+        columns = (*self.feature_columns, *protected, self.target.column, *person)
+        return tuple(dict.fromkeys(columns))

@@ -13,7 +13,7 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
-from fedminmax.data.strata import Positions, split_strata
+from fedminmax.data.strata import Positions, split_persons, split_strata
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.data_warnings import check_far_rows
 from fedminmax.data.tables.groups import LEFT_OUT
@@ -93,6 +93,8 @@ def hold_out(
     rows: ParsedRows, share: float, seed: int, holder: str, purpose: Purpose = Purpose.FOLDS
 ) -> tuple[Positions, Positions]:
     """Return the positions of training rows and of held-out rows, each ascending."""
+    if rows.person is not None:
+        return split_persons(rows.person, share, seed, purpose)
     labels = rows.target if rows.target.dtype == np.int64 else np.zeros(len(rows), np.int64)
     strata = np.stack([rows.group, labels.astype(np.int64)])
     return split_strata(strata, share, seed, holder, purpose)

@@ -34,7 +34,6 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
-from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import (
     Encoding,
     agree_on_encoding,
@@ -48,7 +47,7 @@ from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
 from fedminmax.federation.server.transport import Transport, gathered
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
-from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes, task_of
+from fedminmax.federation.wire.plan import NetworkPlan, max_rows_apart, plan_to_bytes, task_of
 from fedminmax.federation.wire.summary import summary_from_bytes
 
 ROUNDING = 1e-4
@@ -182,7 +181,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     if agreed is None:
         set_aside = {site: own[groups:] for site, own in told.items() if own[groups:]}
         told = {site: own[:groups] for site, own in told.items()}
-        told = _without_too_many(told, set_aside, plan.validation, refused)
+        told = _without_too_many(told, set_aside, plan, refused)
         counts = {site: encoding.count(summaries[site].group_counts) for site in told}
         told = _drop_mismatches(told, counts, "counts other groups than its summary had", refused)
         counts = {site: counts[site] for site in told}
@@ -224,12 +223,12 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
 def _without_too_many(
     told: dict[str, list[int]],
     set_aside: Mapping[str, list[int]],
-    share: float,
+    plan: NetworkPlan,
     refused: dict[str, str],
 ) -> dict[str, list[int]]:
     """Return the sites that set no more rows aside than the plan's share allows."""
     for site, own in set_aside.items():
-        most = max_held_out(sum(told[site]), share, 1)
+        most = max_rows_apart(plan, sum(told[site]), plan.validation, 1)
         if min(own) < 0 or sum(own) > most:
             refused[site] = (
                 f"{site} counts {sum(own):,} validation rows beside {sum(told[site]):,} training "

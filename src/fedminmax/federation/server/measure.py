@@ -16,13 +16,13 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
-from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.federation.server.agreement import Agreement
 from fedminmax.federation.server.transport import Transport, gathered
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import models_to_bytes, score_sums_from_bytes
+from fedminmax.federation.wire.plan import max_rows_apart
 from fedminmax.metrics.score_rows import metric_names
 from fedminmax.metrics.sums import ScoreSums
 
@@ -118,12 +118,12 @@ def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
     # Validation rows were set aside after the held-out rows.
     set_aside = agreement.validation_rows
     train = (left + set_aside[place] if len(set_aside) else left).tolist()
-    all_rows = max_held_out(sum(train), plan.held_out, 1)
+    all_rows = max_rows_apart(plan, sum(train), plan.held_out, 1)
     classes = max(len(plan.schema.target.classes), 1)
     for key, came, rows in zip(encoding.groups, counts, train, strict=True):
         # How many groups were merged into one is not known.
         merged = key == merged_key(plan.schema)
-        most = all_rows if merged else max_held_out(rows, plan.held_out, classes)
+        most = all_rows if merged else max_rows_apart(plan, rows, plan.held_out, classes)
         if came > most or sum(counts) > all_rows:
             raise RefusedError(
                 f"{site} counts {came:,} held-out rows of a group with {rows:,} training rows, "

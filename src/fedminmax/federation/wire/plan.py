@@ -20,6 +20,7 @@ from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.core.validation import MAX_SHARE
+from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
@@ -215,8 +216,20 @@ def digest_of(plan: NetworkPlan) -> str:
     )
     # Sites that checked a configuration with an earlier version know nothing of these.
     unused = {name for name in ("certify", "packages") if not getattr(plan, name)}
-    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude={"compress", *unused})
+    left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
+    if plan.schema.person_column is None:
+        left_out["schema"] = {"person_column"}
+    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude=left_out)
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+def max_rows_apart(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
+    """Return at most how many rows a site holds out, or sets aside, beside so many training rows.
+
+    Where rows of a person stay together, chance alone decides, and a person may have any number.
+    """
+    by_person = plan.schema.person_column is not None and share > 0.0
+    return plan.site_rules.max_rows if by_person else max_held_out(train, share, strata)
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
