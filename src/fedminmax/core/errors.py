@@ -8,6 +8,7 @@ run that diverged. Packages that only parts of fedminmax need come with its extr
 # The extra of fedminmax that brings each package, by the name under which it is imported.
 EXTRAS = {
     "cryptography": "flare",
+    "dp_accounting": "privacy",
     "fairlearn": "sklearn",
     "jinja2": "cli",
     "matplotlib": "cli",
