@@ -158,10 +158,13 @@ def write_entries(path: Path, entries: Iterable[object]) -> None:
     write_text(path, "".join(map(_line, entries)))
 
 
-def append_entry(path: Path, entry: object) -> None:
-    """Add a line to a log."""
+def append_entry(path: Path, entry: object, *, sync: bool = False) -> None:
+    """Add a line to a log; with ``sync`` it is on the disk afterwards, even if the power fails."""
     with path.open("a", encoding="utf-8") as file:
         file.write(_line(entry))
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _parsed(path: Path, lines: Sequence[str], parse: Callable[[Any], RecordT]) -> list[RecordT]:

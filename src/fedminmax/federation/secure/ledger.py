@@ -1,0 +1,132 @@
+"""A site's record of its masks, on its own disk, so that a restart forgets nothing.
+
+A site masks at most once in each context. Of each question of a run it helps to unmask the answers
+to one order by one set of sites, however many attempts, sessions and restarts there are: totals
+over two sets would tell what the difference of the sets answered. The same order by the same sites
+may be unmasked again, since a server that goes on after a fault needs the same total again.
+
+Lines are on the disk before what they allow leaves the site.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+from fedminmax.core.files import append_entry, held
+from fedminmax.federation.secure.messages import Context
+from fedminmax.federation.wire.codec import RefusedError
+
+MASKS_FILE = "masks.jsonl"
+SECONDS_FOR_THE_LOCK = 10.0
+
+
+class Did(Enum):
+    """What a site did about an answer."""
+
+    MASKED = "masked"
+    UNMASKED = "unmasked"
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a total is of: the hash of the order, and the sites."""
+
+    order: str
+    sites: tuple[str, ...]
+
+
+class MaskLedger:
+    """The record of one site, shared by all its jobs.
+
+    Args:
+        folder: where the site keeps things between rounds.
+        run: the name of this job's run.
+        session: this session's name.
+    """
+
+    def __init__(self, folder: Path, run: str, session: bytes) -> None:
+        self._path = folder / MASKS_FILE
+        self._run, self._session = run, session.hex()
+        self._read_until = 0
+        self._masked: set[Context] = set()
+        self._unmasked: dict[Context, Total] = {}
+
+    def note_mask(self, context: Context, total: Total) -> None:
+        """Allow a mask in this context and write it down, or refuse it."""
+        with self._up_to_date():
+            self._check(context, total)
+            if context in self._masked:
+                raise RefusedError(
+                    f"this site has masked its answer to {context}, attempt {context.attempt}, "
+                    "and masks it no second time"
+                )
+            self._append(context, total, Did.MASKED)
+
+    def check(self, context: Context, total: Total) -> None:
+        """Refuse a total over other sites, or of another order, than one that was unmasked."""
+        with self._up_to_date():
+            self._check(context, total)
+
+    def note_unmask(self, context: Context, total: Total) -> None:
+        """Allow this total and write it down, or refuse it."""
+        with self._up_to_date():
+            self._check(context, total)
+            self._append(context, total, Did.UNMASKED)
+
+    def _check(self, context: Context, total: Total) -> None:
+        before = self._unmasked.get(context.topic)
+        if before is None or before == total:
+            return
+        what = "another order" if before.order != total.order else "other sites"
+        raise RefusedError(
+            f"this site has helped to unmask the answers to {context}, and helps with no total "
+            f"of {what}"
+        )
+
+    @contextmanager
+    def _up_to_date(self) -> Iterator[None]:
+        """Hold the file, and know what this and other jobs have written."""
+        with held(self._path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+            if not ours:
+                raise RefusedError("this site's record of masks is in use; ask again")
+            self._read_on()
+            yield
+
+    def _append(self, context: Context, total: Total, did: Did) -> None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        about = {"time": when, "did": did.value, "name": self._run, "session": self._session}
+        append_entry(self._path, about | asdict(context) | asdict(total), sync=True)
+
+    def _read_on(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("r+b") as file:
+            file.seek(self._read_until)
+            *lines, rest = file.read().split(b"\n")
+            if rest:
+                # A line that a crash cut off: what it allows was not sent.
+                file.truncate(file.seek(-len(rest), os.SEEK_END))
+            self._read_until = file.seek(0, os.SEEK_END)
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            numbers = (int(entry[name]) for name in ("run", "round", "phase", "attempt"))
+            context = Context(str(entry["question"]), *numbers)
+            total = Total(str(entry["order"]), tuple(map(str, entry["sites"])))
+            did, name, session = Did(entry["did"]), str(entry["name"]), str(entry["session"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RefusedError(
+                "this site's record of masks is damaged; its administrator has to look"
+            ) from error
+        if did is Did.MASKED and session == self._session:
+            self._masked.add(context)
+        if did is Did.UNMASKED and name == self._run:
+            self._unmasked.setdefault(context.topic, total)

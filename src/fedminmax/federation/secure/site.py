@@ -1,0 +1,263 @@
+"""A site's side of masked sums: it masks, confirms and unmasks, each at most as it should.
+
+What holds whatever the server does: an answer leaves the site under the masks of all other sites
+that were asked and under a mask of the site's own; the seed of the latter is told only after every
+site that was asked has signed that it saw the same question, order and sites; and secrets that two
+sites share are never told.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+
+from fedminmax.federation.secure.fixed_point import DoesNotFitError, pack
+from fedminmax.federation.secure.identity import Authority, Identity
+from fedminmax.federation.secure.ledger import MaskLedger, Total
+from fedminmax.federation.secure.masks import (
+    SessionKeys,
+    Sum,
+    decrypted,
+    derived_key,
+    encrypted,
+)
+from fedminmax.federation.secure.messages import (
+    Ask,
+    ConfirmAsk,
+    Context,
+    UnmaskAsk,
+    Unmasked,
+    Upload,
+    commitment,
+    confirmation,
+    from_bytes,
+    statement,
+    to_bytes,
+    unfit_to_bytes,
+    upload_content,
+    upload_to_bytes,
+)
+from fedminmax.federation.secure.session import (
+    Roster,
+    Terms,
+    check_roster,
+    check_terms,
+    entry_of,
+    roster_from_bytes,
+)
+from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal
+from fedminmax.federation.wire.codec import RefusedError
+
+SERVER = "the server"
+ORDER_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """What a site remembers of an answer that it masked, until the next question."""
+
+    ask: Ask
+    total: Total
+    stated: bytes
+    seed: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """A session that has begun: everybody's keys, and the secrets shared with each other site."""
+
+    roster: Roster
+    secrets: Mapping[str, bytes]
+    ledger: MaskLedger
+
+
+class SecureSite:
+    """One site in one session.
+
+    Args:
+        identity: the site's kit key and certificate.
+        authority: the federation's root certificate.
+        terms: what this site was told of run, plan, sites and threshold.
+        folder: where it keeps its record of masks.
+    """
+
+    def __init__(
+        self, identity: Identity, authority: Authority, terms: Terms, folder: Path
+    ) -> None:
+        check_terms(terms)
+        if identity.site not in terms.sites:
+            raise RefusedError(f"{SERVER} has a plan without this site, '{identity.site}'")
+        self._name, self._authority, self._terms = identity.site, authority, terms
+        self._folder = folder
+        self._keys = SessionKeys.fresh()
+        self._entry = entry_of(identity, self._keys, terms)
+        self._joined: Joined | None = None
+        self._masked: dict[Context, Masked] = {}
+
+    def keys(self) -> bytes:
+        """Tell this site's keys of the session."""
+        return self._entry.model_dump_json().encode()
+
+    def set_roster(self, roster: object) -> bytes:
+        """Take everybody's keys; the same ones may come again, others may not."""
+        came = roster_from_bytes(roster, SERVER)
+        if self._joined is not None:
+            if came.session != self._joined.roster.session:
+                raise RefusedError(f"{SERVER} changed the sites' keys within a session; refused")
+            return b""
+        check_roster(came, self._terms, self._authority)
+        if came.by_site.get(self._name) != self._entry:
+            raise RefusedError(f"{SERVER} has other keys of this site than it made; refused")
+        shared = {}
+        for site, entry in came.by_site.items():
+            if site != self._name:
+                try:
+                    shared[site] = self._keys.shared_with(entry.masking)
+                except ValueError as error:
+                    raise RefusedError(f"the key of '{site}' is none; refused") from error
+        ledger = MaskLedger(self._folder, self._terms.run, came.session)
+        self._joined = Joined(came, shared, ledger)
+        return b""
+
+    def mask(self, ask: Ask, values: Mapping[str, Any], order: bytes) -> bytes:
+        """Mask an answer.
+
+        Args:
+            ask: what came with the question.
+            values: the answer's sections, as ``fixed_point.pack`` takes them.
+            order: the hash of the question with all that came with it, as this site saw it.
+        """
+        joined = self._session()
+        self._check_sites(ask.sites, joined)
+        if len(order) != ORDER_BYTES:
+            raise ValueError("the hash of an order has 32 bytes")
+        try:
+            packed = pack(ask.layout, values, len(ask.sites))
+        except DoesNotFitError as error:
+            names = [section.name for section in ask.layout.sections]
+            return unfit_to_bytes(tuple(names.index(name) for name in error.sections))
+        total = Total(order.hex(), ask.sites)
+        joined.ledger.note_mask(ask.context, total)
+        stated = statement(joined.roster.session, ask, order)
+        own = Masked(ask, total, stated, secrets.token_bytes(SECRET_BYTES))
+        # Seeds of earlier questions are of no use any more.
+        topic = ask.context.topic
+        self._masked = {
+            context: other for context, other in self._masked.items() if context.topic == topic
+        }
+        self._masked[ask.context] = own
+        masked = Sum(packed)
+        masked.add_mask(self_mask_key(own.seed), 1)
+        place = ask.sites.index(self._name)
+        for number, other in enumerate(ask.sites):
+            if number != place:
+                key = derived_key(joined.secrets[other], "pair", stated)
+                masked.add_mask(key, 1 if place < number else -1)
+        commitments, shares = self._shares(own, joined)
+        signature = self._keys.signing.sign(upload_content(stated, commitments, shares))
+        return upload_to_bytes(Upload(masked.packed, commitments, shares, signature))
+
+    def confirm(self, message: object) -> bytes:
+        """Sign that the answers of all sites of an attempt arrived, if this site knows it so."""
+        asked = from_bytes(message, ConfirmAsk, SERVER)
+        own = self._known(asked.context)
+        if asked.arrived != own.ask.sites:
+            raise RefusedError(
+                f"{SERVER} wants a total over {len(asked.arrived)} sites of {asked.context}, "
+                f"which was asked of {len(own.ask.sites)}; refused"
+            )
+        self._session().ledger.check(asked.context, own.total)
+        return self._keys.signing.sign(confirmation(own.stated))
+
+    def unmask(self, message: object) -> bytes:
+        """Tell this site's own seed, and its shares of the seeds of sites that have gone."""
+        asked = from_bytes(message, UnmaskAsk, SERVER)
+        own, joined = self._known(asked.context), self._session()
+        if set(asked.signatures) != set(own.ask.sites):
+            raise RefusedError(
+                f"{SERVER} wants to unmask {asked.context} with {len(asked.signatures)} "
+                f"signatures of {len(own.ask.sites)}; refused"
+            )
+        for site, signature in asked.signatures.items():
+            try:
+                key = joined.roster.by_site[site].signing_key
+                key.verify(signature, confirmation(own.stated))
+            except InvalidSignature as error:
+                raise RefusedError(
+                    f"'{site}' did not sign the question, order and sites of {asked.context} that "
+                    "this site saw; refused"
+                ) from error
+        shares = {
+            owner: self._share_of(owner, sealed.get(self._name), own, joined)
+            for owner, sealed in asked.gone.items()
+            if owner != self._name
+        }
+        joined.ledger.note_unmask(asked.context, own.total)
+        return to_bytes(Unmasked(own.seed, shares))
+
+    def _session(self) -> Joined:
+        if self._joined is None:
+            raise RefusedError(f"{SERVER} asks for masked answers before all sites' keys")
+        return self._joined
+
+    def _known(self, context: Context) -> Masked:
+        if context not in self._masked:
+            raise RefusedError(
+                f"this site has no masked answer to {context}, attempt {context.attempt}; refused"
+            )
+        return self._masked[context]
+
+    def _check_sites(self, sites: tuple[str, ...], joined: Joined) -> None:
+        if len(sites) < self._terms.threshold:
+            raise RefusedError(
+                f"{SERVER} asks {len(sites)} sites, at least {self._terms.threshold} were agreed"
+            )
+        # In the roster's order, which also leaves no room for a site that comes twice.
+        if tuple(site for site in joined.roster.sites if site in sites) != sites:
+            unknown = [site[:100] for site in sites if site not in joined.roster.by_site]
+            who = f"without keys ({', '.join(unknown[:3])})" if unknown else "in another order"
+            raise RefusedError(f"{SERVER} asks sites {who}; refused")
+        if self._name not in sites:
+            raise RefusedError(f"{SERVER} asks this site for a total that it is not part of")
+
+    def _shares(self, own: Masked, joined: Joined) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """Return the hashes of the seed and of its shares, and the shares, each sealed."""
+        sites = own.ask.sites
+        dealt = deal(int.from_bytes(own.seed, "big"), len(sites), self._terms.threshold)
+        commitments = [commitment("seed", own.stated, self._name, own.seed)]
+        sealed = []
+        for place, other in enumerate(sites, start=1):
+            if other == self._name:
+                continue
+            share = dealt[place].to_bytes(SHARE_BYTES, "big")
+            commitments.append(commitment("share", own.stated, self._name, share))
+            key, about = self._sealing(self._name, other, other, own, joined)
+            sealed.append(encrypted(key, share, about))
+        return tuple(commitments), tuple(sealed)
+
+    def _share_of(self, owner: str, sealed: bytes | None, own: Masked, joined: Joined) -> bytes:
+        if owner not in own.ask.sites or sealed is None:
+            raise RefusedError(f"{SERVER} asks for a share of '{owner[:100]}', which sent none")
+        key, about = self._sealing(owner, self._name, owner, own, joined)
+        try:
+            return decrypted(key, sealed, about)
+        except InvalidTag as error:
+            raise RefusedError(
+                f"the share of '{owner}' is not one that it made for this site and this question"
+            ) from error
+
+    def _sealing(
+        self, owner: str, recipient: str, other: str, own: Masked, joined: Joined
+    ) -> tuple[bytes, bytes]:
+        """Return the key of one share, and what else it is bound to."""
+        names = (owner.encode(), recipient.encode())
+        about = b"\n".join((own.stated, *names))
+        return derived_key(joined.secrets[other], "share", own.stated, *names), about
+
+
+def self_mask_key(seed: bytes) -> bytes:
+    """Return the key of a site's own mask."""
+    return derived_key(seed, "self")

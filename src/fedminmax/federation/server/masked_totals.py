@@ -1,0 +1,352 @@
+"""The server's side of masked sums: it learns the total of the sites' answers, and nothing else.
+
+Bonawitz et al. (2017), with every answer's seed shared among the sites that were asked. A question
+goes to a set of sites. If all of them send a masked answer and confirm that they saw the same
+question, they are asked for the seeds of their own masks, and the masks of pairs cancel. If one
+does not send its answer or does not confirm, this attempt is given up for ever, and the others are
+asked again with new masks. If one has gone after that, the others' shares give its seed.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+
+from fedminmax.federation.secure.fixed_point import Kind, Layout, unpack
+from fedminmax.federation.secure.identity import Authority
+from fedminmax.federation.secure.masks import Sum
+from fedminmax.federation.secure.messages import (
+    SIGNATURE_BYTES,
+    AnyAsk,
+    Ask,
+    ConfirmAsk,
+    Context,
+    UnmaskAsk,
+    Unmasked,
+    Upload,
+    commitment,
+    confirmation,
+    from_bytes,
+    statement,
+    to_bytes,
+    upload_content,
+    upload_from_bytes,
+)
+from fedminmax.federation.secure.session import Roster, Terms, check_roster, entry_from_bytes
+from fedminmax.federation.secure.shamir import SECRET_BYTES, restore
+from fedminmax.federation.secure.site import self_mask_key
+from fedminmax.federation.server.transport import (
+    MIN_SECONDS,
+    NO_LIMITS,
+    Answers,
+    Transport,
+    gathered,
+)
+from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+
+NO_FAILURES: Mapping[str, str] = MappingProxyType({})
+
+
+class NoTotalError(RuntimeError):
+    """Too few sites answered for a total; ``failures`` says why each of the others did not."""
+
+    def __init__(self, reason: str, failures: Mapping[str, str]) -> None:
+        super().__init__(f"{reason} ({'; '.join(failures.values())})" if failures else reason)
+        self.failures = failures
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedTotal:
+    """A total by section, the sites it is of, and why others are not in it.
+
+    ``late`` are those that did not answer in time; ``seconds`` is how long each answer took, and
+    ``upload_bytes`` how long the longest was.
+    """
+
+    values: Mapping[str, Any]
+    sites: tuple[str, ...]
+    failures: Mapping[str, str]
+    late: frozenset[str]
+    seconds: Mapping[str, float]
+    upload_bytes: int
+    layout: Layout
+
+
+@dataclass
+class _Notes:
+    """What is noted over all attempts at one question."""
+
+    failures: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)
+    upload_bytes: int = 0
+
+
+def open_session(
+    transport: Transport,
+    terms: Terms,
+    authority: Authority | None = None,
+    failures: Mapping[str, str] = NO_FAILURES,
+) -> tuple[Roster, Mapping[str, str]]:
+    """Gather all sites' keys and pass them on; return them, and why sites are not among them.
+
+    Sites that have failed before are not asked. Sites that refuse the others' keys end it, since
+    the others could not go on without them in the same session.
+    """
+    asked = [site for site in terms.sites if site not in failures]
+    answers = gathered(transport(asked, "keys", {}))
+    refused = {**failures, **answers.failures}
+    entries = []
+    for site in asked:
+        if site in answers.messages:
+            try:
+                entries.append(entry_from_bytes(answers.messages[site], site))
+            except RefusedError as error:
+                refused[site] = str(error)
+    if len(entries) < terms.threshold:
+        raise NoTotalError(f"{len(entries)} of at least {terms.threshold} sites sent keys", refused)
+    roster = Roster(entries=tuple(entries))
+    if authority is not None:
+        check_roster(roster, terms, authority)
+    words = {"roster": roster.model_dump_json().encode()}
+    accepted = gathered(transport(roster.sites, "set_roster", words))
+    if accepted.failures:
+        raise NoTotalError("sites did not accept the others' keys", accepted.failures)
+    return roster, refused
+
+
+class MaskedTotals:
+    """Totals of one session.
+
+    Args:
+        transport: how sites are reached.
+        roster: the sites' keys, as all of them have accepted it.
+    """
+
+    def __init__(self, transport: Transport, roster: Roster) -> None:
+        self._transport = transport
+        self._roster = roster
+        self._threshold = roster.terms.threshold
+        self._attempts: Counter[Context] = Counter()
+
+    def total(
+        self,
+        context: Context,
+        words: Mapping[str, object],
+        order: bytes,
+        layout: Layout,
+        sites: Sequence[str],
+        seconds: Mapping[str, float] = NO_LIMITS,
+    ) -> MaskedTotal:
+        """Ask a question until there is a total over at least as many sites as the threshold.
+
+        Args:
+            context: the question; its attempt is counted here.
+            words: what the site's function is called with, besides ``secure``.
+            order: the hash of these words, as each site computes it for itself.
+            layout: the answer's sections.
+            sites: who is asked.
+            seconds: how long each may take to answer.
+
+        Raises:
+            NoTotalError: too few sites are left.
+        """
+        notes = _Notes()
+        known = [site for site in self._roster.sites if site in sites]
+        while True:
+            if len(known) < self._threshold:
+                raise NoTotalError(
+                    f"{len(known)} sites are left for a masked total over at least "
+                    f"{self._threshold}",
+                    notes.failures,
+                )
+            topic = context.topic
+            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(known), layout)
+            self._attempts[topic] += 1
+            stated = statement(self._roster.session, ask, order)
+            uploads = self._uploads(ask, words, stated, seconds, notes)
+            unfit = {layout.sections[p].name for own in uploads.values() for p in own.unfit}
+            if unfit or len(uploads) < len(known):
+                layout = layout.coarser(unfit)
+                known = [site for site in known if site in uploads]
+                continue
+            signatures = self._confirmed(ask, stated, notes)
+            if len(signatures) < len(known):
+                known = [site for site in known if site in signatures]
+                continue
+            seeds = self._seeds(ask, stated, uploads, signatures, notes)
+            first, *others = uploads.values()
+            total = Sum(first.packed)
+            for upload in others:
+                total.add(upload.packed)
+            for seed in seeds.values():
+                total.add_mask(self_mask_key(seed), -1)
+            return MaskedTotal(
+                values=unpack(layout, total.packed, len(known)),
+                sites=ask.sites,
+                failures=notes.failures,
+                late=frozenset(notes.late),
+                seconds=notes.seconds,
+                upload_bytes=notes.upload_bytes,
+                layout=layout,
+            )
+
+    def _uploads(
+        self,
+        ask: Ask,
+        words: Mapping[str, object],
+        stated: bytes,
+        seconds: Mapping[str, float],
+        notes: _Notes,
+    ) -> dict[str, Upload]:
+        """Ask the question; return the masked answers that are what they should be."""
+        uploads = {}
+        started = time.monotonic()
+        secure = {**words, "secure": to_bytes(ask)}
+        for answer in self._transport(ask.sites, ask.context.question, secure, seconds):
+            site = answer.site
+            if answer.failure is not None:
+                notes.failures[site] = answer.failure
+                if answer.late:
+                    notes.late.add(site)
+                continue
+            try:
+                uploads[site] = self._checked(answer.message, ask, stated, site)
+            except RefusedError as error:
+                notes.failures[site] = str(error)
+                continue
+            notes.seconds[site] = time.monotonic() - started
+            if isinstance(answer.message, bytes):
+                notes.upload_bytes = max(notes.upload_bytes, len(answer.message))
+        return {site: uploads[site] for site in ask.sites if site in uploads}
+
+    def _checked(self, message: object, ask: Ask, stated: bytes, site: str) -> Upload:
+        upload = upload_from_bytes(message, ask, site)
+        if upload.unfit:
+            sections = [ask.layout.sections[place] for place in upload.unfit]
+            fixed = [own for own in sections if own.kind is not Kind.FIXED]
+            if fixed:
+                raise RefusedError(f"{site} has {fixed[0].name} that no table can have; refused")
+            return upload
+        content = upload_content(stated, upload.commitments, upload.shares)
+        self._check_signature(site, upload.signature, content, "its upload is of another question")
+        return upload
+
+    def _confirmed(self, ask: Ask, stated: bytes, notes: _Notes) -> dict[str, bytes]:
+        """Return the sites' signatures that all answers of this attempt arrived."""
+        answers = self._ask_short(ask.sites, "confirm", ConfirmAsk(ask.context, ask.sites))
+        notes.failures |= answers.failures
+        signatures = {}
+        for site, message in answers.messages.items():
+            try:
+                signature = checked_bytes(message, SIGNATURE_BYTES, site)
+                what = "it saw another question, order or set of sites"
+                self._check_signature(site, signature, confirmation(stated), what)
+                signatures[site] = signature
+            except RefusedError as error:
+                notes.failures[site] = str(error)
+        return signatures
+
+    def _seeds(
+        self,
+        ask: Ask,
+        stated: bytes,
+        uploads: Mapping[str, Upload],
+        signatures: Mapping[str, bytes],
+        notes: _Notes,
+    ) -> dict[str, bytes]:
+        """Return the seeds of all sites' own masks, from themselves or from the others' shares."""
+        told = self._unmasked(UnmaskAsk(ask.context, signatures, {}), ask.sites, notes)
+        seeds = {}
+        for site, unmasked in told.items():
+            if commitment("seed", stated, site, unmasked.seed) == uploads[site].commitments[0]:
+                seeds[site] = unmasked.seed
+            else:
+                notes.failures[site] = f"{site} sent another seed than it had promised"
+        gone = [site for site in ask.sites if site not in seeds]
+        if gone:
+            seeds |= self._recovered(ask, stated, uploads, signatures, gone, list(told), notes)
+        return seeds
+
+    def _recovered(
+        self,
+        ask: Ask,
+        stated: bytes,
+        uploads: Mapping[str, Upload],
+        signatures: Mapping[str, bytes],
+        gone: Sequence[str],
+        helpers: Sequence[str],
+        notes: _Notes,
+    ) -> dict[str, bytes]:
+        """Return the seeds of sites that have gone, each from as many shares as the threshold."""
+        sealed = {
+            owner: dict(zip(_without(ask.sites, owner), uploads[owner].shares, strict=True))
+            for owner in gone
+        }
+        told = self._unmasked(UnmaskAsk(ask.context, signatures, sealed), helpers, notes)
+        seeds = {}
+        for owner in gone:
+            others = _without(ask.sites, owner)
+            promised = dict(zip(others, uploads[owner].commitments[1:], strict=True))
+            shares = {}
+            for site in others:
+                share = told[site].shares.get(owner) if site in told else None
+                if share is None:
+                    continue
+                if commitment("share", stated, owner, share) == promised[site]:
+                    shares[ask.sites.index(site) + 1] = int.from_bytes(share, "big")
+                else:
+                    notes.failures[site] = f"{site} sent another share than '{owner}' had made"
+            seeds[owner] = self._restored(owner, shares, uploads[owner], stated, notes)
+        return seeds
+
+    def _restored(
+        self,
+        owner: str,
+        shares: Mapping[int, int],
+        upload: Upload,
+        stated: bytes,
+        notes: _Notes,
+    ) -> bytes:
+        if len(shares) < self._threshold:
+            raise NoTotalError(
+                f"'{owner}' has gone, and {len(shares)} of {self._threshold} shares of its seed "
+                "came: the same sites must answer this question again",
+                notes.failures,
+            )
+        secret = restore(dict(list(shares.items())[: self._threshold]))
+        seed = secret.to_bytes(66, "big")[-SECRET_BYTES:]
+        if commitment("seed", stated, owner, seed) != upload.commitments[0]:
+            raise NoTotalError(f"'{owner}' has gone, and had made bad shares", notes.failures)
+        return seed
+
+    def _unmasked(
+        self, asked: UnmaskAsk, sites: Sequence[str], notes: _Notes
+    ) -> dict[str, Unmasked]:
+        answers = self._ask_short(sites, "unmask", asked)
+        notes.failures |= answers.failures
+        told = {}
+        for site, message in answers.messages.items():
+            try:
+                told[site] = from_bytes(message, Unmasked, site)
+            except RefusedError as error:
+                notes.failures[site] = str(error)
+        return told
+
+    def _ask_short(self, sites: Sequence[str], question: str, asked: AnyAsk) -> Answers:
+        seconds = dict.fromkeys(sites, MIN_SECONDS)
+        return gathered(self._transport(sites, question, {"message": to_bytes(asked)}, seconds))
+
+    def _check_signature(self, site: str, signature: bytes, content: bytes, what: str) -> None:
+        try:
+            self._roster.by_site[site].signing_key.verify(signature, content)
+        except InvalidSignature as error:
+            raise RefusedError(f"{site} signed something else: {what}; refused") from error
+
+
+def _without(sites: Sequence[str], site: str) -> list[str]:
+    return [other for other in sites if other != site]

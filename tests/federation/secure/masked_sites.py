@@ -1,0 +1,155 @@
+"""Sites with real keys, certificates and records, called in this process."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
+from fedminmax.federation.secure.identity import Authority, Identity
+from fedminmax.federation.secure.messages import Ask, Context, from_bytes
+from fedminmax.federation.secure.session import Roster, Terms, default_threshold
+from fedminmax.federation.secure.site import SecureSite
+from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
+from tests.federation.network_problem import DirectTransport
+
+SITES = ("east", "mid", "north", "south", "west")
+FIRST = Context("answer", run=0, round=1, phase=0)
+LAYOUT = Layout((Section("step", 4, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
+ORDER = b"the model of round 1"
+
+
+def order_hash(order: bytes) -> bytes:
+    return hashlib.sha256(order).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Certifier:
+    """An authority with its private key."""
+
+    key: ec.EllipticCurvePrivateKey
+    authority: Authority
+
+    def identity(self, site: str, *, days: int = 1) -> Identity:
+        key = ec.generate_private_key(ec.SECP256R1())
+        issuer = self.authority.root.subject
+        return Identity(site, key, _certificate(site, key, issuer, self.key, days))
+
+
+def certifier() -> Certifier:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Certifier(key, Authority(_certificate("root", key, _name("root"), key, 1)))
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
+) -> x509.Certificate:
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=10))
+        .not_valid_after(now + timedelta(days=days))
+    )
+    return builder.sign(signer, hashes.SHA256())
+
+
+@cache
+def federation_certifier() -> Certifier:
+    """The same for all tests: keys take time."""
+    return certifier()
+
+
+@cache
+def kit(site: str) -> Identity:
+    return federation_certifier().identity(site)
+
+
+def terms_for(sites: tuple[str, ...] = SITES, run: str = "run-1") -> Terms:
+    return Terms(run, "0123abcd", sites, default_threshold(len(sites)))
+
+
+def answers_of(site: str, seed: int = 0) -> dict[str, Any]:
+    """Some answer of this site."""
+    generator = np.random.default_rng([seed, SITES.index(site)])
+    return {"step": generator.normal(size=4), "counts": generator.integers(0, 1000, 2)}
+
+
+class MaskedSite:
+    """What a site's process does with the calls that masked sums need."""
+
+    def __init__(self, site: str, folder: Path, terms: Terms, values: Mapping[str, Any]) -> None:
+        authority = federation_certifier().authority
+        self.values = values
+        self.secure = SecureSite(kit(site), authority, terms, folder / site)
+
+    def keys(self) -> bytes:
+        return self.secure.keys()
+
+    def set_roster(self, roster: object) -> bytes:
+        return self.secure.set_roster(roster)
+
+    def answer(self, order: bytes, secure: object) -> bytes:
+        return self.secure.mask(
+            from_bytes(secure, Ask, "the server"), self.values, order_hash(order)
+        )
+
+    def confirm(self, message: object) -> bytes:
+        return self.secure.confirm(message)
+
+    def unmask(self, message: object) -> bytes:
+        return self.secure.unmask(message)
+
+
+class MaskedSites(DirectTransport):
+    """Calls these sites, and keeps all that the server sends and gets."""
+
+    def __init__(self, folder: Path, terms: Terms | None = None, seed: int = 0) -> None:
+        self.folder, self.terms = folder, terms or terms_for()
+        self.masked = {
+            site: MaskedSite(site, folder, self.terms, answers_of(site, seed))
+            for site in self.terms.sites
+        }
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.transcript: list[tuple[str, str, object]] = []
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        message = getattr(self.masked[site], question)(**words)
+        self.transcript.append((site, question, message))
+        return message
+
+    def open(self) -> tuple[Roster, MaskedTotals]:
+        roster, _ = open_session(self, self.terms, federation_certifier().authority)
+        return roster, MaskedTotals(self, roster)
+
+    def restart(self, site: str) -> MaskedSite:
+        """End the site's process and start it again: only what is on its disk is left."""
+        values = self.masked[site].values
+        self.masked[site] = MaskedSite(site, self.folder, self.terms, values)
+        return self.masked[site]
+
+    def plain_total(self, sites: tuple[str, ...]) -> dict[str, Any]:
+        """The sum that nobody masked."""
+        return {
+            name: sum(self.masked[site].values[name] for site in sites)
+            for name in ("step", "counts")
+        }
