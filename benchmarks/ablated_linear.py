@@ -55,9 +55,9 @@ class AblatedLinear:
         """As the whole method."""
         return self._whole.init(parameters, census)
 
-    def order(self, state: FastState, moment: RoundKey) -> Order:
+    def order(self, state: FastState, key: RoundKey) -> Order:
         """As the whole method."""
-        return self._whole.order(state, moment)
+        return self._whole.order(state, key)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """As the whole method."""

@@ -54,9 +54,9 @@ class AblatedServer:
         assert isinstance(state, FirstOrderState)
         return state
 
-    def order(self, state: FirstOrderState, moment: RoundKey) -> Order:
+    def order(self, state: FirstOrderState, key: RoundKey) -> Order:
         """As the whole method."""
-        return self._whole.order(state, moment)
+        return self._whole.order(state, key)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """As the whole method."""

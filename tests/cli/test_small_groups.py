@@ -10,7 +10,7 @@ from tests.cli.in_process import complaint_here, run_here
 from tests.federation.small_group_tables import write_small_groups
 
 NOTE = (
-    "too few training rows to play for, under 10: 'Quechua / age under 60' (4), "
+    "groups with fewer than 10 training rows: 'Quechua / age under 60' (4), "
     "'Quechua / age 60 and over' (3), 'Sami / age 60 and over' (2)"
 )
 
@@ -34,7 +34,7 @@ def test_a_run_says_which_groups_it_was_not_for(
     assert all(line[3:] == weights[0][3:] for line in weights)
     run_here("report", out, "--out", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "too few training rows to play for, under 10" in page
+    assert "groups with fewer than 10 training rows" in page
     write_small_groups(tmp_path, groups="minimum_size = 1")
     assert "small_groups" in complaint_here(capsys, "train", config, "--out", out)
 

@@ -75,7 +75,7 @@ def test_algorithm_1_is_certified_after_its_run(
     [
         ('kind = "mlp"\nhidden = [3]', "a network's risk is not convex"),
         ('kind = "logistic"\nridge = 1e-4', "the Brier loss of a softmax is not convex"),
-        ('kind = "logistic"\nloss = "cross-entropy"', "without a ridge a bound could be anything"),
+        ('kind = "logistic"\nloss = "cross-entropy"', "without a ridge there is no useful bound"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_before_the_first_round(

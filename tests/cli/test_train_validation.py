@@ -132,7 +132,7 @@ def test_validation_rows_are_neither_training_nor_test_rows(hospitals: Path) -> 
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--validation", "0.8"], "validation = 0.8; give the share of rows"),
+        (["--validation", "0.8"], "validation = 0.8; give the share of validation rows"),
         (["--patience", "5"], "patience = 5 needs validation rows"),
     ],
 )

@@ -93,7 +93,7 @@ def test_groups_too_small_to_play_for_count_by_their_share_in_a_model_of_any_met
 
 def test_what_is_proved_without_the_penalty_is_as_far_apart() -> None:
     proved = Certificate(upper=0.45, lower=0.44, penalty=0.05, ridge=1e-4)
-    assert proved.risk - proved.least_risk == pytest.approx(0.01)
+    assert proved.risk - proved.min_risk == pytest.approx(0.01)
     assert proved.gap == pytest.approx(0.01 / 0.45)
     assert proved.in_units(100.0).gap == pytest.approx(proved.gap)
 

@@ -10,8 +10,8 @@ from fedminmax.core.files import (
     atomic_write,
     write_bytes,
     write_copy,
-    write_first_json,
     write_json,
+    write_json_once,
     write_text,
 )
 
@@ -32,8 +32,8 @@ def test_what_is_written_is_read_back_and_folders_are_made(tmp_path: Path) -> No
 
 def test_of_two_first_files_the_first_one_stays(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    write_first_json(path, 1)
-    write_first_json(path, 2)
+    write_json_once(path, 1)
+    write_json_once(path, 2)
     assert path.read_text() == "1\n"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -56,7 +56,7 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_beside(
     with pytest.raises(OSError, match="space"):
         write_json(path, "new")
     with pytest.raises(OSError, match="space"):
-        write_first_json(first, "new")
+        write_json_once(first, "new")
     assert path.read_text() == "old"
     assert sorted(tmp_path.iterdir()) == [path, source]
 
@@ -66,10 +66,10 @@ def test_the_one_before_is_kept_under_another_name_once_the_new_one_is_whole(
 ) -> None:
     path, previous = tmp_path / "a", tmp_path / "previous"
     write_text(path, "1")
-    with atomic_write(path, kept_as=previous) as beside:
+    with atomic_write(path, backup=previous) as beside:
         beside.write_text("2")
     assert (path.read_text(), previous.read_text()) == ("2", "1")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="space"), atomic_write(path, kept_as=previous) as beside:
+    with pytest.raises(OSError, match="space"), atomic_write(path, backup=previous) as beside:
         beside.write_text("3")
     assert (path.read_text(), previous.read_text()) == ("2", "1")

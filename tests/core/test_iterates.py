@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate, Iterates, no_iterates, tail_start
+from fedminmax.core.iterates import (
+    STANDARD_ITERATES,
+    Iterate,
+    Iterates,
+    initial_iterates,
+    tail_start,
+)
 
 LONGEST = 70
 TRAJECTORY = np.random.default_rng(3).normal(size=(LONGEST, 2))
@@ -17,7 +23,7 @@ TAIL_STARTS = {1: 1, 2: 1, 3: 1, 4: 2, 7: 2, 8: 4, 15: 4, 16: 8, 31: 8, 32: 16, 
 
 def records(dtype: torch.dtype = torch.float64) -> list[Iterates]:
     """Return the record after each round, entry 0 before the first."""
-    kept = [no_iterates(torch.tensor([9.0, -9.0], dtype=dtype))]
+    kept = [initial_iterates(torch.tensor([9.0, -9.0], dtype=dtype))]
     for theta in TRAJECTORY:
         kept.append(kept[-1].add(torch.tensor(theta, dtype=dtype)))
     return kept
@@ -25,7 +31,7 @@ def records(dtype: torch.dtype = torch.float64) -> list[Iterates]:
 
 def test_before_the_first_round_every_iterate_is_the_start() -> None:
     start = records()[0]
-    assert all(start.parameters(which).tolist() == [9.0, -9.0] for which in OF_EVERY_RUN)
+    assert all(start.parameters(which).tolist() == [9.0, -9.0] for which in STANDARD_ITERATES)
 
 
 def test_average_and_last_for_every_number_of_rounds() -> None:
@@ -60,13 +66,13 @@ def test_the_tail_covers_more_than_half_and_about_three_quarters_at_most() -> No
 
 
 def test_an_earlier_record_stays_what_it_was() -> None:
-    record = no_iterates(torch.zeros(2, dtype=torch.float64))
+    record = initial_iterates(torch.zeros(2, dtype=torch.float64))
     kept, seen = [], []
     for theta in TRAJECTORY:
         record = record.add(torch.from_numpy(theta))
         kept.append(record)
-        seen.append([record.parameters(which).tolist() for which in OF_EVERY_RUN])
-    again = [[one.parameters(which).tolist() for which in OF_EVERY_RUN] for one in kept]
+        seen.append([record.parameters(which).tolist() for which in STANDARD_ITERATES])
+    again = [[one.parameters(which).tolist() for which in STANDARD_ITERATES] for one in kept]
     assert again == seen
 
 
@@ -85,7 +91,7 @@ def test_a_single_precision_model_is_averaged_in_double_precision() -> None:
 
     Summing 2^24 + 1 + 1 in float32 gives 2^24; in float64 the mean of three is exact.
     """
-    record = no_iterates(torch.zeros(1))
+    record = initial_iterates(torch.zeros(1))
     for value in (2.0**24, 1.0, 1.0):
         record = record.add(torch.tensor([value]))
     got = record.parameters(Iterate.AVERAGE)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.model_checks import check_rows_apart, contrasting_rows
+from fedminmax.core.model_checks import check_rows_independent, contrasting_rows
 from fedminmax.core.task import Task
 from fedminmax.federation.inprocess import InProcessFederation
 from tests.complaints import complaint_of
@@ -64,10 +64,10 @@ def relative_to_the_worst(outputs: Tensor, targets: Tensor) -> Tensor:
     [
         (nn.Linear(2, 1), table, "[n, 1] minus y of shape [n] is a table"),
         (Then(lambda out: out - out.mean(0)), brier_loss, "centres or normalises over the batch"),
-        (Then(lambda out: out.softmax(0)), brier_loss, "the model looks at other rows"),
+        (Then(lambda out: out.softmax(0)), brier_loss, "the model uses other rows"),
         (Then(lambda out: functional.layer_norm(out.T, out.T.shape).T), brier_loss, "the model"),
-        (nn.Linear(2, 3), shared_by_all, "by a mean or a sum over rows"),
-        (nn.Linear(2, 3), relative_to_the_worst, "the loss looks at the batch"),
+        (nn.Linear(2, 3), shared_by_all, "a mean or a sum over rows"),
+        (nn.Linear(2, 3), relative_to_the_worst, "the loss uses the whole batch"),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -86,18 +86,18 @@ def test_time_in_the_place_of_rows_is_refused() -> None:
     torch.manual_seed(0)
     own = rows(shape=(5, 2))
     wrong = Task(Recurrent(batch_first=False), brier_loss)
-    assert "batch_first" in complaint_of(lambda: check_rows_apart(wrong, own))
-    check_rows_apart(Task(Recurrent(batch_first=True), brier_loss), own)
+    assert "batch_first" in complaint_of(lambda: check_rows_independent(wrong, own))
+    check_rows_independent(Task(Recurrent(batch_first=True), brier_loss), own)
 
 
 def test_randomness_is_no_mixing() -> None:
     """Both batches of a comparison draw the same numbers, and nobody's own are used up."""
     model = nn.Sequential(nn.Linear(2, 32), nn.Dropout(0.5), nn.Linear(32, 3))
     before = torch.get_rng_state()
-    check_rows_apart(Task(model, brier_loss), rows())
+    check_rows_independent(Task(model, brier_loss), rows())
     assert torch.equal(torch.get_rng_state(), before)
     shared = Task(model, shared_by_all)
-    assert "mean or a sum" in complaint_of(lambda: check_rows_apart(shared, rows()))
+    assert "mean or a sum" in complaint_of(lambda: check_rows_independent(shared, rows()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -110,15 +110,17 @@ def test_rounding_is_no_mixing(dtype: torch.dtype) -> None:
     linear = nn.Linear(40, 1).to(dtype)
     y = linear(x).detach().squeeze(1) + own.y.to(dtype)
     for network in (model, linear):
-        check_rows_apart(Task(network, squared_error_loss), Examples(x[:4], y[:4], own.group[:4]))
+        check_rows_independent(
+            Task(network, squared_error_loss), Examples(x[:4], y[:4], own.group[:4])
+        )
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_very_few_rows_are_enough(count: int) -> None:
     own = contrasting_rows([rows(count)])
-    check_rows_apart(Task(nn.Linear(2, 3), cross_entropy_loss), own)
+    check_rows_independent(Task(nn.Linear(2, 3), cross_entropy_loss), own)
     assert "mean or a sum" in complaint_of(
-        lambda: check_rows_apart(Task(nn.Linear(2, 3), shared_by_all), own)
+        lambda: check_rows_independent(Task(nn.Linear(2, 3), shared_by_all), own)
     )
 
 
@@ -131,7 +133,7 @@ def test_rows_with_extreme_targets_are_found_at_any_holder() -> None:
     ]
     assert sorted(contrasting_rows(parts).y.tolist()) == [0.0, 0.0, 0.0, 5.0]
     message = complaint_of(
-        lambda: check_rows_apart(Task(nn.Linear(2, 1), table), contrasting_rows(parts))
+        lambda: check_rows_independent(Task(nn.Linear(2, 1), table), contrasting_rows(parts))
     )
     assert "[n, n]" in message
 
@@ -141,5 +143,7 @@ def test_a_model_that_needs_more_than_one_row_is_told_so() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return super().forward(inputs).squeeze()
 
-    message = complaint_of(lambda: check_rows_apart(Task(Squeezing(2, 3), brier_loss), rows()))
+    message = complaint_of(
+        lambda: check_rows_independent(Task(Squeezing(2, 3), brier_loss), rows())
+    )
     assert "fail on a batch of one row" in message

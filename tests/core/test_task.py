@@ -71,7 +71,7 @@ def test_an_expanded_parameter_is_refused() -> None:
     model = nn.Linear(2, 3)
     model.weight = nn.Parameter(torch.zeros(1, 2).expand(3, 2))
     message = complaint_of(lambda: InProcessFederation(model, brier_loss, [(ROWS.x,) * 3]))
-    assert "'weight' has several entries in one place of memory" in message
+    assert "'weight' has several entries at one memory address" in message
 
 
 def test_parameters_of_one_tensor_that_do_not_meet_are_welcome() -> None:
@@ -254,7 +254,7 @@ def not_finite() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (HiddenInAList(), "shape (2, 2) that is no parameter of the model"),
+        (HiddenInAList(), "shape (2, 2) that is not a parameter of the model"),
         (patched_around_itself(), "bind a patched forward to the model (types.MethodType)"),
         (with_gradient_hook(), "parameter 'weight' has a gradient hook"),
         (ComputedOnce(), "'doubled' was computed from parameters before training"),
@@ -288,7 +288,7 @@ def fails_without_a_word(_outputs: Tensor, _targets: Tensor) -> Tensor:
     ("loss", "words"),
     [
         ("brier", "the loss is 'brier'; give a function"),
-        (Temperature(), "shape (1,) that is no parameter of the model"),
+        (Temperature(), "shape (1,) that is not a parameter of the model"),
         (lambda outputs, targets: None, "the loss gives NoneType"),  # noqa: ARG005
         (fails_without_a_word, "AssertionError"),
         (squared_error_loss, "reduction='none'"),

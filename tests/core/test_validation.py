@@ -17,7 +17,7 @@ from fedminmax.core.validation import (
     LossSums,
     ValidationRisk,
     checked_share,
-    nothing_chosen,
+    no_best_model,
     standard_error,
     sum_losses,
     worst_risk,
@@ -78,12 +78,12 @@ def test_a_round_without_a_group_that_counts_or_with_an_infinite_loss_is_no_cand
     assert not worst_risk(told, rows, 1).is_measured
     assert not worst_risk(NO_LOSSES, rows, 1).is_measured
     assert not worst_of([[0.1] * ENOUGH, [math.inf] * ENOUGH]).is_measured
-    start = nothing_chosen(torch.zeros(2))
+    start = no_best_model(torch.zeros(2))
     assert start.consider(torch.ones(2), NOT_MEASURED) is start
 
 
 def test_a_tie_goes_to_the_earlier_model_and_small_gains_add_up() -> None:
-    best = nothing_chosen(torch.zeros(1))
+    best = no_best_model(torch.zeros(1))
     chosen = []
     for number, risk in enumerate([0.5, 0.495, 0.491, 0.489, 0.6, 0.4]):
         best = best.consider(torch.tensor([float(number)]), ValidationRisk(number, risk, 0.1, 0))

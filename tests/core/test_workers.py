@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fedminmax.core.workers import work_at_once
+from fedminmax.core.workers import run_in_parallel
 
 
 def test_results_come_in_the_order_of_the_workers() -> None:
@@ -15,7 +15,7 @@ def test_results_come_in_the_order_of_the_workers() -> None:
         together.wait()  # passes only if all three run at the same time
         return worker, torch.get_num_threads()
 
-    assert work_at_once(3, work) == [(0, 1), (1, 1), (2, 1)]
+    assert run_in_parallel(3, work) == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_the_number_of_threads_is_put_back_also_after_a_failure() -> None:
@@ -25,7 +25,7 @@ def test_the_number_of_threads_is_put_back_also_after_a_failure() -> None:
         raise ValueError(f"worker {worker}")
 
     with pytest.raises(ValueError, match="worker 0"):
-        work_at_once(2, fail)
+        run_in_parallel(2, fail)
     assert torch.get_num_threads() == before
     seen: list[int] = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
@@ -35,4 +35,4 @@ def test_the_number_of_threads_is_put_back_also_after_a_failure() -> None:
 
 
 def test_a_single_worker_is_this_thread() -> None:
-    assert work_at_once(1, lambda _: threading.get_ident()) == [threading.get_ident()]
+    assert run_in_parallel(1, lambda _: threading.get_ident()) == [threading.get_ident()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedminmax.core.iterates import no_iterates
+from fedminmax.core.iterates import initial_iterates
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.wire.plan import NetworkPlan
@@ -22,7 +22,7 @@ def disturbed_members(folder: Path, plan: NetworkPlan, arrives: Arrives) -> Tens
     method = plan.runs[0].build()
     assert takes_one_step(method) or sums_over_rows(method)
     state = method.init(federation.initial_parameters, federation.census)
-    iterates = no_iterates(federation.initial_parameters)
+    iterates = initial_iterates(federation.initial_parameters)
     for number in range(1, plan.runs[0].rounds + 1):
         order = method.order(state, RoundKey(plan.seed, number))
         replies = [

@@ -217,4 +217,4 @@ def test_what_is_refused_before_the_first_round() -> None:
         lambda: train(PROBLEM.federation(), METHOD, rounds=3, patience=2)
     )
     *_, done = train(PROBLEM.federation(), METHOD, rounds=1)
-    assert "none is the best" in complaint_of(lambda: done.parameters(Iterate.BEST))
+    assert "there is no best one" in complaint_of(lambda: done.parameters(Iterate.BEST))

@@ -58,10 +58,10 @@ def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None)
     state = start_of(federation, method).state
     theta, weights, seen = PROBLEM.start, EVEN, set()
     for done in train(federation, method, rounds=12, seed=4):
-        moment = RoundKey(4, done.number)
-        *counts, snapshot_step = method.order(state, moment).weights.tolist()
+        key = RoundKey(4, done.number)
+        *counts, snapshot_step = method.order(state, key).weights.tolist()
         open_question = method.ask_again(
-            replace(state, snapshot=state.parameters.unsqueeze(0)), moment
+            replace(state, snapshot=state.parameters.unsqueeze(0)), key
         )
         assert open_question is not None
         told = to_numpy(open_question.weights)

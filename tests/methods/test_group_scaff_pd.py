@@ -126,7 +126,7 @@ def test_small_batches_by_hand() -> None:
 
 def _draw(rows: int, holder: int, number: int) -> list[Labels]:
     """Three epochs of pairs in the order of the second question's stream."""
-    generator = torch_stream(7, Purpose.SECOND_QUESTION, number, holder)
+    generator = torch_stream(7, Purpose.SECOND_REQUEST, number, holder)
     orders = [np.array(torch.randperm(rows, generator=generator).tolist()) for _ in range(3)]
     return [order[i : i + 2] for order in orders for i in range(0, rows, 2)]
 
@@ -250,17 +250,17 @@ def test_a_round_is_two_questions_and_counts_all_gradients() -> None:
     done = list(train(federation, method, rounds=3))[-1]
     rows = int(federation.census.counts.sum())
     assert done.progress.gradient_evaluations == 3 * rows * (1 + 1 + 4)
-    state, moment = done.progress.state, RoundKey(0, 4)
-    assert method.ask_again(state, moment) is None
-    first = method.order(state, moment)
+    state, key = done.progress.state, RoundKey(0, 4)
+    assert method.ask_again(state, key) is None
+    first = method.order(state, key)
     assert first.phase == 0
     half_way = method.update(state, federation.ask(method, first, [0, 1, 2, 3]))
-    second = method.ask_again(half_way, moment)
+    second = method.ask_again(half_way, key)
     assert second is not None
     assert second.phase == 1
     assert torch.equal(second.parameters, state.parameters)
     ended = method.update_again(half_way, federation.ask(method, second, [0, 1, 2, 3]))
-    assert method.ask_again(ended, moment) is None
+    assert method.ask_again(ended, key) is None
 
 
 def test_the_correction_on_a_cnn_is_taken_weight_by_weight() -> None:

@@ -78,9 +78,9 @@ def test_all_rows_of_every_domain_give_the_step_of_afl_to_the_bit() -> None:
         state = replace(
             start_of(federation, stochastic).state, parameters=afl.parameters, weights=afl.weights
         )
-        moment, everyone = RoundKey(0, done.number), [0, 1, 2]
-        one = federation.ask(stochastic, stochastic.order(state, moment), everyone)
-        other = federation.ask(exact, exact.order(afl, moment), everyone)
+        key, everyone = RoundKey(0, done.number), [0, 1, 2]
+        one = federation.ask(stochastic, stochastic.order(state, key), everyone)
+        other = federation.ask(exact, exact.order(afl, key), everyone)
         assert torch.equal(one.step, other.step)
         assert one.scale == other.scale
         assert one.gradient_evaluations == other.gradient_evaluations == 15

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,
@@ -39,7 +39,7 @@ def run(setting: str, method: str, fold: int = 0, shift: float = 0.1, rounds: in
         gradient_evaluations=10 * rounds,
         seconds=1.0,
         shown=Iterate.AVERAGE if method != "FedAvg" else Iterate.LAST,
-        scores={which: scores(shift) for which in OF_EVERY_RUN},
+        scores={which: scores(shift) for which in STANDARD_ITERATES},
         step_factor=None,
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.federation.train import train
 from fedminmax.studies.finish import finish_runs, is_finished, read_scored_rounds, run_folder
 from fedminmax.studies.scores import RunResult, read_result
@@ -61,7 +61,7 @@ def test_the_answer_is_the_round_that_validation_rows_chose(plan: RunPlan, tmp_p
     assert result.scores[Iterate.LAST] == study.scores(federation.model(after[12]))
     points = read_scored_rounds(run_folder(tmp_path, plan) / "tests.jsonl")
     assert [point.round for point in points] == [5, 10]
-    assert set(points[0].scores) == {*OF_EVERY_RUN, Iterate.BEST}
+    assert set(points[0].scores) == {*STANDARD_ITERATES, Iterate.BEST}
 
 
 def test_a_run_in_pieces_chooses_the_same_round(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What all rooms stand on: mathematics on tensors, errors, files; no network, no method."""
+"""Shared by all packages: mathematics on tensors, errors and files; no network, no methods."""

@@ -4,7 +4,7 @@ Neither needs to see a row. The learning rate comes from power iteration, that i
 rows of x (x . v) (see ``safe_learning_rate``). The limits of one row follow from the model's
 weights (see ``row_limits``). Limits over many rows follow by Cauchy and Schwarz from
 sum_i |x~_i|^2, with x~ the row with a 1 appended, which holders send before the first round. They
-hold for every table, so a value above them cannot be true.
+hold for every table, so a value above them must be wrong.
 """
 
 import math
@@ -20,18 +20,18 @@ from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_
 from fedminmax.core.task import Task
 
 # Largest second derivative in the outputs. Brier: with p the probability of the wrong class of
-# two, twice the maximum of 4 p^2 (1 - p) (2 - 3 p); no number of classes has more.
+# two, twice the maximum of 4 p^2 (1 - p) (2 - 3 p); more classes do not increase it.
 OUTPUT_CURVATURES: dict[Loss, float] = {
     brier_loss: 0.6163,
     cross_entropy_loss: 0.5,
     squared_error_loss: 2.0,
 }
-# Enough for an estimate far less than a factor of two too low, which is the room there is.
+# The estimate may be too low by a factor of two; this many iterations come much closer.
 POWER_ITERATIONS = 30
-MAX_RATE_OF_NETWORKS = 0.1
+MAX_NETWORK_RATE = 0.1
 # Length of the gradient of a two-class probability in the outputs, p (1 - p) sqrt(2), at p = 1/2.
 SCORE_SLOPE = math.sqrt(2.0) / 4.0
-# A row's loss in single precision is that far from the true one, with room.
+# Bound on the rounding error of a row's loss in single precision, with some margin.
 LOSS_ROUNDING = 1e-5
 
 
@@ -56,14 +56,14 @@ def safe_learning_rate(
 
 
 def safe_rate_of(task: Task, x: Tensor, group: Tensor) -> float:
-    """Return the rate that a run takes if its method has none, rounded down to two digits.
+    """Return the rate that a run uses if its method sets none, rounded down to two digits.
 
-    Rows that are no vectors and losses that are not ours have an unknown curvature; their models
-    take 0.1, as networks do at most.
+    The curvature is unknown if rows are not vectors or the loss is not one of ours; such models
+    use 0.1, the maximum for networks.
     """
     loss = next((known for known in OUTPUT_CURVATURES if known is task.loss), None)
     if loss is None or x.dim() != 2 or not x.is_floating_point():
-        return MAX_RATE_OF_NETWORKS
+        return MAX_NETWORK_RATE
     linear = linear_structure_of(task) is not None
     exact = x if x.dtype is torch.float64 else x.float()
     rate = safe_learning_rate(loss, exact, group, linear=linear, ridge=task.ridge)
@@ -73,11 +73,11 @@ def safe_rate_of(task: Task, x: Tensor, group: Tensor) -> float:
 def rate_for_eigenvalue(loss: Loss, largest: float, *, linear: bool, ridge: float = 0.0) -> float:
     """Return the step for this largest eigenvalue over groups; a ridge curves all directions."""
     rate = 1.0 / (OUTPUT_CURVATURES[loss] * largest + ridge)
-    return rate if linear else min(rate, MAX_RATE_OF_NETWORKS)
+    return rate if linear else min(rate, MAX_NETWORK_RATE)
 
 
 def rounded_rate(rate: float) -> str:
-    """Round down to two digits: the same whatever the order in which rows were added up.
+    """Round down to two digits, so that the order in which rows were summed does not matter.
 
     >>> rounded_rate(0.46912)
     '0.46'
@@ -86,7 +86,7 @@ def rounded_rate(rate: float) -> str:
 
 
 def first_direction(features: int, dtype: torch.dtype) -> Tensor:
-    """Return where power iteration starts: one number per feature, and one for the intercept."""
+    """Return the start vector of power iteration: one entry per feature, one for the intercept."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(features + 1, generator=generator, dtype=dtype)
 
@@ -111,9 +111,9 @@ def _largest_eigenvalue(x: Tensor) -> float:
 
 @dataclass(frozen=True)
 class LossLimits:
-    """Of any row: its largest loss, and the largest length of its gradient in the outputs.
+    """For any row: the maximum of its loss and of the norm of its gradient in the outputs.
 
-    The third number is the square of that length per unit of loss. Infinite means no limit.
+    The third number is the squared norm per unit of loss. Infinite means no limit.
     """
 
     loss: float
@@ -133,7 +133,7 @@ LOSS_LIMITS: dict[Loss, LossLimits] = {
 
 @dataclass(frozen=True)
 class RowLengths:
-    """Of one holder: the roots of sum_i |x~_i|^2 and, where targets are quantities, sum_i y_i^2."""
+    """Of one holder: the roots of sum_i |x~_i|^2 and, for quantity targets, of sum_i y_i^2."""
 
     rows: float
     targets: float = 0.0
@@ -144,14 +144,14 @@ UNKNOWN_LENGTHS = RowLengths(math.inf, math.inf)
 
 @dataclass(frozen=True)
 class RowLimits:
-    """What one row of length 1 can do at a given model: the limits of rows are multiples of it.
+    """Limits for one row of length 1 at a given model; those of other rows are multiples.
 
     ``slope`` is the largest gradient of its loss in the parameters, ``squared_slope_per_loss`` the
     square of that gradient per unit of loss, ``score_slope`` the largest gradient of its score p_1.
     ``curvature`` is the largest second derivative of its loss in the outputs, of either sign.
-    ``output`` is its largest output. ``ridge`` is the penalty's, and ``pull`` the length of its
-    gradient, which ``slope`` has and the square per unit of loss has not. With ``at_every_model``
-    all but the output hold at any model.
+    ``output`` is its largest output. ``ridge`` is the penalty's factor, and ``pull`` the norm of
+    its gradient, which is included in ``slope`` but not in ``squared_slope_per_loss``. With
+    ``at_every_model`` all limits but the output's hold at any model.
     """
 
     classes: int
@@ -166,21 +166,21 @@ class RowLimits:
     pull: float = 0.0
 
     def squared_slopes(self, counts: Tensor, losses: Tensor) -> Tensor:
-        """Return at most what squared gradients of rows of length 1 sum to, by group.
+        """Return an upper bound on the sum of squared gradients of rows of length 1, by group.
 
         ``losses`` are the loss sums of the groups, which have ``counts`` rows.
         """
         rounded = losses.clamp(min=0.0) + LOSS_ROUNDING * counts
         by_loss = self.squared_slope_per_loss * rounded
         if self.pull:
-            # Minkowski: gradients of losses, and the penalty's in each row.
+            # Minkowski: gradients of the losses plus the penalty's gradient in each row.
             by_loss = (by_loss.sqrt() + self.pull * counts.to(torch.float64).sqrt()) ** 2
         if math.isinf(self.slope):
             return by_loss
         return by_loss.minimum(self.slope**2 * counts.to(torch.float64))
 
     def max_loss_sums(self, counts: Tensor, lengths: RowLengths) -> Tensor:
-        """Return at most what the losses of so many rows of a holder sum to."""
+        """Return an upper bound on the loss sum of this many rows of a holder."""
         rows = counts.to(torch.float64)
         if math.isfinite(self.max_loss):
             return self.max_loss * rows
@@ -196,7 +196,7 @@ class RowLimits:
 def row_limits(
     layers: Sequence[nn.Linear], parameters: Tensor, loss: Loss, ridge: float = 0.0
 ) -> RowLimits:
-    """Return the limits for layers with ReLU between them and these parameters, in their order.
+    """Return the limits for linear layers with ReLU between them and these parameters.
 
     Outputs and gradients are at most a multiple of the row's length, and the multiple follows from
     the weights. With x~ the row with a 1 appended (so |x~| >= 1), W~_j = [W_j b_j] and
@@ -207,11 +207,11 @@ def row_limits(
         |d outputs / d theta|^2 <= sum_j A_{j-1}^2 prod_{i>j} |W_i|^2 |x~|^2
 
     |W| is a norm that is never below the spectral one: the Frobenius norm, or the root of the
-    product of the largest row and column sums, whichever is less. For a linear model the last
-    factor is 1 whatever the weights.
+    product of the largest row and column sums, whichever is smaller. For a linear model the last
+    factor is always 1.
 
-    A ridge m adds m theta to the gradient of every row's loss, which is at most m |theta| |x~|
-    long. This holds for local training, too: where theta_t = d_t theta_{t-1} - eta g_t with
+    A ridge m adds m theta to the gradient of every row's loss, whose norm is at most
+    m |theta| |x~|. This holds for local training, too: if theta_t = d_t theta_{t-1} - eta g_t with
     |d_t| <= 1, the distance travelled is at most that of the g_t alone plus |theta_0| times the sum
     of the 1 - d_t = eta m.
 
@@ -258,7 +258,7 @@ def _weights(layers: Sequence[nn.Linear], parameters: Tensor) -> list[tuple[Tens
 
 
 def _squared_norms(weight: Tensor, bias: Tensor) -> tuple[float, float]:
-    """Return squares of norms of W and [W b] that are at least the spectral ones."""
+    """Return upper bounds on the squared spectral norms of W and [W b]."""
     size = weight.abs()
     column, rows = float(size.sum(dim=0).max()), size.sum(dim=1)
     entries = float(torch.dot(weight.reshape(-1), weight.reshape(-1)))

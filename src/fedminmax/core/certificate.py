@@ -11,17 +11,17 @@ Bundle methods for machine learning, NIPS 2007.) The cuts of a single point are 
 f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) of a strongly convex f_mu = sum_a mu_a r_a, for the best
 mu.
 
-Rounding must not make it false. Let u = 2^-53, k the columns of a row (with its 1), L the root of
-a group's mean |x|^2, t = |theta_k|, N how many roundings a sum over its rows goes through, s the
+Rounding must not invalidate it. Let u = 2^-53, k the columns of a row (with its 1), L the root of
+a group's mean |x|^2, t = |theta_k|, N the number of roundings in a sum over its rows, s the
 mean slope of a row's loss in its outputs (sqrt 2 for cross-entropy; 2 sqrt r for squared error, by
 Cauchy and Schwarz) and b the largest second derivative in them. Outputs are off by k u |x| t, so
 
     h is off by at most  u (s (k + 10) L t + (N + 10) (r + 1)),
     v is off by at most  u (b (k + 10) t L^2 + s (N + 10) L).
 
-Better models than one of worst risk U have m/2 |theta|^2 <= U, so a cut lowered by the first plus
-the second times (sqrt(2 U / m) + t) holds at all of them. It is lowered by twice that, and the
-bound by what its own sums may be off by.
+Any model better than one with worst risk U has m/2 |theta|^2 <= U, so a cut lowered by the first
+plus the second times (sqrt(2 U / m) + t) holds at all of them. We lower it by twice that, and the
+bound by the rounding error of its own sums.
 
 | symbol | name            |
 |--------|-----------------|
@@ -46,19 +46,19 @@ from fedminmax.core.messages import Census
 from fedminmax.core.simplex import maximise_on_simplex
 
 UNIT = 2.0**-53
-# Roundings of a row's loss and slope besides its outputs', with room.
+# Roundings of a row's loss and slope besides those of its outputs, with some margin.
 PER_ROW = 10
 SAFETY = 2.0
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a linear model: no other one has a lower worst risk than ``lower``.
+    """A proof for a linear model: no model has a worst risk below ``lower``.
 
-    Both bounds are of the worst group's training risk plus the model's penalty m/2 |theta|^2, where
-    groups that are too small to be chosen have their share (see ``core.simplex``);
-    ``penalty`` is the answer's own. A model whose parameters are no longer has no larger penalty,
-    so that none of these has a worst risk below ``least_risk``.
+    Both bounds are on the worst group's training risk plus the model's penalty m/2 |theta|^2, where
+    groups that are too small to be chosen have their share (see ``core.simplex``). ``penalty`` is
+    that of the returned model. A model whose parameters have at most the same norm has at most the
+    same penalty, so its worst risk is at least ``min_risk``.
     """
 
     upper: float
@@ -68,50 +68,50 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How far the answer may be from the best, as a share of its worst risk with penalty."""
+        """Maximum distance from the optimum, as a share of the worst risk with penalty."""
         return max(self.upper - self.lower, 0.0) / self.upper if self.upper > 0 else 0.0
 
     @property
     def risk(self) -> float:
-        """The answer's worst training risk, without its penalty."""
+        """The returned model's worst training risk, without its penalty."""
         return self.upper - self.penalty
 
     @property
-    def least_risk(self) -> float:
-        """The worst training risk that no model with parameters as short as the answer's has."""
+    def min_risk(self) -> float:
+        """Lower bound on the worst training risk of any model whose norm is no larger."""
         return self.lower - self.penalty
 
     def in_units(self, unit: float) -> "Certificate":
-        """Return the same for losses that are so many times as large."""
+        """Return the certificate for losses multiplied by ``unit``."""
         return Certificate(self.upper * unit, self.lower * unit, self.penalty * unit, self.ridge)
 
 
 def check_provable(structure: LinearStructure | None) -> None:
-    """Refuse models of which nothing can be proved, with the reason; None is a network."""
+    """Refuse models that cannot be certified, with the reason; None is a network."""
     if structure is None:
         raise InputError(
-            "certify: a network's risk is not convex in its parameters, so that gradients prove "
+            "certify: a network's risk is not convex in its parameters, so gradients prove "
             "nothing about other models; use a logistic or linear model"
         )
     if not structure.is_convex:
         raise InputError(
-            "certify: the Brier loss of a softmax is not convex in the parameters, so that "
+            "certify: the Brier loss of a softmax is not convex in the parameters, so "
             "gradients prove nothing about other models; use cross-entropy"
         )
     if structure.ridge == 0.0:
         raise InputError(
-            "certify: without a ridge a bound could be anything; set a small one, such as 1e-4"
+            "certify: without a ridge there is no useful bound; set a small one, such as 1e-4"
         )
 
 
 def certificate_from_json(content: Mapping[str, float] | None) -> Certificate | None:
-    """Read back what a file has of a certificate, if it has one."""
+    """Read a certificate from a file's content; None if it has none."""
     return None if content is None else Certificate(**content)
 
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Lines below the risks without their ridge: constants [m] and slopes [m, f], in float64."""
+    """Linear lower bounds on the risks without ridge: constants [m] and slopes [m, f], float64."""
 
     constants: Tensor
     slopes: Tensor
@@ -119,7 +119,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Errors:
-    """What rounding may have done to a risk, and to the length of its gradient."""
+    """Bounds on the rounding error of a risk and of its gradient."""
 
     value: float
     slope: float
@@ -127,14 +127,14 @@ class Errors:
 
 @dataclass(frozen=True)
 class RowSize:
-    """What rounding errors depend on: L, and how many roundings a sum goes through, N."""
+    """What rounding errors depend on: L, and the number of roundings in a sum, N."""
 
     length: float
     roundings: float
 
 
 def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
-    """Return the size of a census' rows; holders add ``chunk`` rows at a time."""
+    """Return the size of a census's rows; holders sum ``chunk`` rows at a time."""
     rows = census.counts.sum(dim=0)
     most = int(rows.max())
     depth = min(most, chunk) + most / chunk + 2 * census.holders + structure.outputs
@@ -144,7 +144,7 @@ def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
 
 
 def errors_at(structure: LinearStructure, size: RowSize, length: float, worst: float) -> Errors:
-    """Return the errors at parameters of this length, where no risk is above ``worst``."""
+    """Return the errors at parameters of this norm, if no risk is above ``worst``."""
     slope = math.sqrt(2.0) if structure.loss == "cross-entropy" else 2.0 * math.sqrt(worst)
     bend = OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * 2.0
     columns, depth, rows = structure.columns + PER_ROW, size.roundings + PER_ROW, size.length
@@ -155,9 +155,9 @@ def errors_at(structure: LinearStructure, size: RowSize, length: float, worst: f
 
 
 def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: int) -> Errors:
-    """Return the errors a step away from where squared errors' sums were taken.
+    """Return the errors at a step's distance from where the sums of squared errors were taken.
 
-    Curvature is 2 x x', whose sums are off by 2 (N + 10) u L^2.
+    The curvature is 2 x x', whose sums are off by at most 2 (N + 10) u L^2.
     """
     depth = size.roundings + PER_ROW + numbers
     bent = SAFETY * UNIT * 2.0 * depth * size.length**2 * step
@@ -169,22 +169,22 @@ def cuts_at(
 ) -> Cuts:
     """Return a cut per group from risks [A] and their gradients [A, f], ridge included.
 
-    They hold at all models with a worst risk up to ``worst``.
+    They hold at all models whose worst risk is at most ``worst``.
     """
     bare = slopes - ridge * point
     length = float(point.norm())
     reach = math.sqrt(2.0 * worst / ridge) + length
     lowered = errors.value + errors.slope * reach
-    # Of the lines below themselves.
+    # Rounding of the cuts themselves.
     size = risks.abs() + ridge * length**2 + bare.norm(dim=1) * length
     lowered = lowered + SAFETY * UNIT * (len(point) + PER_ROW) * size
     return Cuts(risks - 0.5 * ridge * point @ point - bare @ point - lowered, bare)
 
 
 def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
-    """Return the best bound that these cuts prove, lowered by what its sums may be off by.
+    """Return the best bound that these cuts prove, lowered by the rounding error of its sums.
 
-    With a floor the cuts must be one point's, a cut per group.
+    With a floor the cuts must be those of a single point, one per group.
 
     >>> cuts = Cuts(torch.tensor([1.0]).double(), torch.tensor([[1.0]]).double())
     >>> round(lower_bound(cuts, ridge=1.0), 9)
@@ -198,15 +198,15 @@ def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:
 
 
 def bound_of(cuts: Cuts, weights: Tensor, ridge: float) -> float:
-    """Return what these weights of the cuts prove, whatever they are as long as none is negative.
+    """Return the bound that these cut weights prove; any non-negative weights are valid.
 
-    They are brought to a sum of 1 first.
+    They are normalised to a sum of 1 first.
     """
     weights = weights.clamp(min=0.0)
     weights = weights / weights.sum()
     slope = cuts.slopes.T @ weights
     fall = float(slope @ slope) / (2.0 * ridge)
-    # Each entry of the slope is a sum of rounded products, whose error counts twice in a square.
+    # Each entry of the slope is a sum of rounded products; squaring doubles its relative error.
     steep = float(weights @ cuts.slopes.norm(dim=1))
     roundings = SAFETY * UNIT * (len(weights) + len(slope) + PER_ROW)
     size = float(weights @ cuts.constants.abs()) + fall + 2.0 * steep * float(slope.norm()) / ridge

@@ -1,24 +1,24 @@
 """Whether a run has converged, judged by the training risks that its rounds reported.
 
-The slope at the end alone misleads: a risk that falls like 1 / t has a slope of nearly nothing and
-as much left to fall as it fell since half of the rounds. So the run is cut at T/8, T/4 and T/2, and
-the mean risks between are compared. If the risk approaches its limit like a power of t, its falls
-from one stretch to the next shrink by the same ratio with every doubling (1/2 for 1 / t), and what
-is left is a geometric series. A slow exponential behind a fast one, or a straight line, shows
-between the last quarters of the rounds instead, as a series over quarters. ``remaining`` is the
-larger of the two, cut off where the run would be 32 times as long.
+The slope at the end alone is misleading: a risk that falls like 1 / t has a slope close to zero,
+yet will fall by as much again as it fell over the last half of the rounds. So the run is cut at
+T/8, T/4 and T/2, and the mean risks in between are compared. If the risk approaches its limit like
+a power of t, its decreases from one interval to the next shrink by the same ratio with every
+doubling (1/2 for 1 / t), and the remainder is a geometric series. A slow exponential behind a fast
+one, or a straight line, shows up between the last quarters of the rounds instead, as a series over
+quarters. ``remaining`` is the larger of the two, truncated where the run would be 32 times as long.
 
-Risks are of the models that entered each round. Where the answer is an average of models, means of
-risks stand for it: for a convex loss of a linear model they are not below its risk (Jensen). What
-rounds swing by is averaged out there, but not where the answer is the last model.
+Risks are those of the models that entered each round. If the returned model is an average, means
+of risks are used in its place: for a convex loss of a linear model they are not below its risk
+(Jensen). Averaging cancels oscillations between rounds; the last model keeps them.
 
-A minimax answer has a second condition, complementary slackness: the adversary's weights lie on
-groups with the highest risk alone. ``weights_gap`` is by how much the risk that the mean weights
-see is below the worst: the half of the duality gap that the log proves. It shows weights that have
-not got far yet, where risks seem to stand still.
+A minimax solution has a second condition, complementary slackness: the adversary puts weight only
+on groups with the highest risk. ``weights_gap`` is the worst risk minus the risk under the mean
+weights, the half of the duality gap that the log proves. It reveals weights that are still far from
+their limit while the risks hardly change.
 
-Nothing is proved about the rest: a risk that stood still for most of the run and would then fall
-is not foreseen, nor one that moves in digits that the log does not have.
+Nothing is proved about the rest: a risk that is flat for most of the run and would fall later is
+not predicted, nor are changes smaller than the digits in the log.
 """
 
 import math
@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 from fedminmax.core.iterates import Iterate, tail_start
 
 Risks = NDArray[np.float64]
-# Of the risk: below what tests on fewer than a million rows can tell, and below the third decimal
-# that reports show.
+# Relative to the risk: below what a test on fewer than a million rows can detect, and below the
+# third decimal, which is the last one in reports.
 TOLERANCE = 0.001
-# Of the risk at the start: a risk that falls to nothing need not come within a share of nothing.
+# Relative to the initial risk: a risk that falls to zero has no useful relative tolerance.
 TOLERANCE_OF_START = 0.00001
 DOUBLINGS = 5
-# The stretches between T/8, T/4, T/2 and T have at least two rounds each.
+# The intervals between T/8, T/4, T/2 and T have at least two rounds each.
 MIN_ROUNDS = 16
 BATCHES = 8
 # In place of a reason: the method itself knows that it has converged.
@@ -52,7 +52,7 @@ MEAN = "mean risk"
 
 
 class LoggedRound(Protocol):
-    """What a line of any of the logs has; a risk is None or NaN if nobody had the group."""
+    """The common part of a line in any log; a risk is None or NaN if no holder had the group."""
 
     @property
     def round(self) -> int:
@@ -74,8 +74,8 @@ class LoggedRound(Protocol):
 class Goal:
     """What a method minimises, as far as risks by group show it.
 
-    ``weights_floor`` is the least weight of a group, for a method whose mean weights answer its
-    mean model; None for others.
+    ``weights_floor`` is the minimum weight of a group, for a method whose mean weights are the
+    best response to its mean model; None for others.
     """
 
     minimax: bool
@@ -84,18 +84,18 @@ class Goal:
 
 @dataclass(frozen=True)
 class Convergence:
-    """How far a run's training risk may still be from where it is going.
+    """How far a run's training risk may still be from its limit.
 
     ``reason`` is "converged", or why not: "too few rounds", the risk is "falling", "rising" or
-    "swinging", "averaging" where the answer is an average that leans to early rounds, "weights", or
-    the "gap" to what the method knows to be possible.
-    A run that validation rows ended counts as converged, with ``BY_VALIDATION`` as reason.
-    ``measure`` says of which risk: the worst group's, or the mean over rows if that is further from
+    "swinging", "averaging" if the returned average is still dominated by early rounds, "weights",
+    or the "gap" to what the method knows to be possible.
+    A run that stopped on validation rows counts as converged, with ``BY_VALIDATION`` as reason.
+    ``measure`` is the risk meant: the worst group's, or the mean over rows if that is further from
     its limit and is what the method minimises. ``risk`` is its mean over the last half of the
-    rounds, ``slope`` its change per round there, below 0 where it falls. ``remaining`` is how much
-    it may still move (None: too few rounds to tell), ``weights_gap`` how far the weights are from
-    the worst group (None: the method has none, or needs none). ``rounds_needed`` is an estimate;
-    None if there is none, or no need.
+    rounds, ``slope`` its change per round there, negative if it falls. ``remaining`` is how much it
+    may still change (None: too few rounds), ``weights_gap`` how far the weights are from the worst
+    group (None: the method has no weights, or the check does not apply). ``rounds_needed`` is an
+    estimate; None if there is none, or no more rounds are needed.
     """
 
     converged: bool
@@ -110,13 +110,13 @@ class Convergence:
 
 
 def stopped_by_validation(found: Convergence) -> Convergence:
-    """Say of a run that it ended because more rounds did no better on validation rows."""
+    """Mark a run as stopped because further rounds were no better on validation rows."""
     return replace(found, converged=True, reason=BY_VALIDATION, rounds_needed=None)
 
 
 @dataclass(frozen=True)
 class _Movement:
-    """How one risk moves: by how much it may go on, why, and in how many rounds it will not."""
+    """How one risk changes: how much more it may change, why, and in how many rounds it is done."""
 
     measure: str
     risk: float
@@ -128,7 +128,7 @@ class _Movement:
 
     @property
     def excess(self) -> float:
-        """How many times what is allowed is left: at most 1 if this risk has converged."""
+        """The remaining change divided by the tolerance: at most 1 if this risk has converged."""
         return self.remaining / self.allowed
 
 
@@ -140,23 +140,24 @@ def judge_convergence(
     playable: Sequence[bool] | None = None,
     left: float | None = None,
 ) -> Convergence:
-    """Judge a run by its log, which may have every round or only some, evenly.
+    """Judge a run by its log, which has every round or an evenly spaced subset.
 
     Args:
         rounds: the log, in order.
         rows: training rows of each group.
         goal: what the method minimises.
-        answer: the iterate that it answers with; None is a choice or mixture of its own, as the
-            choice of validation rows is.
-        playable: which groups are large enough to be called the worst; None is all.
-        left: the share of what it minimises that is left to gain, if the method knows it.
+        answer: the iterate that it returns; None for a choice or mixture of its own, such as the
+            choice by validation rows.
+        playable: which groups are large enough to count as the worst; None for all.
+        left: the relative improvement of its objective that is still possible, if the method
+            knows it.
     """
     last = rounds[-1].round if rounds else 0
     if answer is Iterate.BEST:
         answer = None
     chosen = [True] * len(rows) if playable is None else playable
     if left is not None and rounds:
-        return _by_what_is_left(rounds[-1], left, rows, chosen, goal)
+        return _from_known_gap(rounds[-1], left, rows, chosen, goal)
     log = _Log(rounds, rows, chosen) if last >= MIN_ROUNDS else None
     if log is None or not log.playable.any():
         return Convergence(
@@ -181,10 +182,10 @@ def judge_convergence(
     )
 
 
-def _by_what_is_left(
+def _from_known_gap(
     last: LoggedRound, left: float, rows: Sequence[int], playable: Sequence[bool], goal: Goal
 ) -> Convergence:
-    """Judge a run by what its method knows: better than any guess from the log."""
+    """Judge a run by the gap that its method knows, which beats any estimate from the log."""
     known = [
         (risk, count, plays)
         for risk, count, plays in zip(last.risks, rows, playable, strict=True)
@@ -201,9 +202,9 @@ def _by_what_is_left(
 
 
 class _Log:
-    """Risks and weights as arrays, with the stretches that they are compared over.
+    """Risks and weights as arrays, with the intervals over which they are compared.
 
-    Groups that nobody had in a whole stretch cannot be judged, and are left out.
+    Groups that no holder had during a whole interval cannot be judged and are skipped.
     """
 
     def __init__(
@@ -224,24 +225,24 @@ class _Log:
         self.playable = np.array(playable, dtype=bool)[self.groups]
 
     def between(self, after: float, until: float) -> NDArray[np.bool_]:
-        """Return which lines are after one share of the rounds, and until another."""
+        """Return which lines lie between two fractions of the run."""
         inside: NDArray[np.bool_] = (self.numbers > after * self.last) & (
             self.numbers <= until * self.last
         )
         return inside
 
     def mean_risks(self, after: float, until: float) -> Risks:
-        """Return each group's mean risk there; NaN for a group that nobody had."""
+        """Return each group's mean risk there; NaN for a group that no holder had."""
         return _mean(self.risks[self.between(after, until)])
 
     def risks_at(self, until: float) -> Risks:
-        """Return each group's last known risk until this share of the rounds."""
+        """Return each group's last known risk up to this fraction of the rounds."""
         line = int(np.searchsorted(self.numbers, until * self.last, side="right")) - 1
         risks: Risks = self.latest[max(0, line)]
         return risks
 
     def value(self, risks: Risks, measure: str) -> float:
-        """Return the risk that is measured from risks by group."""
+        """Return the measured risk, computed from risks by group."""
         known = ~np.isnan(risks)
         if measure == WORST_GROUP:
             return float(risks[known & self.playable].max())
@@ -262,8 +263,8 @@ def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
     # Three standard errors of a difference: of means over T/4 and T/2 rounds, and over T/4 each.
     bounds = (swing, swing) if answer is Iterate.LAST else (3 * 3**0.5 * noise, 3 * 2 * noise)
     if abs(doubled[1]) > abs(doubled[0]):
-        # A fall that came late and is over again counts by its last part: at the pace of the last
-        # quarter, a risk that falls like the logarithm of t falls by this much with a doubling.
+        # A late decrease that is already over is judged by its last part: at the pace of the last
+        # quarter, a risk that falls like the logarithm of t falls by this much per doubling.
         pace = max(abs(quarters[1]), bounds[1]) * 4 * (7 / 8) * math.log(2)
         doubled = (doubled[0], math.copysign(min(abs(doubled[1]), pace), doubled[1]))
     outlooks = (
@@ -285,7 +286,7 @@ def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
         if lag > worst.remaining:
             reason = reason if worst.remaining > allowed else "averaging"
             worst = _Outlook(lag, max(1.0, lag / allowed))
-    # Losses are not below 0, so that a risk cannot fall by more than itself.
+    # Losses are not negative, so a risk cannot fall by more than itself.
     remaining = worst.remaining if reason == "rising" else min(worst.remaining, end)
     return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
 
@@ -296,7 +297,7 @@ def _steps(first: float, second: float, third: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Outlook:
-    """What is left to move, and how many times as many rounds it takes (None: not known)."""
+    """The remaining change, and the factor by which rounds must grow (None: unknown)."""
 
     remaining: float
     growth: float | None
@@ -309,15 +310,15 @@ def _outlook(
     steps: int,
     growth: Callable[[int], float],
 ) -> _Outlook | None:
-    """Go on with two moves as a geometric series of so many steps.
+    """Extrapolate two moves as a geometric series of ``steps`` steps.
 
-    ``growth`` says how many times as many rounds some steps are. None: it moves within noise.
+    ``growth`` maps steps to the factor by which the rounds grow. None: the moves are within noise.
     """
     earlier, later = moves
     if abs(later) <= noise:
         return None
     if earlier * later <= 0:
-        # It has turned, and is taken to swing.
+        # It changed direction: treated as an oscillation.
         return _Outlook(abs(later), max(1.0, abs(later) / allowed))
     ratio = min(1.0, later / earlier)
     ahead = np.cumsum(abs(later) * ratio ** np.arange(2 * steps + 1, dtype=np.float64))
@@ -329,15 +330,15 @@ def _outlook(
 def _swings(log: _Log, measure: str) -> tuple[float, float]:
     """Return by how much the risk rises within the last half, and the noise of that half's mean.
 
-    The noise is a standard error, from means of batches of rounds; differences of differences
-    leave out a trend.
+    The noise is a standard error, from means of batches of rounds; second differences remove a
+    trend.
     """
     half = log.between(1 / 2, 1)
     values = np.array([log.value(risks, measure) for risks in log.latest[half]])
     swing = float((values - np.minimum.accumulate(values)).max())
     own = log.risks[half]
     if measure == WORST_GROUP:
-        # Of the group that the mean is of: the worst of each single round is another one.
+        # For the group that is worst on average: the worst group may change every round.
         own = own[:, log.playable]
         own = own[:, [int(np.nanargmax(_mean(own)))]]
     own = own[~np.isnan(own).all(axis=1)]
@@ -352,14 +353,14 @@ def _swings(log: _Log, measure: str) -> tuple[float, float]:
 
 
 def _lag_of_average(log: _Log, measure: str, limit: float, answer: Iterate) -> float:
-    """Return how far an average of models is behind, because of the early ones in it.
+    """Return how far an average of models lags behind because of the early models in it.
 
-    The worst of several risks has an edge at its minimum: what an average is above it is at most
-    the average of what its rounds are. A mean risk is smooth there: where it is quadratic, roots
-    are a norm, and the root for an average is at most the average of the roots.
+    The worst of several risks has a kink at its minimum: the average's excess is at most the
+    average of its rounds' excesses. A mean risk is smooth there: if it is quadratic, the root of
+    the excess is a norm, so the root for an average is at most the average of the roots.
     """
     counted = log.numbers >= (tail_start(log.last) if answer is Iterate.TAIL_AVERAGE else 1)
-    # A log of some rounds: each line stands for those since the one before.
+    # In a log of some rounds, each line stands for all rounds since the previous line.
     rounds = np.diff(log.numbers, prepend=0) * counted
     above, roots, end = 0.0, 0.0, 1.0
     while end * log.last >= 1:
@@ -374,10 +375,10 @@ def _lag_of_average(log: _Log, measure: str, limit: float, answer: Iterate) -> f
 
 
 def _weights_gap(log: _Log, goal: Goal) -> float | None:
-    """Return how much more than the mean weights an adversary could make of the mean risks."""
+    """Return how much an adversary could gain over the mean weights, given the mean risks."""
     if not goal.minimax or goal.weights_floor is None or log.weights.shape != log.risks.shape:
         return None
-    # Groups that are too small keep their share, and are not part of the play.
+    # Groups that are too small keep their share; the adversary does not choose them.
     risks = log.mean_risks(1 / 2, 1)[log.playable]
     weights = log.weights[log.between(1 / 2, 1)].mean(axis=0)[log.playable]
     floor = goal.weights_floor
@@ -387,7 +388,7 @@ def _weights_gap(log: _Log, goal: Goal) -> float | None:
 
 
 def _rounds_needed(rounds: int, growths: Sequence[float | None]) -> int | None:
-    """Return the estimate in two digits; None if it is unknown, or beyond what was looked at."""
+    """Return the estimate with two digits; None if it is unknown or beyond the range examined."""
     known = [growth for growth in growths if growth is not None]
     if len(known) < len(growths) or max(known) > 2.0**DOUBLINGS:
         return None
@@ -405,7 +406,7 @@ def _mean(risks: Risks) -> Risks:
 
 
 def _filled(risks: Risks) -> Risks:
-    """Return a table in which what is not known is what was known last."""
+    """Fill unknown entries with the last known value above them."""
     known = np.where(np.isnan(risks), 0, np.arange(len(risks))[:, None])
     filled: Risks = np.take_along_axis(risks, np.maximum.accumulate(known, axis=0), axis=0)
     return filled

@@ -1,8 +1,8 @@
 """The errors that users see, and how to install a package that is missing.
 
-Work stops with one of two errors: ``InputError`` for a mistake of the user, ``DivergedError`` for a
-run that diverged. Packages that only parts of fedminmax need come with its extras;
-``install_command`` says how to get them.
+There are two errors: ``InputError`` for a user's mistake, ``DivergedError`` for a run that
+diverged. Packages that only parts of fedminmax need come with its extras; ``install_command``
+returns the command that installs them.
 """
 
 # The extra of fedminmax that brings each package, by the name under which it is imported.
@@ -28,15 +28,15 @@ EXTRAS = {
 
 
 class InputError(ValueError):
-    """What came does not fit: one line with what came, what was expected and what to do."""
+    """Invalid input: one line with what was given, what was expected and what to do."""
 
 
 class DivergedError(ArithmeticError):
-    """Training left the finite numbers: one line with the round, the method and advice."""
+    """Training produced a non-finite number: one line with the round, the method and advice."""
 
 
 def install_command(package: str) -> str:
-    """Return what a user types to get a package.
+    """Return the command that installs a package.
 
     >>> install_command("scipy")
     "pip install 'fedminmax[solvers]'"

@@ -1,10 +1,10 @@
-"""Sums over rows that come out alike however the rows lie with holders: exact, so bit for bit.
+"""Exact sums over rows: bit-identical however the rows are split between holders.
 
 Rounding makes ordinary sums depend on their order. Here each pass splits the leading bits off all
 numbers at once, by adding and subtracting one large power of two; these parts are multiples of one
-unit and too small together to be rounded, so any summation adds them exactly. The passes go on
+unit and together too small to be rounded, so any summation adds them exactly. The passes repeat
 until nothing is left (Rump, Ogita, Oishi: Accurate floating-point summation I, SIAM Journal on
-Scientific Computing 2008, ExtractVector). Squares come as product plus rounding error (Dekker:
+Scientific Computing 2008, ExtractVector). Squares are product plus rounding error (Dekker:
 A floating-point technique for extending the available precision, Numerische Mathematik 1971).
 """
 
@@ -21,14 +21,14 @@ Numbers = NDArray[np.float64]
 # Small enough to stay in a core's cache; the passes are sized for it.
 ROWS_LOG2 = 14
 # Between these, a square and its rounding error neither overflow nor underflow.
-SMALLEST, LARGEST = 2.0**-480, 2.0**480
+MIN_SAFE, MAX_SAFE = 2.0**-480, 2.0**480
 # Dekker's splitter for 53 bits.
 SPLITTER = 2.0**27 + 1
 
 
 @dataclass(frozen=True)
 class ExactSums:
-    """n, sum x and sum x^2 without any rounding: adds up in any grouping."""
+    """n, sum x and sum x^2 without rounding; they can be added in any order."""
 
     count: int
     total: Fraction
@@ -51,7 +51,7 @@ class ExactSums:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation (of these numbers, not an estimate for others).
+        """The standard deviation of these numbers (not an estimate for a population).
 
         >>> exact_sums(np.array([1e9, 1e9 + 2])).deviation
         1.0
@@ -59,7 +59,7 @@ class ExactSums:
         variance = self.variance
         if variance == 0:
             return 0.0
-        # A square of two is taken out first: the deviation may be in range where the variance,
+        # Factor out a power of four first: the deviation may be representable where the variance,
         # its square, is not.
         half = (variance.numerator.bit_length() - variance.denominator.bit_length()) // 2
         return math.ldexp(math.sqrt(variance / Fraction(4) ** half), half)
@@ -75,7 +75,7 @@ def exact_sums(values: Numbers) -> ExactSums:
     Fraction(1, 1)
     """
     if not np.isfinite(values).all():
-        raise InputError("a column to be summed has NaN or infinite numbers; drop them first")
+        raise InputError("a column to sum has NaN or infinite numbers; drop them first")
     rows = 1 << ROWS_LOG2
     chunks = [_sum_chunk(values[i : i + rows]) for i in range(0, len(values), rows)]
     return sum(chunks, NO_ROWS)
@@ -83,7 +83,7 @@ def exact_sums(values: Numbers) -> ExactSums:
 
 def _sum_chunk(values: Numbers) -> ExactSums:
     size = np.abs(values)
-    extreme = (size > LARGEST) | ((size < SMALLEST) & (size > 0))
+    extreme = (size > MAX_SAFE) | ((size < MIN_SAFE) & (size > 0))
     rare = [Fraction(float(value)) for value in values[extreme]]
     ordinary = values[~extreme] if rare else values
     products = ordinary * ordinary

@@ -30,7 +30,7 @@ class Examples:
 
 
 def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
-    """Return the rows with whole numbers as int64, or say in one line what is wrong with them.
+    """Return the rows with integers as int64; raise an ``InputError`` if something is wrong.
 
     >>> check_examples(torch.zeros(2, 1), torch.zeros(2), torch.tensor([0]), "holder 0")
     Traceback (most recent call last):
@@ -66,8 +66,8 @@ def check_examples(x: Tensor, y: Tensor, group: Tensor, owner: str) -> Examples:
     return Examples(x, y if y.is_floating_point() else y.long(), group.long())
 
 
-def check_alike(holders: Sequence[Examples]) -> None:
-    """Refuse rows of one holder that have another shape or type than those of the others."""
+def check_consistent(holders: Sequence[Examples]) -> None:
+    """Refuse rows whose shape or type differs from those of the other holders."""
     kinds = [
         (number, name, (str(tensor.dtype), *tensor.shape[1:]))
         for number, rows in enumerate(holders)
@@ -79,18 +79,18 @@ def check_alike(holders: Sequence[Examples]) -> None:
         other, expected = first.setdefault(name, (number, kind))
         if kind != expected:
             raise InputError(
-                f"holder {number}: a row of {name} is {_in_words(kind)}, at holder {other} it is "
-                f"{_in_words(expected)}; make them alike"
+                f"holder {number}: a row of {name} is {_format_kind(kind)}, but at holder {other} "
+                f"it is {_format_kind(expected)}; make them alike"
             )
 
 
-def _in_words(kind: tuple[object, ...]) -> str:
+def _format_kind(kind: tuple[object, ...]) -> str:
     dtype, *shape = kind
     return f"{dtype} of shape {tuple(shape)}" if shape else f"one {dtype}"
 
 
 def concatenate(parts: list[Examples]) -> Examples:
-    """Put the rows of several records one after another."""
+    """Concatenate the rows of several records."""
     return Examples(
         torch.cat([part.x for part in parts]),
         torch.cat([part.y for part in parts]),

@@ -1,10 +1,10 @@
-"""Gradients of fully connected ReLU networks without autograd, in buffers that are used again.
+"""Gradients of fully connected ReLU networks without autograd, in reusable buffers.
 
-Autograd is expensive where steps are small: it forms every weight gradient in fresh memory and
-reads it back for the update. For a stack of linear layers with ReLU between them the backward pass
-is short (Rumelhart, Hinton, Williams 1986), every buffer can be used again, and matrix
-multiplication adds the update to the weights directly. ``find_explicit_layers`` recognises such
-models. The loss may be anything: its gradient at the network's outputs is computed elsewhere.
+Autograd is expensive when steps are small: it allocates every weight gradient and reads it back for
+the update. For a stack of linear layers with ReLU between them the backward pass is short
+(Rumelhart, Hinton, Williams 1986), buffers can be reused, and matrix multiplication adds the update
+to the weights directly. ``find_explicit_layers`` recognises such models. Any loss works: its
+gradient at the network's outputs is computed elsewhere.
 benchmarks/round_speed.py and table_speed.py measure the gain.
 
 | symbol                             | name             |
@@ -27,7 +27,7 @@ from torch.nn.modules.module import (
 )
 
 # Torch calls these for every module.
-_HOOKS_ON_ALL_MODULES = (
+_GLOBAL_HOOKS = (
     _global_forward_hooks,
     _global_forward_pre_hooks,
     _global_backward_hooks,
@@ -37,9 +37,9 @@ _HOOKS_ON_ALL_MODULES = (
 
 @dataclass(frozen=True, eq=False)
 class _Buffers:
-    """Room for one size of batch: each layer's output and the gradient at its input.
+    """Buffers for one batch size: each layer's output and the gradient at its input.
 
-    Nobody asks for the gradient at the first layer's input: it has no room.
+    The gradient at the first layer's input is never needed and has no buffer.
     """
 
     outputs: list[Tensor]
@@ -50,8 +50,8 @@ class _Buffers:
 class ExplicitLayers:
     """A stack of linear layers with ReLU between them; the layers are the workspace's own.
 
-    The layers' parameters must stay where they are: views of them are taken once, because asking a
-    module for its weight thousands of times costs as much as a small matrix product.
+    The layers' parameters must not be reallocated: views of them are taken once, because looking up
+    a module's weight thousands of times costs as much as a small matrix product.
     """
 
     def __init__(self, layers: list[nn.Linear]) -> None:
@@ -59,7 +59,7 @@ class ExplicitLayers:
         self._transposed = [weight.t() for weight in self._weights]
         biases = [layer._parameters["bias"] for layer in layers]
         self._biases = [None if bias is None else bias.detach() for bias in biases]
-        self._room = self._make_room(0)
+        self._room = self._allocate(0)
         self._views = {0: self._room}
         self._inputs: list[Tensor] = []
 
@@ -89,7 +89,7 @@ class ExplicitLayers:
         self._propagate(output_gradient, self._weights, self._biases, -rate)
 
     def add_gradient(self, output_gradient: Tensor, slots: Sequence[Tensor]) -> None:
-        """Propagate the gradient back and add each parameter's own to its slot."""
+        """Propagate the gradient back and add each parameter's gradient to its slot."""
         rest = iter(slots)
         both = [(next(rest), None if bias is None else next(rest)) for bias in self._biases]
         self._propagate(output_gradient, [w for w, _ in both], [b for _, b in both], 1.0)
@@ -101,9 +101,9 @@ class ExplicitLayers:
         biases: Sequence[Tensor | None],
         factor: float,
     ) -> None:
-        """Add ``factor`` times the gradients to these weights and biases, from the last layer on.
+        """Add ``factor`` times the gradients to these weights and biases, last layer first.
 
-        A layer passes its gradient on before its weights move.
+        A layer passes its gradient on before its weights change.
         """
         buffers = self._buffers_for(len(output_gradient))
         for number in range(len(weights) - 1, -1, -1):
@@ -121,9 +121,9 @@ class ExplicitLayers:
             output_gradient = passed_on
 
     def _buffers_for(self, rows: int) -> _Buffers:
-        """Return buffers for a batch of this size: the first rows of the largest one's."""
+        """Return buffers for a batch of this size: the first rows of the largest buffers."""
         if rows > len(self._room.ones):
-            self._room = self._make_room(rows)
+            self._room = self._allocate(rows)
             self._views = {}
         if rows not in self._views:
             self._views[rows] = _Buffers(
@@ -133,7 +133,7 @@ class ExplicitLayers:
             )
         return self._views[rows]
 
-    def _make_room(self, rows: int) -> _Buffers:
+    def _allocate(self, rows: int) -> _Buffers:
         new = self._weights[0].new_empty
         return _Buffers(
             [new(rows, weight.shape[0]) for weight in self._weights],
@@ -148,8 +148,8 @@ class ExplicitLayers:
 def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
     """Recognise a stack of linear layers with ReLU between them; None for any other model.
 
-    Exact types only, with nothing added or replaced: a subclass, a shared weight, a hook, a patched
-    ``forward`` or a parameter of the stack itself may make the model compute something else.
+    Only exact types with nothing added or replaced: a subclass, a shared weight, a hook, a patched
+    ``forward`` or a parameter of the stack itself may change what the model computes.
     """
     modules = list(model) if type(model) is nn.Sequential else [model]
     layers = [module for module in modules[::2] if type(module) is nn.Linear]
@@ -158,13 +158,13 @@ def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
     )
     if not alternating or len(modules) % 2 == 0:
         return None
-    if not all(_is_as_torch_made_it(module) for module in (model, *modules)):
+    if not all(_is_unmodified(module) for module in (model, *modules)):
         return None
     both = [(layer._parameters.get("weight"), layer._parameters.get("bias")) for layer in layers]
     if any(weight is None for weight, _ in both):
         return None
     expected = [parameter for pair in both for parameter in pair if parameter is not None]
-    # Compared with what training sees: no other parameter, none shared, and all in this order.
+    # Compare with what training sees: no other parameter, none shared, and all in this order.
     found = list(model.parameters())
     if len(found) != len(expected) or any(a is not b for a, b in zip(found, expected, strict=True)):
         return None
@@ -173,13 +173,13 @@ def find_explicit_layers(model: nn.Module) -> ExplicitLayers | None:
     return ExplicitLayers(layers)
 
 
-def hooked_everywhere() -> bool:
-    """Tell whether hooks on all modules are set at this moment: they come and go."""
-    return any(_HOOKS_ON_ALL_MODULES)
+def has_global_hooks() -> bool:
+    """Return whether global module hooks are set right now; they can change at any time."""
+    return any(_GLOBAL_HOOKS)
 
 
-def _is_as_torch_made_it(module: nn.Module) -> bool:
-    """Tell whether calling this module runs the code of its class, and nothing else."""
+def _is_unmodified(module: nn.Module) -> bool:
+    """Return whether calling this module runs the code of its class, and nothing else."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -187,7 +187,7 @@ def _is_as_torch_made_it(module: nn.Module) -> bool:
         module._backward_pre_hooks,
     )
     kind = type(module)
-    # An attribute of the instance hides the class's: a forward of its own, for one.
+    # An instance attribute hides the class's, for example a patched forward.
     hidden = any(hasattr(kind, name) or name in module._parameters for name in vars(module))
     if hidden or any(hooks):
         return False

@@ -1,10 +1,10 @@
 """Files that are written in full or not at all, logs of JSON lines, and lock files.
 
-A file is written under another name in the same folder and then renamed, so that it is there in
-full or not at all.
+A file is written under a temporary name in the same folder and then renamed, so readers see all of
+it or none.
 
-A log has one line per record and grows while a run goes on. A last line without a line end was cut
-off by a crash, or is still being written: it is not part of the log.
+A log has one line per record and grows during a run. A last line without a newline was cut off by a
+crash, or is still being written: it is not part of the log.
 
 A lock file is held by one process at a time. When the process ends, the system lets go of it.
 """
@@ -26,23 +26,23 @@ RecordT = TypeVar("RecordT")
 
 
 @contextmanager
-def atomic_write(path: Path, kept_as: Path | None = None) -> Iterator[Path]:
-    """Give a name to write under; what stands there after the block gets its final name.
+def atomic_write(path: Path, backup: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path to write to; after the block it is renamed to ``path``.
 
-    What had that name before is lost, or gets the name ``kept_as``.
+    A previous file is overwritten, or renamed to ``backup``.
     """
-    with _name_beside(path) as beside:
-        yield beside
-        _sync(beside)
-        if kept_as is not None:
-            path.replace(kept_as)
-        beside.replace(path)
+    with _temporary_name(path) as temporary:
+        yield temporary
+        _sync(temporary)
+        if backup is not None:
+            path.replace(backup)
+        temporary.replace(path)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically."""
-    with atomic_write(path) as beside:
-        beside.write_bytes(content)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,8 +52,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_copy(source: Path, path: Path) -> None:
     """Copy a file's content atomically."""
-    with atomic_write(path) as beside:
-        shutil.copyfile(source, beside)
+    with atomic_write(path) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -61,29 +61,29 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, _as_json(content))
 
 
-def write_first_json(path: Path, content: object) -> None:
-    """Write a JSON file unless it is there: of several calls at once, the first one wins."""
-    with _name_beside(path) as beside:
-        beside.write_text(_as_json(content), encoding="utf-8")
-        _sync(beside)
+def write_json_once(path: Path, content: object) -> None:
+    """Write a JSON file unless it exists: of several concurrent calls, the first one wins."""
+    with _temporary_name(path) as temporary:
+        temporary.write_text(_as_json(content), encoding="utf-8")
+        _sync(temporary)
         with suppress(FileExistsError):
-            os.link(beside, path)
+            os.link(temporary, path)
 
 
 @contextmanager
-def _name_beside(path: Path) -> Iterator[Path]:
-    """Give a name beside a file; whatever happens, nothing is left under it."""
+def _temporary_name(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; the file is removed in any case."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two calls may work in one folder: each has its own file beside.
-    beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    # Several processes may write to one folder: each has its own temporary file.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        yield beside
+        yield temporary
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
-    """Bring a file to the disk: a name must not outlive a power cut that its content does not."""
+    """Flush a file to disk: after a power cut, its name must not survive without its content."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -92,7 +92,7 @@ def _as_json(content: object) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-class OfOneRound(Protocol):
+class HasRound(Protocol):
     """A record that belongs to a round."""
 
     @property
@@ -101,11 +101,11 @@ class OfOneRound(Protocol):
         ...
 
 
-RoundT = TypeVar("RoundT", bound=OfOneRound)
+RoundT = TypeVar("RoundT", bound=HasRound)
 
 
 def read_lines(path: Path, advice: str = ADVICE, last_bytes: int | None = None) -> list[str]:
-    """Read the lines without their ends; with ``last_bytes`` only those wholly within the end."""
+    """Read the lines without newlines; with ``last_bytes`` only whole lines at the end."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = 0 if last_bytes is None else max(0, size - last_bytes)
@@ -118,7 +118,7 @@ def read_lines(path: Path, advice: str = ADVICE, last_bytes: int | None = None) 
 
 
 def read_records(path: Path, parse: Callable[[Any], RecordT]) -> list[RecordT]:
-    """Read a log; a file that is not there has no records."""
+    """Read a log; a missing file has no records."""
     if not path.exists():
         return []
     return _parsed(path, read_lines(path), parse)
@@ -127,7 +127,7 @@ def read_records(path: Path, parse: Callable[[Any], RecordT]) -> list[RecordT]:
 def read_rounds_after(
     path: Path, parse: Callable[[Any], RoundT], last_round: int, last_bytes: int
 ) -> list[RoundT]:
-    """Read from the end of a log what comes after a round; nothing before that is looked at."""
+    """Read the records after a round from the end of a log, without reading earlier ones."""
     lines = read_lines(path, last_bytes=last_bytes) if path.exists() else []
     found: list[RoundT] = []
     for line in reversed(lines):
@@ -139,9 +139,9 @@ def read_rounds_after(
 
 
 def keep_rounds(path: Path, parse: Callable[[Any], RoundT], last_round: int) -> list[RoundT]:
-    """Drop what comes after a round, because it will be done again; return what is left.
+    """Drop the records after a round, because it will be repeated; return the others.
 
-    Afterwards the file is there, and ends with a whole line.
+    Afterwards the file exists and ends with a whole line.
     """
     lines = read_lines(path) if path.exists() else []
     kept = [

@@ -1,9 +1,9 @@
 """Sums by group over a holder's rows: losses, gradients and, for linear models, curvature.
 
 Every row belongs to one group, so all groups' sums together cost one pass over the rows, in chunks
-of which none has rows of two groups. Those of a network are in its own precision. Those of a linear
-model are taken in float64, because a server that looks ahead with second derivatives, and proves
-how far it is from the best, must not stumble over rounding.
+of a single group each. A network's sums are in its own precision. A linear model's are in float64,
+because a server that uses second derivatives, and proves how far it is from the optimum, must not
+be limited by rounding.
 
 Curvature is that of the loss in the outputs, a C x C matrix D of row sums 0 for a softmax, times
 x x' (x with a 1 for the intercept). Such a D is a sum over pairs of classes of
@@ -22,7 +22,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME, LOSSES_WITH_GRADIENTS
 from fedminmax.core.one_step import add_gradient, chunks_of, equal_parts
-from fedminmax.core.workers import work_at_once
+from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
 
 # Chunks of this many numbers stay in the cache while they are used several times.
@@ -48,7 +48,7 @@ def linear_group_sums(
 ) -> GroupSums:
     """Return the sums of a linear model with these parameters over these rows.
 
-    Without ``curvature`` there are no numbers of it.
+    Without ``curvature`` that tensor is empty.
     """
     matrix = structure.as_matrix(parameters.detach().double())
     sums = GroupSums(
@@ -71,8 +71,8 @@ def gradients_by_part(
 ) -> tuple[Tensor, Tensor]:
     """Return each row's loss [n] and the gradient sums of each part [parts, p], of any model.
 
-    ``part`` [n] says which part a row belongs to; the model is the one that is loaded, without its
-    ridge. Each workspace takes an equal stretch of the rows, sorted by part.
+    ``part`` [n] is the part of each row; the model is the loaded one, without its ridge. Each
+    workspace takes an equal slice of the rows, sorted by part.
     """
     order = torch.sort(part, stable=True).indices
     stretches = equal_parts(len(order), len(workspaces))
@@ -92,14 +92,14 @@ def gradients_by_part(
             gradients[number] = workspace.in_model_order(workspace.gradient)
         return gradients
 
-    first, *others = work_at_once(len(workspaces), work)
+    first, *others = run_in_parallel(len(workspaces), work)
     for other in others:
         first.add_(other)
     return losses, first
 
 
 def _rows_by_part(part: Tensor, parts: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield each part that has rows, and their positions; a stable sort keeps results the same."""
+    """Yield each non-empty part and its rows' positions; a stable sort keeps results identical."""
     order = torch.sort(part, stable=True).indices
     sizes = torch.bincount(part, minlength=parts).tolist()
     for number, places in enumerate(torch.split(order, sizes)):
@@ -108,7 +108,7 @@ def _rows_by_part(part: Tensor, parts: int) -> Iterator[tuple[int, Tensor]]:
 
 
 def linear_rows_per_chunk(structure: LinearStructure) -> int:
-    """Return how many rows of a linear model are added up at a time."""
+    """Return how many rows of a linear model are summed at a time."""
     return max(NUMBERS_PER_CHUNK // structure.columns, 64)
 
 

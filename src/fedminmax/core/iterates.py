@@ -1,10 +1,10 @@
-"""Which parameters a run returns: the last ones, an average, or those that validation rows chose.
+"""Which parameters a run returns: the last, an average, or those chosen by validation rows.
 
 Algorithm 1 of Papadaki et al. 2021 returns (1/T) sum_{t=1..T} theta^t. The tail average drops
 the early rounds: it starts at half of the largest power of two that is not above T, so it covers
 more than half and at most 3 (T + 1) / 4 of all T rounds, and does not need to know T in advance.
-A run can therefore be prolonged, and still equals one that was planned longer. How the best one is
-chosen is in ``core.validation``.
+A run can therefore be extended and still equals one that was planned longer. ``core.validation``
+describes how the best one is chosen.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.validation import BestModel, LossSums, nothing_chosen, worst_risk
+from fedminmax.core.validation import BestModel, LossSums, no_best_model, worst_risk
 
 
 class Iterate(Enum):
@@ -26,14 +26,14 @@ class Iterate(Enum):
     BEST = "best"
 
 
-OF_EVERY_RUN = (Iterate.AVERAGE, Iterate.LAST, Iterate.TAIL_AVERAGE)
+STANDARD_ITERATES = (Iterate.AVERAGE, Iterate.LAST, Iterate.TAIL_AVERAGE)
 
 
 @dataclass(frozen=True, eq=False)
 class Iterates:
-    """Sums of theta^t in float64 over three stretches of rounds that end at powers of two.
+    """Sums of theta^t in float64 over three blocks of rounds that end at powers of two.
 
-    ``best`` is what the validation rows chose so far.
+    ``best`` is the model chosen by the validation rows so far.
     """
 
     rounds: int
@@ -44,7 +44,7 @@ class Iterates:
     best: BestModel
 
     def add(self, parameters: Tensor) -> "Iterates":
-        """Take in the parameters of the next round."""
+        """Add the parameters of the next round."""
         rounds = self.rounds + 1
         if rounds & (rounds - 1) == 0:  # a power of two opens a new block
             return Iterates(
@@ -55,7 +55,7 @@ class Iterates:
                 parameters.to(torch.float64),
                 self.best,
             )
-        # The sum is a fresh tensor: an earlier record must stay what it was.
+        # The sum is a new tensor: earlier records must not change.
         return Iterates(
             rounds,
             parameters,
@@ -66,18 +66,18 @@ class Iterates:
         )
 
     def measured(self, parameters: Tensor, sums: LossSums, rows: Tensor) -> "Iterates":
-        """Take in the validation losses of the model after the last round; see ``worst_risk``."""
+        """Add the validation losses of the model after the last round; see ``worst_risk``."""
         found = worst_risk(sums, rows, self.rounds)
         return replace(self, best=self.best.consider(parameters, found))
 
     def parameters(self, which: Iterate) -> Tensor:
-        """Return the chosen iterate in the model's own precision, as a tensor of its own."""
+        """Return a copy of the chosen iterate in the model's precision."""
         if not isinstance(which, Iterate):
             raise InputError(f"iterate = {which!r}; give one of Iterate, such as Iterate.LAST")
         if which is Iterate.BEST:
             if not len(self.best.model):
                 raise InputError(
-                    "no round was measured on validation rows, so that none is the best; give the "
+                    "no round was measured on validation rows, so there is no best one; give the "
                     "federation validation rows, or choose another iterate"
                 )
             return self.best.model[0].clone()
@@ -90,11 +90,11 @@ class Iterates:
 
 
 def tail_start(rounds: int) -> int:
-    """Return the first round that is in the tail average of so many rounds."""
+    """Return the first round in the tail average of this many rounds."""
     return max(1, (1 << rounds.bit_length() >> 2))
 
 
-def no_iterates(initial: Tensor) -> Iterates:
+def initial_iterates(initial: Tensor) -> Iterates:
     """Before the first round: every iterate is the initial model."""
     nothing = torch.zeros_like(initial, dtype=torch.float64)
-    return Iterates(0, initial, nothing, nothing, nothing, nothing_chosen(initial))
+    return Iterates(0, initial, nothing, nothing, nothing, no_best_model(initial))

@@ -1,7 +1,7 @@
-"""What a server must know of a linear model to use second derivatives: its layout and its loss.
+"""What a server must know about a linear model to use second derivatives: its layout and loss.
 
-A softmax does not see a common shift of all outputs, so a model of C classes has C - 1 outputs
-that count. Its parameters theta [C, k] (a row per output, the intercept last) are U phi with U the
+A softmax is invariant to a common shift of all outputs, so a model of C classes has C - 1 free
+outputs. Its parameters theta [C, k] (a row per output, the intercept last) are U phi with U the
 C x (C - 1) matrix of an orthonormal basis of the vectors of sum 0, and |theta| = |phi|.
 
 A ridge m adds m/2 |theta|^2 to every group's risk, intercepts included: without them the penalised
@@ -20,7 +20,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import find_explicit_layers
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.task import Task
-from fedminmax.core.text import in_words, is_finite
+from fedminmax.core.text import format_value, is_finite
 
 CONVEX_LOSSES = ("cross-entropy", "squared-error")
 
@@ -47,7 +47,7 @@ class LinearStructure:
 
     @property
     def curvature_numbers(self) -> int:
-        """How many numbers of curvature a group has: each block's lower triangle."""
+        """Number of curvature entries per group: each block's lower triangle."""
         return self.blocks * self.columns * (self.columns + 1) // 2
 
     @property
@@ -57,17 +57,17 @@ class LinearStructure:
 
     @property
     def is_convex(self) -> bool:
-        """Tell whether the risks are convex in the parameters."""
+        """Return whether the risks are convex in the parameters."""
         return self.loss in CONVEX_LOSSES
 
     @property
     def is_quadratic(self) -> bool:
-        """Tell whether the risks are quadratic in the parameters: their sums say all of them."""
+        """Return whether the risks are quadratic: then one round's sums determine them."""
         return self.loss == "squared-error"
 
     @property
-    def risk_of_nothing(self) -> float:
-        """The risk of all groups if every parameter is 0; infinite where it depends on targets."""
+    def risk_at_zero(self) -> float:
+        """Every group's risk if all parameters are 0; infinite if it depends on targets."""
         if self.loss == "cross-entropy":
             return math.log(self.outputs)
         return 1.0 - 1.0 / self.outputs if self.loss == "brier" else math.inf
@@ -143,13 +143,13 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
 
 
 def check_ridge(task: Task) -> None:
-    """Refuse a penalty that is none, or that the model has no place for."""
+    """Refuse an invalid penalty, or one for a model that does not support it."""
     if not is_finite(task.ridge) or task.ridge < 0:
         raise InputError(
-            f"ridge = {in_words(task.ridge)}; give zero or a positive number, such as 1e-4"
+            f"ridge = {format_value(task.ridge)}; give zero or a positive number, such as 1e-4"
         )
     if task.ridge and linear_structure_of(task) is None:
         raise InputError(
-            f"ridge = {task.ridge:g} is a penalty of linear models with the Brier, cross-entropy "
+            f"ridge = {task.ridge:g} is a penalty for linear models with the Brier, cross-entropy "
             "or squared-error loss; other models have none, give ridge = 0"
         )

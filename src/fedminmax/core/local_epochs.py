@@ -67,7 +67,7 @@ def shuffled_batches(
     size = rows if batch_size is None else min(batch_size, rows)
     while True:
         if size == rows:
-            # One batch holds every row whatever their order: no need to shuffle it.
+            # One batch holds every row, so there is no need to shuffle.
             yield None
             continue
         order = torch.randperm(rows, generator=generator)
@@ -91,7 +91,7 @@ def take_step(
     row_weights: Tensor | None,
     rate: float,
 ) -> None:
-    """Descend the mean weighted loss of one batch, by the cheapest way that the model allows.
+    """Descend the mean weighted loss of one batch, in the cheapest way the model allows.
 
     A ridge's gradient is a multiple of the parameters before the step.
     """
@@ -125,7 +125,7 @@ def _output_gradient(
         return gradient if weights is None else gradient.mul_(weights.unsqueeze(1))
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        # A copy: the loss may write into outputs, but not into what gradients are taken in.
+        # A copy: the loss may write into its outputs, but not into an autograd leaf.
         return torch.autograd.grad(_objective(workspace, leaf.clone(), y, weights), leaf)[0]
 
 
@@ -177,7 +177,7 @@ def train_on_scores(
     Each step descends the mean over the batch of ``loss_i + slopes[i] * p_1(x_i)``, and the ridge.
     Where an objective depends on the mean scores of groups, its gradient is that of a sum over rows
     of ``slope_i * p_1(x_i)`` once the means are known. By the chain rule, holders can thus descend
-    a function of everybody's rows with their own rows alone.
+    a function of all rows using only their own.
     """
     for batch in planned_batches(len(examples), plan, generator):
         _take_scored_step(workspace, examples, batch, slopes, plan.learning_rate)

@@ -1,8 +1,8 @@
 """Losses per example: one number for each row, never a mean, so that holders can return sums.
 
 For our own losses there are also explicit gradients in the model's outputs, and functions that
-return loss and gradient from one pass. Full-batch steps need both: what the two share is computed
-once, and nothing is kept for autograd. The losses are the same numbers either way.
+return loss and gradient from one pass. Full-batch steps need both: common parts are computed once,
+and nothing is stored for autograd. The losses are the same numbers either way.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def explicit_gradient_of(loss: Loss) -> Callable[[Tensor, Tensor], Tensor] | Non
     return next((own for known, own in EXPLICIT_GRADIENTS.items() if known is loss), None)
 
 
-# What configuration files and the command line call them.
+# Their names in configuration files and on the command line.
 LOSSES_BY_NAME: dict[str, Loss] = {
     "brier": brier_loss,
     "cross-entropy": cross_entropy_loss,
@@ -139,5 +139,5 @@ LOSSES_WITH_GRADIENTS: dict[Loss, LossWithGradient] = {
 
 
 def loss_with_gradient_of(loss: Loss) -> LossWithGradient | None:
-    """Return the two from one pass for one of our own losses; None for any other."""
+    """Return the one-pass function of one of our own losses; None for any other."""
     return next((own for known, own in LOSSES_WITH_GRADIENTS.items() if known is loss), None)

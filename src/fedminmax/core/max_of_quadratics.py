@@ -1,11 +1,11 @@
-"""The lowest point of the highest of several quadratic functions, by its small dual.
+"""The minimum of the maximum of several quadratic functions, by its small dual.
 
 minimise over p:  max_a q_a(p),  q_a(p) = r_a + g_a . p + 1/2 p' H_a p,  H_a positive semidefinite.
 
 The dual function D(mu) = min over p of sum_a mu_a q_a(p) is concave on the simplex, with gradient
 q(p(mu)) and Hessian -J H(mu)^-1 J', where H(mu) = sum_a mu_a H_a and J_a = g_a + H_a p. Newton's
 method on it solves a quadratic programme of one unknown per group in each step, and converges
-quadratically; the difference between the highest q_a and D says how far it is. With linear
+quadratically; the difference between the highest q_a and D is its gap. With linear
 functions and a common H this is the prox-linear step (Drusvyatskiy, Paquette: Efficiency of
 minimizing compositions of convex functions and smooth maps, 2019).
 
@@ -27,8 +27,8 @@ from fedminmax.core.simplex import maximise_on_simplex
 
 MAX_NEWTON_STEPS = 50
 MAX_HALVINGS = 40
-# Of the fall that the step promises. Newton's last step costs little, and where the functions are
-# the whole problem (squared error), what is left of the gap here is left for good.
+# Relative to the predicted decrease. Newton's last step costs little, and if the functions are the
+# whole problem (squared error), the gap left here is never closed later.
 RELATIVE_GAP = 1e-12
 ROUNDING = 1e-15
 UNSEEN_RISE = 1e-12
@@ -45,7 +45,7 @@ class Quadratics:
 
 @dataclass(frozen=True, eq=False)
 class LowestPoint:
-    """Where the highest function is lowest, the weights that prove it, and its value there."""
+    """The minimiser of the maximum, the weights that prove it, and the value there."""
 
     step: Tensor
     weights: Tensor
@@ -80,7 +80,7 @@ def highest_mix(values: Tensor, floor: float) -> float:
 def minimise_max(
     functions: Quadratics, damping: Tensor, start: Tensor, floor: float = 0.0
 ) -> LowestPoint:
-    """Return the lowest point, with ``damping`` [f] added to the diagonal of every curvature.
+    """Minimise the maximum, with ``damping`` [f] added to the diagonal of every curvature.
 
     >>> line = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     >>> flat = torch.ones(2, 1, 1, dtype=torch.float64)
@@ -109,7 +109,7 @@ def minimise_max(
 def _climb(
     functions: Quadratics, damping: Tensor, dual: _Dual, wanted: Tensor, floor: float
 ) -> _Dual | None:
-    """Move towards the wanted weights as far as D rises enough (Armijo); None if it never does."""
+    """Search towards the wanted weights until D rises enough (Armijo); None if it never does."""
     move = wanted - dual.weights
     rise = float(dual.values @ move)
     if rise <= UNSEEN_RISE * abs(dual.value):
@@ -137,7 +137,7 @@ def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
 
 
 def _factorise(curvature: Tensor) -> Tensor:
-    """Return the Cholesky factor; where rounding left no positive matrix, of one just above it."""
+    """Return the Cholesky factor, with a small diagonal added if rounding requires it."""
     extra = 1e-14 * float(curvature.diagonal().max())
     while True:
         factor: Tensor

@@ -1,7 +1,7 @@
 """What travels between server and holders: counts once, then orders out and sums back.
 
-Everything a holder returns is a sum over its own rows, so replies add up in any grouping, a
-holder without a group returns 0 instead of 0/0, and anyone may do the adding.
+Everything a holder returns is a sum over its own rows, so replies can be added in any order, a
+holder without a group returns 0 instead of 0/0, and any party can do the adding.
 
 | symbol of Papadaki et al. 2021 | name                       |
 |--------------------------------|----------------------------|
@@ -29,13 +29,13 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """How many rows of each group each holder has: asked once, before the first round.
+    """How many rows of each group each holder has, collected once before the first round.
 
     ``classes`` is the number of classes among the labels, 0 where targets are quantities.
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
-    ``row_lengths`` are the roots of the sums of |x|^2 over each group's rows, with a 1 appended to
-    each, or more: they limit rounding errors. Without them nothing can be proved.
-    Groups of fewer rows than ``minimum_group`` are too small for an adversary to choose.
+    ``row_lengths`` are upper bounds on the roots of the sums of |x|^2 over each group's rows, with
+    a 1 appended to each row: they bound rounding errors. Without them nothing can be proved.
+    Groups with fewer rows than ``minimum_group`` are too small for an adversary to choose.
     """
 
     counts: Tensor
@@ -83,7 +83,7 @@ class Census:
 
 @dataclass(frozen=True)
 class RoundKey:
-    """When something happens: with the holder's number, all that randomness may depend on."""
+    """Seed and round: with the holder's number, all that randomness may depend on."""
 
     seed: int
     round: int
@@ -93,17 +93,17 @@ class RoundKey:
 class Order:
     """Server to holder: the model to start from and the weights that its method needs.
 
-    ``phase`` counts the questions of one round, for methods that ask more than once.
+    ``phase`` counts the requests of one round, for methods that send more than one.
     """
 
-    moment: RoundKey
+    key: RoundKey
     parameters: Tensor
     weights: Tensor
     phase: int = 0
 
 
 class Reveals(Enum):
-    """The finest thing that a method makes one holder's reply show to the server, least first."""
+    """The most detailed information about one holder that the server sees, least first."""
 
     SUMS = "only sums over all holders"
     OWN_LOSS = "each holder's own loss"
@@ -111,21 +111,21 @@ class Reveals(Enum):
 
     @property
     def level(self) -> int:
-        """How much it shows: 0 for sums alone."""
+        """How much it reveals: 0 for sums only."""
         return list(Reveals).index(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Holder to server. Replies form a commutative monoid: they have a zero and a plus.
+    """Holder to server. Replies form a commutative monoid: they have a zero and an addition.
 
     ``holder_loss`` and ``holder_count`` have one entry per holder, all but the sender's zero;
     they are empty unless the method needs each holder's own loss (``Reveals.OWN_LOSS``).
-    ``step`` is in the model's precision in one reply (and in the fused path, which forms a single
-    one), and in float64 once replies are added up.
+    ``step`` is in the model's precision in a single reply (and in the fused path, which computes
+    only one), and in float64 once replies are added.
     ``curvature`` is the part of ``scale`` that only shortens the step (0 for most methods).
-    ``statistics`` are further sums that only this method needs, in an order of its own (empty for
-    most methods).
+    ``statistics`` are further sums that only this method needs, in its own order (empty for most
+    methods).
     ``validation`` are the losses of the broadcast model on rows that are set aside; empty if there
     are none.
     """
@@ -157,7 +157,7 @@ class Sums:
 
     @property
     def group_risks(self) -> Tensor:
-        """Mean loss of each group over all replies; NaN for a group that nobody had."""
+        """Mean loss of each group over all replies; NaN for a group that no holder had."""
         return self.group_loss / self.group_count
 
     @property
@@ -170,9 +170,9 @@ NO_STATISTICS = torch.zeros(0, dtype=torch.float64)
 
 
 def all_finite(values: Tensor) -> bool:
-    """Tell whether no number is NaN or infinite.
+    """Return whether no number is NaN or infinite.
 
-    The sum is looked at first: it is nearly always finite, and the quickest to have.
+    The sum is checked first: it is nearly always finite, and the fastest to compute.
     """
     return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
@@ -193,7 +193,7 @@ def zero_sums(parameters: int, groups: int, holders: int) -> Sums:
 
 
 def descend(parameters: Tensor, total: Sums) -> Tensor:
-    """The one server line: theta <- theta - step / scale (unchanged if nobody had weight)."""
+    """The server's update: theta <- theta - step / scale (unchanged if the scale is 0)."""
     if total.scale == 0.0:
         return parameters
     if total.step.dtype == parameters.dtype:

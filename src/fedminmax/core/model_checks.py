@@ -1,13 +1,13 @@
 """Whether a model and a loss can be federated: tried on a few rows before the first round.
 
-Each row's loss must be its own. Losses are added up over rows, and rows are cut into holders,
-batches and chunks, so a model or a loss that looks at the other rows of a batch gives other numbers
-for every cut, without an error.
+Each row's loss must depend on that row alone. Losses are summed over rows, and rows are split into
+holders, batches and chunks, so a model or a loss that uses the other rows of a batch gives
+different numbers for every split, without an error.
 
 Random numbers must repeat with the seed. A few rows go through model, loss and backward pass more
 than once. A draw from a global generator of torch, numpy or Python changes that generator's state
-(which is restored afterwards). A model or a loss that draws from elsewhere, or counts its calls,
-gives other numbers for the same seed.
+(which is restored afterwards). A model or a loss that draws from another source, or counts its
+calls, gives different numbers for the same seed.
 """
 
 from collections.abc import Sequence
@@ -22,24 +22,24 @@ from fedminmax.core.randomness import Purpose, global_states, globally_seeded
 from fedminmax.core.task import Task, copy_model, first_line, trainable_parameters, try_task
 
 ROWS_TRIED = 8
-# Sums on other devices than the CPU may differ from call to call.
-ROUNDING_ELSEWHERE = 1e-3
-CAUSE_IN_MODEL = (
-    "the model looks at other rows, for example it centres or normalises over the batch, or takes "
-    "its first dimension for time (batch_first); use torch.nn.LayerNorm or GroupNorm"
+# Sums on devices other than the CPU may differ from call to call.
+ROUNDING_OFF_CPU = 1e-3
+MODEL_CAUSE = (
+    "the model uses other rows, for example it centres or normalises over the batch, or takes the "
+    "first dimension as time (batch_first); use torch.nn.LayerNorm or GroupNorm"
 )
 
 
 def draws_random_numbers(task: Task, examples: Examples) -> bool:
-    """Whether a pass over rows draws random numbers (dropout and the like).
+    """Return whether a pass over rows draws random numbers (dropout, for example).
 
-    A task that moves its own buffers is refused: they would depend on who came when. So is one
-    whose draws no seed repeats.
+    A task that changes its own buffers is refused: they would depend on the order of holders. So is
+    one whose draws do not repeat with the seed.
     """
     few = examples.rows(torch.arange(min(ROWS_TRIED, len(examples))))
     modules = [part for part in (task.model, task.loss) if isinstance(part, nn.Module)]
     buffers = [buffer for module in modules for buffer in module.buffers()]
-    # Torch counts writes to a tensor: even one that happens to change no value is seen.
+    # Torch counts writes to a tensor, so even a write that changes no value is detected.
     versions = [buffer._version for buffer in buffers]
     first, moved = _try(task, few, seed=0)
     again, _ = _try(task, few, seed=0)
@@ -54,8 +54,8 @@ def draws_random_numbers(task: Task, examples: Examples) -> bool:
         )
     if not _same(first, again):
         raise InputError(
-            "the model or the loss gives other numbers for the same rows and the same seed, so no "
-            "run could be repeated; draw from torch's, numpy's or Python's global generator, "
+            "the model or the loss gives different numbers for the same rows and the same seed, so "
+            "no run could be repeated; draw from torch's, numpy's or Python's global generator, "
             "which are seeded in every round, and keep no count of calls"
         )
     if moved or few.x.device.type == "cpu":
@@ -65,7 +65,7 @@ def draws_random_numbers(task: Task, examples: Examples) -> bool:
 
 
 def _try(task: Task, few: Examples, seed: int) -> tuple[Tensor, bool]:
-    """Return losses and gradients of some rows, and whether they moved a random state."""
+    """Return losses and gradients of some rows, and whether a random state changed."""
     with globally_seeded(seed, Purpose.DROPOUT), torch.enable_grad():
         before = global_states()
         _, losses = try_task(task, few, "a few rows")
@@ -80,7 +80,7 @@ def _try(task: Task, few: Examples, seed: int) -> tuple[Tensor, bool]:
 def _same(one: Tensor, other: Tensor) -> bool:
     if one.device.type == "cpu":
         return torch.equal(one, other)
-    return bool((one - other).norm() <= ROUNDING_ELSEWHERE * one.norm())
+    return bool((one - other).norm() <= ROUNDING_OFF_CPU * one.norm())
 
 
 def contrasting_rows(holders: Sequence[Examples]) -> Examples:
@@ -99,15 +99,15 @@ def contrasting_rows(holders: Sequence[Examples]) -> Examples:
     return concatenate([rows.rows(torch.tensor([position])) for rows, position in picked])
 
 
-def check_rows_apart(task: Task, rows: Examples) -> None:
-    """Refuse a task whose losses differ with the company that a row has.
+def check_rows_independent(task: Task, rows: Examples) -> None:
+    """Refuse a task in which a row's loss depends on the other rows of its batch.
 
-    Two comparisons. A row among others against as many copies of itself: both batches have the
-    same shape, so that almost all digits must agree. And each row in a batch against the row alone,
-    where sums may be rounded in another order: what that can do to a loss is measured by changing
-    the last digit of the features. A model with dropout or the like is compared without it.
+    There are two comparisons. A row among others against as many copies of itself: both batches
+    have the same shape, so almost all digits must agree. And each row in a batch against the row
+    alone, where sums may be rounded in another order: the effect on the loss is measured by
+    changing the last digit of the features. Dropout and similar layers are switched off.
     """
-    model = _stirred(task).train()
+    model = _perturbed(task).train()
     if _draws(Task(model, task.loss), rows):
         model.eval()
     still = Task(model, task.loss)
@@ -119,10 +119,10 @@ def check_rows_apart(task: Task, rows: Examples) -> None:
         strict = precision**0.75
         if _differ(losses[row], own_losses[row], strict):
             by_model = len(outputs) == count and _differ(outputs[row], own_outputs[row], strict)
-            cause = CAUSE_IN_MODEL if by_model else _cause_in_loss(outputs, rows)
-            raise _mixed(losses[row], own_losses[row], count, cause)
+            cause = MODEL_CAUSE if by_model else _loss_cause(outputs, rows)
+            raise _rows_mix_error(losses[row], own_losses[row], count, cause)
     if _draws(still, rows):
-        # It draws other numbers for a batch of another shape: nothing can be compared.
+        # It draws different numbers for a batch of another shape, so nothing can be compared.
         return
     _, shaken = _try_seeded(still, _last_digits_changed(rows))
     rounding = 64.0 * float((losses - shaken).abs().max())
@@ -132,14 +132,16 @@ def check_rows_apart(task: Task, rows: Examples) -> None:
         except InputError as error:
             raise InputError(
                 f"model and loss fail on a batch of one row ({first_line(error)}), and such "
-                "batches occur; name the dimension in squeeze(1) and the like"
+                "batches occur; name the dimension, as in squeeze(1)"
             ) from error
         if _differ(losses[row], alone.reshape(-1)[0], precision**0.25, rounding):
-            raise _mixed(losses[row], alone.reshape(-1)[0], count, _cause_in_loss(outputs, rows))
+            raise _rows_mix_error(
+                losses[row], alone.reshape(-1)[0], count, _loss_cause(outputs, rows)
+            )
 
 
-def _stirred(task: Task) -> torch.nn.Module:
-    """Return a copy of the model without constant weights: a start at 0 makes all rows alike."""
+def _perturbed(task: Task) -> torch.nn.Module:
+    """Return a copy of the model with perturbed weights: at 0 all rows would look the same."""
     model = copy_model(task.model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -157,7 +159,7 @@ def _try_seeded(task: Task, rows: Examples) -> tuple[Tensor, Tensor]:
 
 
 def _draws(task: Task, rows: Examples) -> bool:
-    """Tell whether a pass takes random numbers."""
+    """Return whether a pass draws random numbers."""
     with globally_seeded(0, Purpose.DROPOUT):
         before = global_states()
         try_task(task, rows, "a few rows")
@@ -173,21 +175,21 @@ def _last_digits_changed(rows: Examples) -> Examples:
 
 
 def _differ(one: Tensor, other: Tensor, tolerance: float, rounding: float = 0.0) -> bool:
-    """Tell whether two numbers differ; what is not a number is for the first round to refuse."""
+    """Return whether two numbers differ; NaN is left for the first round to refuse."""
     size = torch.maximum(one.abs(), other.abs()).max()
     return bool(((one - other).abs() > tolerance * size + rounding).any())
 
 
-def _cause_in_loss(outputs: Tensor, rows: Examples) -> str:
+def _loss_cause(outputs: Tensor, rows: Examples) -> str:
     if outputs.dim() == 2 and outputs.shape[1] == 1 and rows.y.dim() == 1:
         return (
             "outputs of shape [n, 1] minus y of shape [n] is a table [n, n]; "
             "use outputs.squeeze(1) or squared_error_loss"
         )
-    return "the loss looks at the batch, for example by a mean or a sum over rows; drop that"
+    return "the loss uses the whole batch, for example a mean or a sum over rows; drop that"
 
 
-def _mixed(among: Tensor, alone: Tensor, count: int, cause: str) -> InputError:
+def _rows_mix_error(among: Tensor, alone: Tensor, count: int, cause: str) -> InputError:
     return InputError(
         f"a row's loss is {float(among):g} in a batch of {count} and {float(alone):g} by itself: "
         f"{cause}"

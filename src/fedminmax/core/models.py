@@ -33,7 +33,7 @@ def mlp(features: int, outputs: int, hidden: Sequence[int] = (512, 512, 512, 512
 
 
 def checked_widths(hidden: Sequence[int]) -> tuple[int, ...]:
-    """Return the widths of hidden layers as plain numbers, or say what is wrong with them.
+    """Return the widths of hidden layers as integers; raise an ``InputError`` if invalid.
 
     >>> checked_widths(8)
     Traceback (most recent call last):
@@ -46,7 +46,7 @@ def checked_widths(hidden: Sequence[int]) -> tuple[int, ...]:
 
 
 def linear_or_mlp(features: int, outputs: int, hidden: Sequence[int]) -> nn.Module:
-    """Return a network as torch draws it; without hidden layers a linear model that starts at 0.
+    """Return a randomly initialised network; without hidden layers, a linear model of zeros.
 
     >>> linear_or_mlp(2, 1, ()).weight.tolist()
     [[0.0, 0.0]]
@@ -100,10 +100,10 @@ def _sizes(name: str, given: Sequence[int], count: int) -> tuple[int, ...]:
 class Mixture(nn.Module):
     """A mixture of models with equal shares, as one torch module.
 
-    Several papers answer with a mixture: for each row, one of its models is drawn at random. Its
+    Several papers return a mixture: for each row, one of its models is drawn at random. Its
     expected loss is the mean of its members' losses. ``forward`` averages predictions instead of
-    drawing: for a loss that is convex in the prediction this does at least as well (Jensen), and
-    the answer does not change from one call to the next.
+    drawing: for a loss that is convex in the prediction this is at least as good (Jensen), and the
+    prediction does not change from one call to the next.
 
     Args:
         members: at least one model; all give outputs of the same shape.
@@ -126,7 +126,7 @@ class Mixture(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logarithm of the mean probabilities, or the mean output.
 
-        The members are added up one after another: memory does not grow with their number.
+        The members are added one at a time, so memory does not grow with their number.
         """
         first, *others = self.members
         total = self._prediction(first, x)
@@ -140,7 +140,7 @@ class Mixture(nn.Module):
         """Return for each row the outputs of one member, drawn at random."""
         drawn = torch.randint(len(self.members), (len(x),), generator=generator).to(x.device)
         outputs = torch.cat([member(x[drawn == m]) for m, member in enumerate(self.members)])
-        # The outputs come member by member: put them back in the order of the rows.
+        # The outputs are grouped by member: restore the order of the rows.
         return outputs[drawn.argsort(stable=True).argsort()]
 
     def _prediction(self, member: nn.Module, x: Tensor) -> Tensor:
@@ -148,8 +148,8 @@ class Mixture(nn.Module):
         return torch.log_softmax(outputs, dim=1) if self.classifies else outputs
 
 
-def as_one_model(models: Sequence[nn.Module], *, classifies: bool) -> nn.Module:
-    """Return a single model as it is, several as their mixture, ready to predict."""
+def single_model(models: Sequence[nn.Module], *, classifies: bool) -> nn.Module:
+    """Return a single model unchanged, several as their mixture, ready to predict."""
     return models[0] if len(models) == 1 else Mixture(models, classifies=classifies).eval()
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.workers import work_at_once
+from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
 
 
@@ -25,8 +25,8 @@ def weighted_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return (sum_i row_weights[i] * grad loss_i, all losses) at the loaded parameters.
 
-    The gradient has the ridge's part, the losses do not. Each workspace takes an equal stretch of
-    the rows. The gradient is the first one's own buffer, overwritten by the next call.
+    The gradient includes the ridge, the losses do not. Each workspace takes an equal slice of the
+    rows. The gradient is the first workspace's buffer, overwritten by the next call.
     """
     stretches = equal_parts(len(examples), len(workspaces))
 
@@ -35,7 +35,7 @@ def weighted_gradient(
         rows = Examples(examples.x[own], examples.y[own], examples.group[own])
         return _accumulate(workspaces[worker], rows, row_weights[own], rows_per_chunk)
 
-    losses = work_at_once(len(workspaces), work)
+    losses = run_in_parallel(len(workspaces), work)
     first, *others = workspaces
     for workspace in others:
         first.gradient.add_(workspace.gradient)
@@ -58,7 +58,7 @@ def _accumulate(
 
 
 def add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
-    """Add the gradient of some rows by the cheapest way that the model allows; return losses."""
+    """Add the gradient of some rows in the cheapest way the model allows; return their losses."""
     layers, with_gradient = workspace.explicit_layers, workspace.loss_with_gradient
     # Two-dimensional labels have a share for each class; our own gradients take class numbers.
     if layers is None or with_gradient is None or x.dim() != 2 or y.dim() != 1:
@@ -83,12 +83,12 @@ def losses_of(workspace: Workspace, examples: Examples, rows_per_chunk: int) -> 
         )
 
 
-def losses_without_training(
+def evaluation_losses(
     workspaces: Sequence[Workspace], parameters: Tensor, examples: Examples, rows_per_chunk: int
 ) -> Tensor:
-    """Return the loss of each row with these parameters, as the model predicts after training.
+    """Return the loss of each row with these parameters, in evaluation mode.
 
-    Each workspace takes an equal stretch of the rows.
+    Each workspace takes an equal slice of the rows.
     """
     stretches = equal_parts(len(examples), len(workspaces))
 
@@ -102,7 +102,7 @@ def losses_without_training(
         finally:
             workspace.model.train()
 
-    return torch.cat(work_at_once(len(workspaces), work))
+    return torch.cat(run_in_parallel(len(workspaces), work))
 
 
 def chunks_of(rows: int, rows_per_chunk: int) -> list[slice]:
@@ -111,6 +111,6 @@ def chunks_of(rows: int, rows_per_chunk: int) -> list[slice]:
 
 
 def equal_parts(rows: int, parts: int) -> list[slice]:
-    """Cut the rows into so many stretches of equal size, up to one row."""
+    """Cut the rows into this many slices of equal size, up to one row."""
     edges = [rows * part // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]

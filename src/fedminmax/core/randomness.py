@@ -1,7 +1,7 @@
 """Randomness as a function of (seed, purpose, round, holder), never of global state or order.
 
-numpy's SeedSequence mixes the four numbers into independent streams, so that holder 7 shuffles
-alike whether it runs first or last, here or on another machine, now or after a resume.
+numpy's SeedSequence mixes the four numbers into independent streams, so holder 7 shuffles the same
+way whether it runs first or last, here or on another machine, now or after a resume.
 """
 
 import random
@@ -13,7 +13,7 @@ from threading import RLock
 import numpy as np
 import torch
 
-# The process has one of each global random state: one thread at a time may set them.
+# The global random states belong to the process: one thread at a time may set them.
 _GLOBAL_STATES = RLock()
 
 
@@ -27,7 +27,7 @@ class Purpose(IntEnum):
     LOCAL_WORK = 4
     FOLDS = 5
     DROPOUT = 6
-    SECOND_QUESTION = 7
+    SECOND_REQUEST = 7
     SERVER_DRAWS = 8
     VALIDATION = 9
 
@@ -58,9 +58,9 @@ def numpy_stream(
 def torch_seeded(
     seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
 ) -> Iterator[None]:
-    """Set torch's global random state inside the block and put the old one back after it.
+    """Set torch's global random state inside the block and restore it afterwards.
 
-    For code that draws from nowhere else: a module's initialisation.
+    For code that draws only from torch: a module's initialisation.
     """
     with _GLOBAL_STATES, torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose, round_number, holder))
@@ -71,9 +71,9 @@ def torch_seeded(
 def globally_seeded(
     seed: int, purpose: Purpose, round_number: int = 0, holder: int = 0
 ) -> Iterator[None]:
-    """Set torch's, numpy's and Python's global random states inside the block; put them back.
+    """Set torch's, numpy's and Python's global random states inside the block; then restore them.
 
-    For models and losses, which may draw from any of them. Torch has the draws of torch_seeded.
+    For models and losses, which may draw from any of them. Torch's draws are as in torch_seeded.
     """
     own = stream_seed(seed, purpose, round_number, holder)
     with torch_seeded(seed, purpose, round_number, holder):
@@ -88,7 +88,7 @@ def globally_seeded(
 
 
 def global_states() -> tuple[object, ...]:
-    """Where the three global generators stand, in values that can be compared."""
+    """Return the states of the three global generators as comparable values."""
     of_numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
     place = (of_numpy["pos"], of_numpy["key"].tolist())
     return torch.get_rng_state().tolist(), place, random.getstate()

@@ -1,10 +1,9 @@
 """The probability simplex: projection, small quadratic programmes, and fixed shares.
 
-Weights over groups or holders lie on it. ``ascend_on_simplex`` moves an adversary's weights by
+Weights over groups or holders lie on it. ``ascend_on_simplex`` updates an adversary's weights by
 projected gradient ascent. ``minimise_on_simplex`` solves quadratic programmes with one unknown per
-group or holder; ``min_norm_weights`` is the one that finds the shortest mixture of vectors.
-``FixedShares`` is for games in which some players have fixed weights, such as groups that are too
-small to play.
+group or holder; ``min_norm_weights`` finds the shortest mixture of vectors. ``FixedShares`` is for
+games in which some players have fixed weights, such as groups that are too small to be chosen.
 """
 
 from dataclasses import dataclass
@@ -19,21 +18,21 @@ from fedminmax.core.text import is_finite
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-# Relative to the largest number of the programme.
+# Relative to the largest entry of the programme.
 TOLERANCE = 1e-13
-# What least squares leaves of slopes that can be met, at most.
-LEFT_OVER = 1e-10
+# Maximum least-squares residual of conditions that have a solution.
+MAX_RESIDUAL = 1e-10
 ROUNDING = 1e-14
-# Beyond all bounds, which are at most 1 apart.
-FAR = 10.0
-# A weight seldom enters or leaves its bounds more than once; this ends what rounding might prolong.
+# Larger than any feasible move: bounds are at most 1 apart.
+MAX_MOVE = 10.0
+# A weight rarely reaches or leaves a bound more than once; this stops cycles caused by rounding.
 STEPS_PER_WEIGHT = 50
 
 
 def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0) -> Tensor:
     """Return the point of {x >= floor, sum x = total} nearest to ``vector``, in float64.
 
-    Clipping and renormalising is not a projection and has other fixed points; this is exact:
+    Clipping and renormalising is not a projection and has different fixed points; this is exact:
     Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball for learning in
     high dimensions, ICML 2008. The floor is Delta_{>= epsilon} of Papadaki et al. 2021, Eq. 2.
 
@@ -59,13 +58,13 @@ def project_on_simplex(vector: Tensor, *, floor: float = 0.0, total: float = 1.0
     if not is_finite(floor) or not is_finite(total):
         raise InputError(f"floor = {floor!r}, total = {total!r}; give finite numbers")
     free_mass = total - size * floor
-    # A floor that fills the whole simplex leaves one point; rounding may make it look overfull.
+    # If the floor takes up all the mass, one point is left; rounding may make it look infeasible.
     if floor < 0 or free_mass < -1e-12 * max(1.0, total):
         raise InputError(
             f"floor epsilon = {floor:g} with {size} weights that sum to {total:g}: "
             f"choose epsilon between 0 and {total / size:g}"
         )
-    # The projection does not see a common shift; without this one, large entries eat the digits.
+    # The projection is invariant to a common shift; this one avoids cancellation in large entries.
     centred = values - values.max()
     descending = torch.sort(centred, descending=True).values
     partial_sums = torch.cumsum(descending, 0) - max(free_mass, 0.0)
@@ -81,7 +80,7 @@ def ascend_on_simplex(
     """Projected gradient ascent on <weights, risks>, only among the entries that are present.
 
     An absent entry keeps its weight exactly, and the present ones share the mass that they had:
-    treating "not seen this round" as "risk 0" would take weight from whoever was not seen.
+    treating "absent this round" as "risk 0" would take weight away from absent groups.
     """
     if bool(present.all()):
         return project_on_simplex(weights + rate * risks, floor=floor)
@@ -127,7 +126,7 @@ def minimise_on_simplex(
     [0.75, 0.25]
     """
     movable = low < high
-    # A common shift of the slopes changes nothing on the simplex, and rounding less.
+    # A common shift of the slopes does not matter on the simplex, and centring reduces rounding.
     shifted = linear - linear.mean()
     size = max(float(np.abs(quadratic).max()), float(np.abs(shifted).max()))
     if not movable.any() or size == 0.0:
@@ -138,7 +137,7 @@ def minimise_on_simplex(
 def _active_set(
     quadratic: Array, linear: Array, start: Array, low: Array, high: Array, movable: Mask
 ) -> Array:
-    """Move the free weights to their best, fix what meets a bound, free what wants to leave one."""
+    """Optimise the free weights, fix those that reach a bound, free those that gain by it."""
     weights, free = start.copy(), movable & (low < start) & (start < high)
     for _ in range(STEPS_PER_WEIGHT * len(start)):
         move, ends_at_best = _best_move(quadratic, linear, weights, free)
@@ -155,7 +154,7 @@ def _active_set(
         if not ends_at_best:
             continue
         slopes = quadratic @ weights - linear
-        freed = _most_eager(slopes, weights, free, low, movable)
+        freed = _weight_to_free(slopes, weights, free, low, movable)
         if freed is None:
             break
         free[freed] = True
@@ -163,10 +162,10 @@ def _active_set(
 
 
 def _best_move(quadratic: Array, linear: Array, weights: Array, free: Mask) -> tuple[Array, bool]:
-    """Return a change of the free weights, of sum 0, and whether it ends at their best.
+    """Return a change of the free weights, of sum 0, and whether it ends at their optimum.
 
-    It solves the optimality conditions by least squares. Where they have no solution, the objective
-    falls along what is left of the slopes.
+    It solves the optimality conditions by least squares. If they have no solution, the objective
+    decreases along the residual.
     """
     size = int(free.sum())
     move = np.zeros_like(weights)
@@ -180,22 +179,26 @@ def _best_move(quadratic: Array, linear: Array, weights: Array, free: Mask) -> t
     solution = np.linalg.lstsq(conditions, target, rcond=TOLERANCE)[0]
     rest = target[:size] - conditions[:size] @ solution
     rest -= rest.mean()
-    # A long solution leaves rounding errors of its own size.
-    if np.abs(rest).max() > LEFT_OVER + ROUNDING * np.abs(solution).max():
-        # Without curvature along it, a bound is met first.
+    # Rounding errors grow with the solution.
+    if np.abs(rest).max() > MAX_RESIDUAL + ROUNDING * np.abs(solution).max():
+        # Without curvature in this direction, the move ends at a bound.
         bend = float(rest @ conditions[:size, :size] @ rest)
-        move[free] = rest * min(float(rest @ rest) / max(bend, 1e-300), FAR / np.abs(rest).max())
+        move[free] = rest * min(
+            float(rest @ rest) / max(bend, 1e-300), MAX_MOVE / np.abs(rest).max()
+        )
         return move, False
     move[free] = solution[:size] - solution[:size].mean()
     return move, True
 
 
-def _most_eager(slopes: Array, weights: Array, free: Mask, low: Array, movable: Mask) -> int | None:
-    """Return the bounded weight that gains most by leaving its bound; None if none gains."""
+def _weight_to_free(
+    slopes: Array, weights: Array, free: Mask, low: Array, movable: Mask
+) -> int | None:
+    """Return the weight that gains most by leaving its bound; None if none gains."""
     if free.any():
         level = slopes[free].mean()
     else:
-        # All at bounds: mass can move from the steepest that may shrink to the least steep.
+        # All weights are at bounds: move mass from the steepest that can shrink to the least steep.
         shrink, grow = movable & (weights > low), movable & (weights <= low)
         if not shrink.any():
             return None
@@ -203,9 +206,9 @@ def _most_eager(slopes: Array, weights: Array, free: Mask, low: Array, movable: 
         if not grow.any() or level - slopes[grow].min() <= TOLERANCE:
             return None
         return int(np.flatnonzero(shrink)[slopes[shrink].argmax()])
-    wish = np.where(weights <= low, level - slopes, slopes - level)
-    wish[free | ~movable] = -np.inf
-    return int(wish.argmax()) if wish.max() > TOLERANCE else None
+    gain = np.where(weights <= low, level - slopes, slopes - level)
+    gain[free | ~movable] = -np.inf
+    return int(gain.argmax()) if gain.max() > TOLERANCE else None
 
 
 def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
@@ -223,8 +226,7 @@ def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
     | lambda_0             | centre  |
     | e                    | radius  |
 
-    ``centre`` must lie on the simplex. Several weights may give the shortest mixture, which itself
-    is unique.
+    ``centre`` must lie on the simplex. The shortest mixture is unique, its weights may not be.
 
     >>> gram = torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
     >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
@@ -250,8 +252,8 @@ class FixedShares:
 
         R_a = (1 - s) r_a + sum_b rho_b r_b,    that is R = M r and mu = M' nu,
 
-    since mu . r = nu . R. Gradients, curvatures and lines below the risks mix in the same way, so
-    that whatever is computed or proved with R is true of this game.
+    since mu . r = nu . R. Gradients, curvatures and lower bounds on the risks mix in the same way,
+    so anything computed or proved with R holds for this game.
 
     | symbol  | name     |
     |---------|----------|
@@ -269,7 +271,7 @@ class FixedShares:
         return 1.0 - float(self.shares[~self.playable].sum())
 
     def mix(self, values: Tensor) -> Tensor:
-        """Return M values: a line for each playable player, of risks or anything linear in them.
+        """Return M values: one row per playable player, of risks or anything linear in them.
 
         >>> shares = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
         >>> fixed = FixedShares(shares, torch.tensor([True, True, False]))
@@ -283,11 +285,11 @@ class FixedShares:
         return self.free * values[self.playable] + fixed
 
     def floor(self, epsilon: float) -> float:
-        """Return the least nu of a playable player."""
+        """Return the minimum nu of a playable player."""
         return epsilon / self.free
 
     def chosen(self, weights: Tensor) -> Tensor:
-        """Return nu of these weights mu."""
+        """Return nu for these weights mu."""
         return weights[self.playable] / self.free
 
     def weights(self, chosen: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Groups that are too small for an adversary: which they are, and what becomes of them.
+"""Groups that are too small for an adversary to choose, and how they are handled.
 
-A minimax game belongs to whoever has the highest risk. If that may be two rows with odd labels, two
-rows own the model. So a group below a minimum of training rows, over all holders, either trains
-with its natural share, measured like any other but not to be chosen, or is merged with the other
-small ones.
+Minimax training serves the group with the highest risk. If that can be two rows with odd labels,
+two rows decide the model. So a group with fewer training rows, over all holders, than a minimum
+either trains with its natural share, and is measured but never chosen, or is merged with the other
+small groups.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from enum import Enum
 
 from fedminmax.core.errors import InputError
 
-# What tables and estimators take unless told otherwise; InProcessFederation takes 0: all play.
+# Default of tables and estimators; the default of InProcessFederation is 0: all groups play.
 MINIMUM_GROUP = 30
 MERGED_NAME = "merged small groups"
 
 
 class SmallGroupRule(Enum):
-    """What becomes of groups with fewer training rows than the minimum.
+    """How groups with fewer training rows than the minimum are handled.
 
-    SHARE: each weighs what its share of the rows is. MERGE: they become one group, which plays if
-    it is large enough. PLAY: the minimum does not matter.
+    SHARE: each has its share of the rows as weight. MERGE: they become one group, which plays if it
+    is large enough. PLAY: the minimum is ignored.
     """
 
     SHARE = "share"
@@ -29,9 +29,9 @@ class SmallGroupRule(Enum):
 
 
 def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
-    """Tell which groups have enough training rows for an adversary to choose them.
+    """Return which groups have enough training rows for an adversary to choose them.
 
-    Where all are too small, it may choose any: there is nobody else to train for.
+    If all are too small, it may choose any of them.
 
     >>> playable_groups([100, 2], 30), playable_groups([3, 2], 30)
     ([True, False], [True, True])
@@ -41,12 +41,12 @@ def playable_groups(rows: Sequence[int], minimum: int) -> list[bool]:
 
 
 def minimum_to_play(minimum: int, rule: SmallGroupRule) -> int:
-    """Return the rows that a group needs for the adversary to choose it."""
+    """Return how many rows a group needs before the adversary may choose it."""
     return 0 if rule is SmallGroupRule.PLAY else minimum
 
 
 def groups_to_merge(rows: Sequence[int], minimum: int, rule: SmallGroupRule) -> tuple[int, ...]:
-    """Return which groups become one: the small ones, if there are two of them and a larger one.
+    """Return which groups to merge: the small ones, if there are at least two and a larger one.
 
     >>> groups_to_merge([100, 2, 50, 3], 30, SmallGroupRule.MERGE)
     (1, 3)
@@ -76,31 +76,31 @@ def names_after_merging(names: Sequence[str], merged: Sequence[int]) -> tuple[st
 def small_group_notes(
     rows: Sequence[int], names: Sequence[str], minimum: int, rule: SmallGroupRule
 ) -> list[str]:
-    """Say in a line which groups are too small to play for, and what that means; none if all play.
+    """Return notes on which groups are too small, and what that means; none if all play.
 
-    >>> small_group_notes([100, 90, 2], ["a", "b", "c"], 30, SmallGroupRule.SHARE)[0][:70]
-    "too few training rows to play for, under 30: 'c' (2); trained with its"
+    >>> small_group_notes([100, 90, 2], ["a", "b", "c"], 30, SmallGroupRule.SHARE)[0][:66]
+    "groups with fewer than 30 training rows: 'c' (2); trained with its"
     """
     small = [(name, count) for name, count in zip(names, rows, strict=True) if count < minimum]
     if rule is SmallGroupRule.PLAY or not small:
         return []
     if len(small) == len(rows):
         all_small = (
-            f"every group has fewer than {minimum:,} training rows: any of them may become the "
-            "worst group that training is for, so that a few rows may decide the model"
+            f"every group has fewer than {minimum:,} training rows: training may focus on any of "
+            "them as the worst group, so a few rows may decide the model"
         )
         return [all_small]
     listed = ", ".join(f"'{name}' ({count:,})" for name, count in small)
     whose = "its" if len(small) == 1 else "their"
     note = (
-        f"too few training rows to play for, under {minimum:,}: {listed}; trained with {whose} "
-        "share of all rows and measured, but never the worst group that training is for"
+        f"groups with fewer than {minimum:,} training rows: {listed}; trained with {whose} share "
+        "of all rows and measured, but too small for training to focus on as the worst group"
     )
     if len(small) < len(rows) - 1:
         return [note]
     left = next(name for name, count in zip(names, rows, strict=True) if count >= minimum)
     alone = (
-        f"only '{left}' has enough training rows to play for: minimax over groups is then "
-        "ordinary training, with every row at the weight that it has"
+        f"only '{left}' has enough training rows: minimax over groups is then ordinary training, "
+        "with the same weight for every row"
     )
     return [note, alone]

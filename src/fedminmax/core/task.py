@@ -13,8 +13,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 
-# What a model or a loss that does not fit is likely to raise.
-_ERRORS_OF_USERS = (
+# Errors that an unsuitable model or loss is likely to raise.
+_USER_ERRORS = (
     RuntimeError,
     ValueError,
     LookupError,
@@ -26,9 +26,9 @@ _ERRORS_OF_USERS = (
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A model (its present parameters are the starting point) and its loss per example.
+    """A model (its current parameters are the starting point) and its loss per example.
 
-    With a ``ridge`` m, for linear models, every risk that is minimised has m/2 |theta|^2 added.
+    A ``ridge`` m, for linear models, adds m/2 |theta|^2 to every risk that is minimised.
     """
 
     model: nn.Module
@@ -37,7 +37,7 @@ class Task:
 
     @property
     def initial_parameters(self) -> Tensor:
-        """The trainable parameters, one after another, as one vector (theta^0)."""
+        """The trainable parameters, concatenated to one vector (theta^0)."""
         return torch.cat([p.detach().reshape(-1) for p in trainable_parameters(self.model)])
 
     @property
@@ -54,8 +54,8 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
 def copy_model(model: nn.Module) -> nn.Module:
     """Return a copy that shares no tensor with the model.
 
-    Torch refuses to copy tensors that were computed from parameters. Some modules keep such ones
-    and compute them anew in every pass (torch.nn.utils.weight_norm, prune): copied by value.
+    Torch refuses to copy tensors that were computed from parameters. Some modules keep such tensors
+    and recompute them in every pass (torch.nn.utils.weight_norm, prune): those are copied by value.
     """
     values = {id(tensor): tensor.detach().clone() for _, _, tensor in _computed_tensors(model)}
     try:
@@ -65,7 +65,7 @@ def copy_model(model: nn.Module) -> nn.Module:
 
 
 def check_task(task: Task) -> None:
-    """Refuse a model that no federation can train as if its data were pooled."""
+    """Refuse a model that a federation cannot train as if its data were pooled."""
     given: object = task.model
     if not isinstance(given, nn.Module):
         what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
@@ -74,7 +74,7 @@ def check_task(task: Task) -> None:
         raise InputError(f"the loss is {task.loss!r}; give a function, such as brier_loss")
     for name, module in task.model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            # Found by trying: the copy lists parameters of its own and computes with the others.
+            # Observed: the copy lists its own parameters but computes with the original's.
             raise InputError(
                 "the model is or has a scripted module, whose copies compute with the original's "
                 "parameters; give the module from before torch.jit"
@@ -113,9 +113,9 @@ def check_task(task: Task) -> None:
 
 
 def _check_memory(model: nn.Module) -> None:
-    """Refuse numbers that several entries of parameters are views of: a copy parts them.
+    """Refuse parameters that share memory in part: a copy would separate them.
 
-    One parameter under two names is fine: its copy is one, too.
+    One parameter under two names is fine: it stays one in the copy.
     """
     parameters = [
         (*_span(parameter), name, parameter)
@@ -127,29 +127,29 @@ def _check_memory(model: nn.Module) -> None:
         places = None if parameter.is_contiguous() else _places(parameter)
         if places is not None and len(torch.unique(places)) < len(places):
             raise InputError(
-                f"the model's parameter '{name}' has several entries in one place of memory (as "
-                "after expand), which a copy parts; expand it in the model's forward"
+                f"the model's parameter '{name}' has several entries at one memory address (as "
+                "after expand), which a copy separates; expand it in the model's forward"
             )
-        # Nearly always nobody: only views of one tensor get further.
+        # Nearly always empty: only views of one tensor overlap.
         open_ones = [entry for entry in open_ones if entry[0] > first]
         for _, other_name, other in open_ones:
             if bool(torch.isin(_places(parameter), _places(other)).any()):
                 raise InputError(
                     f"the model's parameters '{other_name}' and '{name}' are views of the same "
-                    "memory, which a copy parts; use one nn.Parameter for both, or give each its "
-                    "own"
+                    "memory, which copies separate; use one nn.Parameter for both, or give each "
+                    "its own"
                 )
         open_ones.append((end, name, parameter))
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """Return where a tensor's memory begins and ends."""
+    """Return the start and end of a tensor's memory."""
     reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
 
 
 def _places(tensor: Tensor) -> Tensor:
-    """Return each entry's place in memory."""
+    """Return each entry's memory address."""
     places = torch.zeros(1, dtype=torch.int64)
     for n, step in zip(tensor.shape, tensor.stride(), strict=True):
         places = (places.unsqueeze(1) + step * torch.arange(n)).flatten()
@@ -159,7 +159,7 @@ def _places(tensor: Tensor) -> Tensor:
 def check_fit(task: Task, examples: Examples, owner: str) -> None:
     """Try the model and the loss on two rows, and refuse labels outside the model's outputs."""
     few = examples.rows(torch.arange(min(2, len(examples))))
-    # Labels that the model has no output for are named below.
+    # Labels without an output are reported below.
     outputs, losses = try_task(
         task, replace(few, y=few.y.clamp(min=0, max=0)) if labelled(few) else few, owner
     )
@@ -201,28 +201,28 @@ def check_fit(task: Task, examples: Examples, owner: str) -> None:
         if id(tensor) not in own:
             raise InputError(
                 f"the model or the loss computes with a trainable tensor of shape "
-                f"{tuple(tensor.shape)} that is no parameter of the model, so that nothing trains "
-                "it; register it (nn.Parameter, nn.ModuleList), detach it, or bind a patched "
+                f"{tuple(tensor.shape)} that is not a parameter of the model, so it would not be "
+                "trained; register it (nn.Parameter, nn.ModuleList), detach it, or bind a patched "
                 "forward to the model (types.MethodType)"
             )
 
 
-def check_computed_anew(given: nn.Module, copied: nn.Module) -> None:
-    """Refuse a tensor that was computed from parameters once: training would not move it.
+def check_recomputed(given: nn.Module, copied: nn.Module) -> None:
+    """Refuse a tensor that was computed from parameters only once: training would not change it.
 
-    ``copied`` is a copy after a pass; what a pass computes anew is no longer the copied value.
+    ``copied`` is a copy after a pass; what a pass recomputes differs from the copied value.
     """
     modules = dict(copied.named_modules())
     for owner, name, _ in _computed_tensors(given):
         if getattr(modules[owner], name).is_leaf:
             raise InputError(
                 f"the model's '{f'{owner}.{name}'.lstrip('.')}' was computed from parameters "
-                "before training, which would not move it; compute it in forward"
+                "before training, which would not update it; compute it in forward"
             )
 
 
 def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
-    """Return outputs and losses of some rows, or say in one line why there are none."""
+    """Return outputs and losses of some rows; raise an ``InputError`` if there are none."""
     outputs: object = None
     losses: object = None
     # Torch counts writes to a tensor.
@@ -231,7 +231,7 @@ def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             outputs = task.model(rows.x)
             losses = task.loss(outputs, rows.y)  # type: ignore[arg-type]
-    except _ERRORS_OF_USERS as error:
+    except _USER_ERRORS as error:
         raise InputError(
             f"{owner}: model and loss do not fit x of shape {tuple(rows.x.shape)} "
             f"and y of {rows.y.dtype}: {first_line(error)}{_hint(task, rows, str(error))}"
@@ -248,17 +248,17 @@ def try_task(task: Task, rows: Examples, owner: str) -> tuple[Tensor, Tensor]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, in one line; its type if it says nothing."""
+    """Return the first line of an error's message; its type if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def labelled(examples: Examples) -> bool:
-    """Whether targets are class numbers (whole, one per row) rather than quantities or shares."""
+    """Return whether targets are class numbers (one integer per row), not quantities or shares."""
     return examples.y.dtype == torch.int64 and examples.y.dim() == 1
 
 
 def classes_of(task: Task, examples: Examples) -> int:
-    """Return how many classes the model tells apart; 0 if targets are quantities."""
+    """Return how many classes the model has; 0 if targets are quantities."""
     if not labelled(examples):
         return 0
     with torch.no_grad():
@@ -267,20 +267,20 @@ def classes_of(task: Task, examples: Examples) -> int:
 
 
 def _hint(task: Task, rows: Examples, said: str) -> str:
-    """Return what is likely to help after what torch said, or nothing."""
+    """Return a hint for this torch message, or an empty string."""
     if rows.y.dim() == 2 and rows.y.shape[1] == 1:
         return "; y has one column: give the vector y.squeeze(1)"
     if rows.y.is_floating_point() and task.loss in (brier_loss, cross_entropy_loss):
         return "; class labels must be whole numbers: give y.long(), or y.argmax(1) for shares"
     if not rows.x.is_floating_point():
-        return f"; x is {rows.x.dtype}: give x.float() unless the model looks whole numbers up"
+        return f"; x is {rows.x.dtype}: give x.float() unless the model uses an embedding"
     if labelled(rows) and "Long" in said:
         return "; y is torch.int64: give y.float() unless it holds classes"
     return ""
 
 
 def _computed_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
-    """Yield the tensors that modules keep and that were computed: module, attribute, tensor."""
+    """Yield the computed tensors that modules keep: module, attribute, tensor."""
     for owner, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, Tensor) and not value.is_leaf:

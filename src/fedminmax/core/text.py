@@ -1,11 +1,11 @@
-"""Numbers, counts, durations, lists and tables as text for people.
+"""Numbers, counts, durations, lists and tables as readable text.
 
-``is_whole`` and ``is_finite`` decide what counts as a number where users give one: Python's own
-numbers and numpy's, but no truth values.
+``is_whole`` and ``is_finite`` decide what is accepted as a number from users: Python's and numpy's
+numbers, but no booleans.
 
-Names from the user's tables appear in Markdown as they are, and a name may be anything that a CSV
-cell can hold. So characters that Markdown would interpret (CommonMark 0.31, section 2.4, and
-GitHub's tables and links) get a backslash, which leaves the character itself.
+Names from the user's tables appear verbatim in Markdown, and a name may be anything that fits a CSV
+cell. So characters that Markdown would interpret (CommonMark 0.31, section 2.4, and GitHub's tables
+and links) are escaped with a backslash.
 """
 
 import math
@@ -13,17 +13,17 @@ import re
 from collections.abc import Sequence
 from numbers import Integral, Real
 
-# Signs that always mean something, and those that do in some places: emphasis unless spaces stand
-# around it or letters around an underscore, entities, addresses.
+# Characters that are always special, and those that are special only in some positions: emphasis
+# (unless surrounded by spaces, or an underscore by letters), entities and URLs.
 ALWAYS = r"[\\`\[\]<>|~$#@]"
 IN_PLACES = r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|&(?=[#\w])|:(?=//)|(?<=www)\."
 SPECIAL = re.compile(f"{ALWAYS}|{IN_PLACES}")
-# What begins a list, a rule or a heading's underline at the start of a line.
+# Starts a list, a rule or a heading's underline at the beginning of a line.
 START = re.compile(r"^([-+*=]|[0-9]+[.)](?=\s|$))")
 
 
 def counted(amount: int, one: str, many: str | None = None) -> str:
-    """Say a number of things; ``many`` is for words that do not just end in an s.
+    """Format a count with its noun; ``many`` is for plurals that do not just end in s.
 
     >>> counted(1, "row"), counted(2000, "row")
     ('1 row', '2,000 rows')
@@ -34,7 +34,7 @@ def counted(amount: int, one: str, many: str | None = None) -> str:
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Tell whether a value is a whole number of at least ``least``.
+    """Return whether a value is a whole number of at least ``least``.
 
     >>> is_whole(3, 1), is_whole(3.0, 1), is_whole(True, 1), is_whole("3", 1)
     (True, False, False, False)
@@ -43,7 +43,7 @@ def is_whole(value: object, least: int) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Tell whether a value is a finite number.
+    """Return whether a value is a finite number.
 
     >>> is_finite(0.5), is_finite(math.nan), is_finite("0.5"), is_finite(None)
     (True, False, False, False)
@@ -51,13 +51,13 @@ def is_finite(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
-def in_words(value: object) -> str:
-    """Return a value as it is told in an error: numbers short, and texts in quotes."""
+def format_value(value: object) -> str:
+    """Format a value for an error message: numbers short, strings in quotes."""
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
 def duration_text(seconds: float) -> str:
-    """Say a time in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> [duration_text(seconds) for seconds in (0.4, 75, 3600, 90061)]
     ['0 s', '1 min 15 s', '1 h 0 min', '25 h 1 min']
@@ -71,19 +71,19 @@ def duration_text(seconds: float) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Return words that Markdown shows as they are, on one line.
+    r"""Escape text so that Markdown shows it verbatim, on one line.
 
     >>> print(markdown_text("a|b <i>"), markdown_text("1. x"), markdown_text("hours_per_week"))
     a\|b \<i\> 1\. x hours_per_week
     """
-    words = " ".join(text.split())
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    joined = " ".join(text.split())
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in joined)
     line = SPECIAL.sub(lambda found: f"\\{found[0]}", line)
     return START.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", line)
 
 
 def markdown_table(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return a table of plain words without a final newline.
+    """Return a table of plain text without a final newline.
 
     >>> print(markdown_table(("a", "b"), [("1", "2")]))
     | a | b |
@@ -99,7 +99,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Say some names.
+    """Join names to a readable list.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'

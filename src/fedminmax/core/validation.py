@@ -1,26 +1,26 @@
 """Validation rows: what is summed over them, and which round's model they choose.
 
-Every holder sets rows aside and tells, with its reply, the losses of the model that was broadcast
-on them: sums by group. The answer is the model whose worst group does best there. Four rules:
+Every holder sets rows aside and includes in its reply the losses of the broadcast model on them, as
+sums by group. The chosen model is the one whose worst group does best there. Four rules:
 
-- The losses of round t are those of theta^(t-1), the model that entered the round. The model that
-  a run ends with is measured by one more question, so that it competes, too.
-- A group of fewer than ``MIN_VALIDATION_ROWS`` rows would rule the maximum by luck: the standard
-  error of its risk is a fifth of a row's deviation and more. Such groups count as one, together, if
-  they have that many rows in all; if no group has as many, all of them are that one. Groups that
-  are too small for the adversary to choose have no say here either.
+- The losses of round t are those of theta^(t-1), the model that entered the round. The final model
+  of a run is measured with one extra request, so that it is a candidate, too.
+- A group with fewer than ``MIN_VALIDATION_ROWS`` rows would decide the maximum by chance: the
+  standard error of its risk is at least a fifth of a row's deviation. Such groups are pooled if
+  they have that many rows in total; if no group has as many, all of them are pooled. Groups that
+  are too small for the adversary to choose do not count here either.
 - A later model must beat the best one by more than ``TIE`` of the standard error of its worst risk;
-  otherwise they are tied and the earlier one stays, which had less time to overfit. If the best
-  risk is known up to a standard error s, giving away TIE s at the most raises the root mean square
-  of the error from s to no more than sqrt(1 + TIE^2) s, half a percent for a tenth. A wider rule,
-  such as the one standard error of Breiman et al. (Classification and Regression Trees, 1984),
-  would give away much more than the noise between two rounds: their losses are on the same rows,
-  so that most of it cancels in the difference.
-- A round in which nobody told of a group that counts, or told a loss that is not finite, is no
-  candidate. Without any candidate the answer is the last model.
+  otherwise they are tied and the earlier one is kept, which had less time to overfit. If the best
+  risk is known up to a standard error s, losing at most TIE s raises the root mean square of the
+  error from s to at most sqrt(1 + TIE^2) s, half a percent for a tenth. A wider rule, such as the
+  one standard error of Breiman et al. (Classification and Regression Trees, 1984), would lose much
+  more than the noise between two rounds: their losses are on the same rows, so most of it cancels
+  in the difference.
+- A round is not a candidate if the losses of a group that counts are missing or not finite. Without
+  any candidate the last model is returned.
 
-The risk of the chosen model is the lowest of many, and so a little too good: that of test rows is
-the honest one.
+The risk of the chosen model is the lowest of many, and so slightly optimistic; use test rows for an
+unbiased estimate.
 """
 
 import math
@@ -30,14 +30,14 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import in_words, is_finite
+from fedminmax.core.text import format_value, is_finite
 
 MIN_VALIDATION_ROWS = 30
 TIE = 0.1
-# Beyond it, less is left to train on than to choose by, and small groups could lose all rows.
+# Beyond this, fewer rows are left to train than to validate, and small groups could lose all.
 MAX_SHARE = 0.5
 DEFAULT_SHARE_FOR_NETWORKS = 0.1
-# The number of all groups that are too small to count alone.
+# Stands for the pool of all groups that are too small to count alone.
 SMALL_GROUPS = -1
 
 
@@ -84,7 +84,7 @@ class ValidationRisk:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is such a risk."""
+        """Whether there is a measurement."""
         return self.round >= 0
 
 
@@ -93,9 +93,9 @@ NOT_MEASURED = ValidationRisk(-1, math.inf, 0.0, SMALL_GROUPS)
 
 @dataclass(frozen=True, eq=False)
 class BestModel:
-    """The model that the validation rows chose so far, its risk, and that of the latest model.
+    """The model chosen by the validation rows so far, its risk, and the latest model's risk.
 
-    ``model`` has one line, or none before anything was measured.
+    ``model`` has one row, or none before the first measurement.
     """
 
     model: Tensor
@@ -112,7 +112,7 @@ class BestModel:
         return BestModel(parameters.unsqueeze(0), measured, measured)
 
 
-def nothing_chosen(initial: Tensor) -> BestModel:
+def no_best_model(initial: Tensor) -> BestModel:
     """Before the first round."""
     return BestModel(initial.new_zeros(0, len(initial)), NOT_MEASURED, NOT_MEASURED)
 
@@ -121,9 +121,9 @@ def worst_risk(sums: LossSums, rows: Tensor, after_round: int) -> ValidationRisk
     """Return the highest risk among the groups that count.
 
     Args:
-        sums: the losses that were told.
-        rows: validation rows of each group over all holders, which decide who counts alone.
-        after_round: the round after which the model stood.
+        sums: the reported losses.
+        rows: validation rows of each group over all holders, which decide which groups count alone.
+        after_round: the round that produced the model.
     """
     alone, small = counted_groups(rows)
     if not len(sums.count):
@@ -145,7 +145,7 @@ def worst_risk(sums: LossSums, rows: Tensor, after_round: int) -> ValidationRisk
 
 
 def counted_groups(rows: Tensor) -> tuple[list[int], list[int]]:
-    """Return the groups that count alone, and those that count as one; both without empty ones.
+    """Return the groups that count alone, and those that are pooled; both without empty ones.
 
     >>> counted_groups(torch.tensor([100, 20, 15, 0])), counted_groups(torch.tensor([100, 20]))
     (([0], [1, 2]), ([0], []))
@@ -160,7 +160,7 @@ def counted_groups(rows: Tensor) -> tuple[list[int], list[int]]:
 
 
 def standard_error(total: float, squares: float, rows: int) -> float:
-    """Return that of a mean, from sums over independent rows; 0 where it cannot be known.
+    """Return the standard error of a mean from sums over independent rows; 0 if unknown.
 
     >>> round(standard_error(3.0, 5.0, 3), 9)  # of 0, 1 and 2
     0.577350269
@@ -172,7 +172,7 @@ def standard_error(total: float, squares: float, rows: int) -> float:
 
 
 def sum_losses(losses: Tensor, group: Tensor, groups: int) -> LossSums:
-    """Add up the losses of some rows by group, in float64."""
+    """Sum the losses of some rows by group, in float64."""
     own = losses.to(torch.float64)
     return LossSums(
         torch.bincount(group, weights=own, minlength=groups).cpu(),
@@ -185,7 +185,7 @@ def checked_share(validation: float) -> float:
     """Refuse a share of rows that cannot be set aside."""
     if not (is_finite(validation) and 0.0 <= validation <= MAX_SHARE):
         raise InputError(
-            f"validation = {in_words(validation)}; give the share of rows to choose the round by, "
-            f"from 0 to {MAX_SHARE:g}: more would leave small groups without training rows"
+            f"validation = {format_value(validation)}; give the share of validation rows, from 0 "
+            f"to {MAX_SHARE:g}: more would leave small groups without training rows"
         )
     return float(validation)

@@ -1,13 +1,13 @@
-"""Work on several cores at once, the size of that work, and devices by name.
+"""Parallel work on several cores, its chunk sizes, and devices by name.
 
-There is one thread per worker, and torch has one core in each. Threads inside an operation wait for
-each other at its end; workers with a share of the rows each do so once per pass.
+There is one thread per worker, and torch uses one core in each. Threads inside an operation wait
+for each other at the end of every operation; workers with a share of the rows wait once per pass.
 
-The size of chunks and the number of workers depend on how heavy a model's rows are. That is
-computed from the model and not measured, so that the same data on the same machine are always cut
-alike, and floating-point sums come out the same.
+The chunk size and the number of workers depend on the cost of a model's rows. That is computed from
+the model rather than measured, so the same data on the same machine are always split the same way,
+and floating-point sums are reproducible.
 
-Devices are cpu, cuda, cuda:1, mps and whatever else torch knows here.
+Devices are cpu, cuda, cuda:1, mps and any other that torch supports here.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ ResultT = TypeVar("ResultT")
 # Activations of one chunk. On a CPU, small enough for the cache and for the allocator to get the
 # same blocks back each time; on other devices, large enough to keep them busy.
 ACTIVATION_BYTES_ON_CPU = 16 * 2**20
-ACTIVATION_BYTES_ELSEWHERE = 2**30
+ACTIVATION_BYTES_OFF_CPU = 2**30
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch have so many threads: one for work that is done before a second one wakes up."""
+    """Let torch use this many threads: a single one is faster for very small operations."""
     threads_before = torch.get_num_threads()
     if threads_before == count:
         yield
@@ -44,8 +44,8 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def pool_of_workers(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of single-core threads; meanwhile this thread, too, is one core's worth."""
+def worker_pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of single-core threads; meanwhile this thread uses one core, too."""
     threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -53,22 +53,22 @@ def pool_of_workers(workers: int) -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-        # Also undoes the workers' setting, which became the default of threads yet to come.
+        # Also undoes the workers' setting, which became the default for new threads.
         torch.set_num_threads(threads_before)
 
 
-def work_at_once(workers: int, work: Callable[[int], ResultT]) -> list[ResultT]:
-    """Return ``[work(0), ..., work(workers - 1)]``, all computed at the same time."""
+def run_in_parallel(workers: int, work: Callable[[int], ResultT]) -> list[ResultT]:
+    """Return ``[work(0), ..., work(workers - 1)]``, computed in parallel."""
     if workers == 1:
         return [work(0)]
-    with pool_of_workers(workers) as pool:
+    with worker_pool(workers) as pool:
         return list(pool.map(work, range(workers)))
 
 
 def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
-    """Model the chunk size from what one row leaves behind for the backward pass."""
+    """Derive the chunk size from what one row stores for the backward pass."""
     few = examples.rows(torch.arange(min(2, len(examples))))
-    # Weights are there anyway, and a chunk of the features is a view of them.
+    # Weights exist anyway, and a chunk of the features is a view.
     own = {tensor.data_ptr() for tensor in (*task.model.parameters(), few.x)}
     saved: dict[int, int] = {}
 
@@ -81,14 +81,14 @@ def choose_rows_per_chunk(task: Task, examples: Examples) -> int:
         task.loss(task.model(few.x), few.y)
     bytes_per_row = max(1, sum(saved.values()) // len(few))
     on_cpu = few.x.device.type == "cpu"
-    room = ACTIVATION_BYTES_ON_CPU if on_cpu else ACTIVATION_BYTES_ELSEWHERE
+    room = ACTIVATION_BYTES_ON_CPU if on_cpu else ACTIVATION_BYTES_OFF_CPU
     return max(1, room // bytes_per_row)
 
 
 def multiplications_per_row(task: Task, examples: Examples) -> int:
     """Count the multiplications with weights in one row's forward pass.
 
-    Each output channel at each place takes as many as it has weights.
+    Each output channel at each position needs as many as it has weights.
     """
     found: list[int] = []
 
@@ -107,7 +107,7 @@ def multiplications_per_row(task: Task, examples: Examples) -> int:
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of this name, or say that there is none.
+    """Return the device of this name; raise an ``InputError`` if there is none.
 
     >>> usable_device("cpu").type
     'cpu'

@@ -1,17 +1,17 @@
-"""One worker's buffers: a private copy of the model whose parameters lie in one flat vector.
+"""One worker's buffers: a private copy of the model whose parameters are views of a flat vector.
 
 Holders take turns in the same buffers. Loading new parameters is one copy and an update is one
-addition; nothing is rebuilt per holder, which is where simulators usually lose their time.
+addition; nothing is rebuilt per holder, which is where simulators usually lose time.
 
-On a CPU the weights of 2D convolutions are stored with the channels last, which halves the time
-of a pass (see benchmarks/cnn_layouts.py); all that goes in and out is in the model's own order.
+On a CPU the weights of 2D convolutions are stored with the channels last, which halves the time of
+a pass (see benchmarks/cnn_layouts.py); inputs and outputs of this class are in the model's order.
 """
 
 import torch
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, hooked_everywhere
+from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, has_global_hooks
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import explicit_gradient_of, loss_with_gradient_of
 from fedminmax.core.task import Task, copy_model, trainable_parameters
@@ -45,12 +45,12 @@ class Workspace:
 
     @property
     def explicit_layers(self) -> ExplicitLayers | None:
-        """The way without autograd; None for a model or at a moment that does not allow it."""
-        return None if hooked_everywhere() else self._explicit_layers
+        """The path without autograd; None for an unsuitable model or while global hooks are set."""
+        return None if has_global_hooks() else self._explicit_layers
 
     @property
     def convolutional(self) -> bool:
-        """Tell whether the model has 2D convolutions that run on a CPU."""
+        """Return whether the model has 2D convolutions that run on a CPU."""
         return self._stored is not None
 
     def load(self, parameters: Tensor) -> None:
@@ -58,11 +58,11 @@ class Workspace:
         self.flat.copy_(self.in_storage_order(parameters))
 
     def in_storage_order(self, vector: Tensor) -> Tensor:
-        """Return a vector in the model's order as it would lie in ``flat`` or ``gradient``."""
+        """Convert a vector from the model's order to that of ``flat`` and ``gradient``."""
         return vector if self._stored is None else vector[self._stored]
 
     def in_model_order(self, vector: Tensor) -> Tensor:
-        """Return ``flat`` or ``gradient`` in the order in which the model lists its parameters."""
+        """Convert ``flat`` or ``gradient`` to the order in which the model lists its parameters."""
         if self._stored is None:
             return vector
         ordered = torch.empty_like(vector)
@@ -78,7 +78,7 @@ def split_like(vector: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
 
 
 def model_with(task: Task, parameters: Tensor) -> nn.Module:
-    """Return a fresh copy of the task's model with these parameters, ready to predict."""
+    """Return a new copy of the task's model with these parameters, ready to predict."""
     model = copy_model(task.model)
     own = trainable_parameters(model)
     size, given = sum(parameter.numel() for parameter in own), getattr(parameters, "shape", None)
@@ -108,7 +108,7 @@ def _views(vector: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
 
 
 def _storage_order(parameters: list[nn.Parameter]) -> Tensor | None:
-    """Return which entry of the model's vector is stored at each place; None: all at their own."""
+    """Return which entry of the model's vector is stored at each position; None: the same order."""
     if not any(_channels_last(parameter) for parameter in parameters):
         return None
     places = torch.arange(sum(parameter.numel() for parameter in parameters))

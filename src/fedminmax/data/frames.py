@@ -42,7 +42,7 @@ class FrameColumns:
 
 
 def is_frame(given: object) -> bool:
-    """Tell whether something is a data frame of pandas or polars."""
+    """Return whether something is a data frame of pandas or polars."""
     return hasattr(given, "columns") and hasattr(given, "to_numpy")
 
 

@@ -69,9 +69,9 @@ class GradientsForProof:
         """Begin at the model itself."""
         return ProofState(parameters, torch.zeros(0, dtype=torch.float64))
 
-    def order(self, state: ProofState, moment: RoundKey) -> Order:
+    def order(self, state: ProofState, key: RoundKey) -> Order:
         """Broadcast the model."""
-        return ask_for_sums(moment, state.parameters)
+        return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and gradient sums by group."""
@@ -171,8 +171,8 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     structure = census.linear
     if structure is not None and prover_for(structure, census.groups) is WIDE_PROVER:
         still = WIDE_PROVER.init(parameters, census)
-        moment, everyone = RoundKey(0, 1), census.occupied
-        only = run_round(federation, WIDE_PROVER, still, parameters[:0], moment, everyone)
+        key, everyone = RoundKey(0, 1), census.occupied
+        only = run_round(federation, WIDE_PROVER, still, parameters[:0], key, everyone)
         _check_complete(only.total, census)
         return one_round_bound(structure, census, parameters, only.total)
     state = PROVER.init(parameters, census)
@@ -180,8 +180,8 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     worst = float("inf")
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
     for number in range(1, rounds + 1):
-        moment = RoundKey(0, number)
-        done = run_round(federation, PROVER, state, parameters[:0], moment, census.occupied)
+        key = RoundKey(0, number)
+        done = run_round(federation, PROVER, state, parameters[:0], key, census.occupied)
         if number == 1:
             _check_complete(done.total, census)
         if number == 1 and isinstance(state, SecondOrderState):

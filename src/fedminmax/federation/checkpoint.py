@@ -70,7 +70,7 @@ def save_checkpoint(
         _as_written(current) == last or _intact_payload(current) is not None
     )
     with (
-        atomic_write(current, kept_as=previous if keeps else None) as beside,
+        atomic_write(current, backup=previous if keeps else None) as beside,
         beside.open("wb") as file,
     ):
         file.write(hashlib.sha256(payload).digest())

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples, check_alike, check_examples
+from fedminmax.core.examples import Examples, check_consistent, check_examples
 from fedminmax.core.task import first_line
 from fedminmax.core.text import counted
 from fedminmax.core.validation import checked_share
@@ -66,12 +66,12 @@ def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder")
         check_examples(*_cast(rows, like, f"{owner} {number}"), f"{owner} {number}")
         for number, rows in enumerate(holders)
     ]
-    check_alike(found)
+    check_consistent(found)
     return found
 
 
 def _is_list(given: object) -> TypeGuard[Iterable[Any]]:
-    """Tell whether something holds rows of several holders."""
+    """Return whether something holds rows of several holders."""
     one = isinstance(given, (Mapping, Tensor, np.ndarray, Dataset, str)) or is_frame(given)
     return isinstance(given, Iterable) and not one
 

@@ -12,12 +12,16 @@ from torch import Tensor, nn
 
 from fedminmax.core.bounds import safe_rate_of
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import check_alike, concatenate
+from fedminmax.core.examples import check_consistent, concatenate
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
-from fedminmax.core.model_checks import check_rows_apart, contrasting_rows, draws_random_numbers
-from fedminmax.core.one_step import losses_without_training
+from fedminmax.core.model_checks import (
+    check_rows_independent,
+    contrasting_rows,
+    draws_random_numbers,
+)
+from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.small_groups import (
     SmallGroupRule,
@@ -28,8 +32,8 @@ from fedminmax.core.small_groups import (
 )
 from fedminmax.core.task import (
     Task,
-    check_computed_anew,
     check_fit,
+    check_recomputed,
     check_task,
     classes_of,
     copy_model,
@@ -159,7 +163,7 @@ class InProcessFederation:
             for number, examples in enumerate(validation_rows):
                 if len(examples):
                     check_fit(self._task, examples, f"validation rows of holder {number}")
-            check_computed_anew(model, self._task.model)
+            check_recomputed(model, self._task.model)
             classes = classes_of(self._task, largest)
             least = minimum_to_play(minimum_group, small)
             linear = self._workspaces[0].linear
@@ -173,7 +177,7 @@ class InProcessFederation:
         # A stack of linear layers with one of our losses neither draws nor mixes rows.
         if first.explicit_layers is None or first.explicit_gradient is None:
             self._random = draws_random_numbers(Task(first.model, loss), largest)
-            check_rows_apart(self._task, contrasting_rows(self._holders))
+            check_rows_independent(self._task, contrasting_rows(self._holders))
         # Copies on both paths: what the user does to the tensors later must not move a run. Where
         # rows are pooled they are copied once, and the plain path works on views of them.
         if fused and not self._random:
@@ -184,7 +188,7 @@ class InProcessFederation:
             self._holders = [rows.copy() for rows in self._holders]
         self._validation: PooledRows | None = None
         if any(len(rows) for rows in validation_rows):
-            check_alike([*self._holders, *validation_rows])
+            check_consistent([*self._holders, *validation_rows])
             groups = self._census.groups
             cells = [torch.bincount(own.group, minlength=groups).cpu() for own in validation_rows]
             self._validation = pool_rows(validation_rows, torch.stack(cells))
@@ -312,12 +316,12 @@ class InProcessFederation:
             return NO_LOSSES
         rows = rows_of(self._validation, torch.tensor(participants)).examples
         seeded_pass = (
-            globally_seeded(order.moment.seed, Purpose.VALIDATION, order.moment.round)
+            globally_seeded(order.key.seed, Purpose.VALIDATION, order.key.round)
             if self._random
             else nullcontext()
         )
         with self._fitting_threads(len(rows)), seeded_pass:
-            losses = losses_without_training(
+            losses = evaluation_losses(
                 self._pass_workers(len(rows)), order.parameters, rows, self._rows_per_chunk
             )
         return sum_losses(losses, rows.group, self._census.groups)
@@ -348,7 +352,7 @@ class InProcessFederation:
         largest = int(self._census.holder_counts.max())
         with self._fitting_threads(largest):
             if self._random:
-                yield from ask_in_turn(seeded(work, order.moment), holders, self._workspaces[:1])
+                yield from ask_in_turn(seeded(work, order.key), holders, self._workspaces[:1])
             else:
                 yield from ask_in_turn(work, holders, self._workers(largest))
 

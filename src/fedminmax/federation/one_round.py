@@ -41,33 +41,33 @@ def run_round(
     method: AnyMethod[StateT],
     state: StateT,
     kept: Tensor,
-    moment: RoundKey,
+    key: RoundKey,
     participants: Sequence[int],
 ) -> Outcome[StateT]:
     """Ask all of the round's questions; refuse an answer that is not finite."""
-    order = method.order(state, moment)
+    order = method.order(state, key)
     if needs_each_reply(method):
         replies = federation.ask_each(method, order, participants)
         total = add_up(replies)
-        _check_sums(total, method, moment, federation.group_names)
+        _check_sums(total, method, key, federation.group_names)
         state = method.update_from_each(state, replies)
     elif lets_holders_keep(method):
         total, kept = federation.ask_keeping(method, order, participants, kept)
-        _check_sums(total, method, moment, federation.group_names)
+        _check_sums(total, method, key, federation.group_names)
         state = method.update(state, total)
     else:
         total = federation.ask(method, order, participants)
-        _check_sums(total, method, moment, federation.group_names)
+        _check_sums(total, method, key, federation.group_names)
         state = method.update(state, total)
     evaluations = total.gradient_evaluations
     if asks_again(method):
-        while (question := method.ask_again(state, moment)) is not None:
+        while (question := method.ask_again(state, key)) is not None:
             more = federation.ask(method, question, participants)
-            _check_sums(more, method, moment, federation.group_names)
+            _check_sums(more, method, key, federation.group_names)
             state = method.update_again(state, more)
             evaluations += more.gradient_evaluations
     if not all_finite(state.parameters):
-        raise _diverged(method, moment, "a parameter")
+        raise _diverged(method, key, "a parameter")
     return Outcome(total, state, kept, evaluations)
 
 
@@ -80,18 +80,18 @@ def with_rate_of(method: AnyMethod[StateT], federation: Federation) -> AnyMethod
 
 
 def _check_sums(
-    total: Sums, method: AnyMethod[StateT], moment: RoundKey, group_names: tuple[str, ...]
+    total: Sums, method: AnyMethod[StateT], key: RoundKey, group_names: tuple[str, ...]
 ) -> None:
     """Stop at the first loss or step that is not a finite number."""
     if not all_finite(total.group_loss):
         bad = int((~torch.isfinite(total.group_loss)).nonzero()[0])
-        raise _diverged(method, moment, f"the loss of '{group_names[bad]}'")
+        raise _diverged(method, key, f"the loss of '{group_names[bad]}'")
     if not (all_finite(total.step) and all_finite(total.statistics) and math.isfinite(total.scale)):
-        raise _diverged(method, moment, "the parameter step")
+        raise _diverged(method, key, "the parameter step")
 
 
-def _diverged(method: AnyMethod[StateT], moment: RoundKey, what: str) -> DivergedError:
+def _diverged(method: AnyMethod[StateT], key: RoundKey, what: str) -> DivergedError:
     return DivergedError(
-        f"{method.name} diverged in round {moment.round}: {what} is not finite; "
+        f"{method.name} diverged in round {key.round}: {what} is not finite; "
         f"use a learning rate below {rate_of(method):g} or scale the features"
     )

@@ -17,7 +17,7 @@ import torch
 from fedminmax.core.messages import Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, globally_seeded
-from fedminmax.core.workers import pool_of_workers
+from fedminmax.core.workers import worker_pool
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import (
     Holder,
@@ -78,7 +78,7 @@ def ask_in_turn(
 
 
 def seeded(
-    work: Callable[[Holder, Workspace], ReplyT], moment: RoundKey
+    work: Callable[[Holder, Workspace], ReplyT], key: RoundKey
 ) -> Callable[[Holder, Workspace], ReplyT]:
     """Set the global random states from (seed, round, holder) for each holder's work.
 
@@ -87,7 +87,7 @@ def seeded(
     """
 
     def work_seeded(holder: Holder, workspace: Workspace) -> ReplyT:
-        with globally_seeded(moment.seed, Purpose.DROPOUT, moment.round, holder.number):
+        with globally_seeded(key.seed, Purpose.DROPOUT, key.round, holder.number):
             return work(holder, workspace)
 
     return work_seeded
@@ -124,7 +124,7 @@ def _ask_in_threads(
 
     waiting: deque[Future[ReplyT]] = deque()
     # Adding up happens in this thread while the workers work.
-    with pool_of_workers(len(workspaces)) as pool:
+    with worker_pool(len(workspaces)) as pool:
         for holder in holders:
             if len(waiting) == 2 * len(workspaces):
                 yield waiting.popleft().result()

@@ -70,7 +70,7 @@ def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
 
 
 def needs_learning_rate(runs: Sequence[PlannedRun]) -> bool:
-    """Tell whether one of the runs waits for a safe learning rate."""
+    """Return whether one of the runs waits for a safe learning rate."""
     return any(run.options.get(RATE) == SAFE for run in runs)
 
 

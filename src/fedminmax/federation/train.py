@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
-from fedminmax.core.iterates import Iterate, Iterates, no_iterates
+from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
 from fedminmax.core.messages import Census, Reveals, RoundKey, Sums
-from fedminmax.core.models import as_one_model
+from fedminmax.core.models import single_model
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.one_round import run_round, with_rate_of
@@ -136,7 +136,7 @@ class Round(Generic[StateT]):
         """
         members = self.members if which is None else self.parameters(which).unsqueeze(0)
         models = [self.federation.model(own) for own in members]
-        return as_one_model(models, classifies=self.federation.census.classes > 0)
+        return single_model(models, classifies=self.federation.census.classes > 0)
 
     def parameters(self, which: Iterate | None = None) -> Tensor:
         """Return this iterate; by default the one that validation rows chose, or the paper's."""
@@ -187,7 +187,7 @@ def start_of(
         float(participation),
         0,
         state,
-        no_iterates(initial),
+        initial_iterates(initial),
         0,
         kept,
     )
@@ -224,8 +224,8 @@ def answer_of(progress: Progress[StateT], output: Iterate) -> Iterate | None:
         output is not Iterate.BEST or isinstance(state, MixingState)
     ):
         return None
-    nothing_chosen = not progress.iterates.best.chosen.is_measured
-    return Iterate.LAST if output is Iterate.BEST and nothing_chosen else output
+    no_best_model = not progress.iterates.best.chosen.is_measured
+    return Iterate.LAST if output is Iterate.BEST and no_best_model else output
 
 
 def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
@@ -307,14 +307,12 @@ def _rounds(
         or is_out_of_patience(progress, patience)
         or is_done(method, progress.state)
     ):
-        moment = RoundKey(progress.seed, progress.round + 1)
-        participants = draw_participants(census, progress.participation, moment)
+        key = RoundKey(progress.seed, progress.round + 1)
+        participants = draw_participants(census, progress.participation, key)
         _check_modes(progress.iterates.last.device.type)
         # The caller's loop may stand inside torch.no_grad().
         with torch.enable_grad():
-            done = run_round(
-                federation, method, progress.state, progress.kept, moment, participants
-            )
+            done = run_round(federation, method, progress.state, progress.kept, key, participants)
         # What came with the replies is about the model that entered the round.
         iterates = progress.iterates.measured(
             progress.state.parameters, done.total.validation, set_aside
@@ -324,7 +322,7 @@ def _rounds(
             progress.game,
             progress.seed,
             progress.participation,
-            moment.round,
+            key.round,
             done.state,
             iterates,
             progress.gradient_evaluations + done.gradient_evaluations,
@@ -334,7 +332,7 @@ def _rounds(
         if len(set_aside) and (ends or _may_be_over(progress, patience)):
             progress = _with_last_measured(federation, method, progress, set_aside)
         yield Round(
-            moment.round,
+            key.round,
             done.total,
             participants,
             progress,
@@ -346,7 +344,7 @@ def _rounds(
 
 
 def is_out_of_patience(progress: Progress[StateT], patience: int | None) -> bool:
-    """Tell whether so many models in a row, up to the last one, were no better than the best."""
+    """Return whether so many models in a row, up to the last one, were no better than the best."""
     best = progress.iterates.best
     return patience is not None and best.latest.round - best.chosen.round >= patience
 
@@ -358,7 +356,7 @@ def _rows_to_choose_by(federation: Federation) -> Tensor:
 
 
 def _may_be_over(progress: Progress[StateT], patience: int | None) -> bool:
-    """Tell whether the run is over if the last model is no better than the best."""
+    """Return whether the run is over if the last model is no better than the best."""
     chosen = progress.iterates.best.chosen
     rounds = progress.round - chosen.round
     return patience is not None and chosen.is_measured and rounds >= patience
@@ -375,9 +373,9 @@ def _with_last_measured(
     The next round would ask the same holders for the same losses, so that a longer run, or one
     that goes on, chooses as if this had not been asked.
     """
-    moment = RoundKey(progress.seed, progress.round + 1)
-    participants = draw_participants(federation.census, progress.participation, moment)
-    order = method.order(progress.state, moment)
+    key = RoundKey(progress.seed, progress.round + 1)
+    participants = draw_participants(federation.census, progress.participation, key)
+    order = method.order(progress.state, key)
     sums = federation.validate(order, participants)
     iterates = progress.iterates.measured(order.parameters, sums, set_aside)
     return replace(progress, iterates=iterates)
@@ -392,12 +390,12 @@ def _check_modes(device: str) -> None:
         )
 
 
-def draw_participants(census: Census, participation: float, moment: RoundKey) -> tuple[int, ...]:
+def draw_participants(census: Census, participation: float, key: RoundKey) -> tuple[int, ...]:
     """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
     occupied = census.occupied
     # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.
     wanted = max(math.ceil(round(participation * len(occupied), 9)), 1)
     if wanted == len(occupied):
         return occupied
-    generator = numpy_stream(moment.seed, Purpose.PARTICIPATION, moment.round)
+    generator = numpy_stream(key.seed, Purpose.PARTICIPATION, key.round)
     return tuple(sorted(generator.choice(occupied, size=wanted, replace=False).tolist()))

@@ -87,9 +87,9 @@ class AFL:
             rate *= census.groups / int(occupied.sum())
         return AFLState(parameters, weights, torch.zeros_like(weights), 0, rate)
 
-    def order(self, state: AFLState, moment: RoundKey) -> Order:
+    def order(self, state: AFLState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and lambda^{t-1}; a holder uses only its own entry."""
-        return Order(moment, state.parameters, state.weights)
+        return Order(key, state.parameters, state.weights)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """lambda_k (theta - theta_k) = eta (lambda_k / n_k) sum_i grad loss_i."""

@@ -94,9 +94,9 @@ class AFLFast:
         server = start_server(settings, parameters, over_holders, weights)
         return AFLFastState(server, players, census.holders)
 
-    def order(self, state: AFLFastState, moment: RoundKey) -> Order:
+    def order(self, state: AFLFastState, key: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return ask_for_sums(moment, state.parameters)
+        return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and gradient sums at the broadcast model, and maybe curvature."""

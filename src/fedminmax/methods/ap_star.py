@@ -110,12 +110,12 @@ class APStar:
         )
 
     def is_over(self, state: APStarState) -> bool:
-        """Tell whether patience is exhausted: the state no longer changes."""
+        """Return whether patience is exhausted: the state no longer changes."""
         return state.failures >= self.fit_patience
 
-    def order(self, state: APStarState, moment: RoundKey) -> Order:
+    def order(self, state: APStarState, key: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
-        return order_step(moment, state.parameters, state.weights, state.fits)
+        return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""

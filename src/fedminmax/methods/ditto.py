@@ -82,9 +82,9 @@ class Ditto:
         """As in FedAvg."""
         return self.fedavg.init(parameters, census)
 
-    def order(self, state: FedAvgState, moment: RoundKey) -> Order:
+    def order(self, state: FedAvgState, key: RoundKey) -> Order:
         """As in FedAvg."""
-        return self.fedavg.order(state, moment)
+        return self.fedavg.order(state, key)
 
     def start_keeping(self, parameters: Tensor) -> Tensor:
         """v_k^0 = theta^0."""

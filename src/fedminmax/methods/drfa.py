@@ -129,16 +129,14 @@ class DRFA:
             no_snapshot(parameters),
         )
 
-    def order(self, state: DRFAState, moment: RoundKey) -> Order:
+    def order(self, state: DRFAState, key: RoundKey) -> Order:
         """Broadcast the model, how much each holder counts, and t'."""
-        lots = self._draw(state, moment)
-        return Order(
-            moment, state.parameters, with_snapshot_step(lots.training, lots.snapshot_step)
-        )
+        lots = self._draw(state, key)
+        return Order(key, state.parameters, with_snapshot_step(lots.training, lots.snapshot_step))
 
-    def _draw(self, state: DRFAState, moment: RoundKey) -> Lots:
+    def _draw(self, state: DRFAState, key: RoundKey) -> Lots:
         """All lots of a round: lambda does not move before its second question."""
-        stream = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        stream = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         everyone = state.occupied.to(torch.float64)
         if self.holders_drawn is None:
             return Lots(state.weights, draw_snapshot_step(self.steps, stream), everyone)
@@ -176,11 +174,11 @@ class DRFA:
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
-    def ask_again(self, state: DRFAState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: DRFAState, key: RoundKey) -> Order | None:
         """Send the mean snapshot, and how often each holder's loss counts."""
         if len(state.snapshot) == 0:
             return None
-        return Order(moment, state.snapshot[0], self._draw(state, moment).telling, phase=1)
+        return Order(key, state.snapshot[0], self._draw(state, key).telling, phase=1)
 
     def update_again(self, state: DRFAState, total: Sums) -> DRFAState:
         """Ascend: projection of lambda + tau gamma v, with v_k = (|K| / m) f_k per draw."""

@@ -110,15 +110,15 @@ class FairFed:
         check_two_classes("FairFed", census)
         return FairFedState(parameters, census.holder_shares, EVALUATE)
 
-    def order(self, state: FairFedState, moment: RoundKey) -> Order:
+    def order(self, state: FairFedState, key: RoundKey) -> Order:
         """Ask how the present model does."""
-        return Order(moment, state.parameters, state.weights, EVALUATE)
+        return Order(key, state.parameters, state.weights, EVALUATE)
 
-    def ask_again(self, state: FairFedState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: FairFedState, key: RoundKey) -> Order | None:
         """Ask for training, with this round's omega; a holder uses only its own entry."""
         if state.next_phase != TRAIN:
             return None
-        return Order(moment, state.parameters, state.weights, TRAIN)
+        return Order(key, state.parameters, state.weights, TRAIN)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Evaluate, or train and return omega_k (theta - theta_k) on the scale omega_k."""

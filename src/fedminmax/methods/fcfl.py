@@ -184,9 +184,9 @@ class FCFL:
         check_solver(self.name)
         return FCFLState(parameters, 0, FIRST_SMOOTHING, FIRST_SMOOTHING)
 
-    def order(self, state: FCFLState, moment: RoundKey) -> Order:
+    def order(self, state: FCFLState, key: RoundKey) -> Order:
         """Broadcast the model alone."""
-        return Order(moment, state.parameters, NO_WEIGHTS)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and disparity of one batch, and their gradients one after the other."""

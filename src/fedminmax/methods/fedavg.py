@@ -70,9 +70,9 @@ class FedAvg:
         """Start from the initial model."""
         return FedAvgState(parameters)
 
-    def order(self, state: FedAvgState, moment: RoundKey) -> Order:
+    def order(self, state: FedAvgState, key: RoundKey) -> Order:
         """Broadcast the model alone."""
-        return Order(moment, state.parameters, NO_WEIGHTS)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train and return n_k (theta - theta_k) on the scale n_k."""
@@ -99,5 +99,5 @@ class FedAvg:
 
 def local_stream(order: Order, holder: Holder) -> torch.Generator:
     """Return the holder's own randomness in this round; a second question has draws of its own."""
-    purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_QUESTION
-    return torch_stream(order.moment.seed, purpose, order.moment.round, holder.number)
+    purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
+    return torch_stream(order.key.seed, purpose, order.key.round, holder.number)

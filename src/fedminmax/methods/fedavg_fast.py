@@ -98,12 +98,12 @@ class FedAvgFast:
         )
 
     def is_done(self, state: FedAvgFastState) -> bool:
-        """Tell whether what is left is within the gap."""
+        """Return whether what is left is within the gap."""
         return is_within(self.gap, state.server)
 
-    def order(self, state: FedAvgFastState, moment: RoundKey) -> Order:
+    def order(self, state: FedAvgFastState, key: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return ask_for_sums(moment, state.parameters)
+        return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return losses by group, the gradient sum at the broadcast model, maybe curvature."""

@@ -113,10 +113,10 @@ class FedFB:
         shares = census.group_shares
         return FedFBState(parameters, shares.repeat(LABELS), shares, 0)
 
-    def order(self, state: FedFBState, moment: RoundKey) -> Order:
+    def order(self, state: FedFBState, key: RoundKey) -> Order:
         """Broadcast the model and the weight of a row of each cell."""
         row_weights = state.weights / state.group_shares.repeat(LABELS)
-        return Order(moment, state.parameters, row_weights)
+        return Order(key, state.parameters, row_weights)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train on the weighted loss; return n_k (theta - theta_k), and sums by cell."""

@@ -108,9 +108,9 @@ class FedGFT:
         nothing = torch.zeros(census.groups, dtype=torch.float64)
         return FedGFTState(parameters, nothing, nothing)
 
-    def order(self, state: FedGFTState, moment: RoundKey) -> Order:
+    def order(self, state: FedGFTState, key: RoundKey) -> Order:
         """Broadcast the model and the slope of each cell."""
-        return Order(moment, state.parameters, self._slopes(state))
+        return Order(key, state.parameters, self._slopes(state))
 
     def _slopes(self, state: FedGFTState) -> Tensor:
         """Return penalty * dJ / dm_a * n / N_a for the rows that m_a is over, else 0."""

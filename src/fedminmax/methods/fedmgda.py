@@ -106,9 +106,9 @@ class FedMGDA:
         check_solver(self.name)
         return FedMGDAState(parameters, self.server_rate)
 
-    def order(self, state: FedMGDAState, moment: RoundKey) -> Order:
+    def order(self, state: FedMGDAState, key: RoundKey) -> Order:
         """Broadcast the model alone."""
-        return Order(moment, state.parameters, NO_WEIGHTS)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train as in FedAvg; only the update's direction will count."""

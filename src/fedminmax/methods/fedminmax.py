@@ -79,9 +79,9 @@ class FedMinMax:
         weights = shares_within_floor(self.name, census, self.epsilon)
         return FedMinMaxState(parameters, weights, census.group_shares, census.playable)
 
-    def order(self, state: FedMinMaxState, moment: RoundKey) -> Order:
+    def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and w^{t-1} = mu^{t-1} / rho."""
-        return Order(moment, state.parameters, state.weights / state.group_shares)
+        return Order(key, state.parameters, state.weights / state.group_shares)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """Weigh by group alone."""

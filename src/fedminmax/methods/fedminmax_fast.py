@@ -84,12 +84,12 @@ class FedMinMaxFast:
         return start_server(self, parameters, census, weights)
 
     def is_done(self, state: FastState) -> bool:
-        """Tell whether what is left is within the gap."""
+        """Return whether what is left is within the gap."""
         return is_within(self.gap, state)
 
-    def order(self, state: FastState, moment: RoundKey) -> Order:
+    def order(self, state: FastState, key: RoundKey) -> Order:
         """Broadcast the next try; holders need no weights."""
-        return ask_for_sums(moment, state.parameters)
+        return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return loss and gradient sums by group at the broadcast model, and maybe curvature."""

@@ -61,9 +61,9 @@ class FedMinMaxLocal:
         """As in Algorithm 1."""
         return self.minmax.init(parameters, census)
 
-    def order(self, state: FedMinMaxState, moment: RoundKey) -> Order:
+    def order(self, state: FedMinMaxState, key: RoundKey) -> Order:
         """As in Algorithm 1."""
-        return self.minmax.order(state, moment)
+        return self.minmax.order(state, key)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train on the weighted loss and return n_k (theta - theta_k) on the scale n_k."""

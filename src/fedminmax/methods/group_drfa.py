@@ -93,13 +93,13 @@ class GroupDRFA:
         minmax = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
         return GroupDRFAState(**vars(minmax), snapshot=no_snapshot(parameters))
 
-    def order(self, state: GroupDRFAState, moment: RoundKey) -> Order:
+    def order(self, state: GroupDRFAState, key: RoundKey) -> Order:
         """Broadcast the model, w = mu / rho and t'."""
-        lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        lots = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         weights = with_snapshot_step(
             state.weights / state.group_shares, draw_snapshot_step(self.steps, lots)
         )
-        return Order(moment, state.parameters, weights)
+        return Order(key, state.parameters, weights)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train with a snapshot; when asked again, tell the groups' loss sums."""
@@ -133,11 +133,11 @@ class GroupDRFA:
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
-    def ask_again(self, state: GroupDRFAState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: GroupDRFAState, key: RoundKey) -> Order | None:
         """Send the mean snapshot."""
         if len(state.snapshot) == 0:
             return None
-        return Order(moment, state.snapshot[0], NO_WEIGHTS, phase=1)
+        return Order(key, state.snapshot[0], NO_WEIGHTS, phase=1)
 
     def update_again(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:
         """Ascend: projection of mu + tau gamma r(theta^{(t')})."""

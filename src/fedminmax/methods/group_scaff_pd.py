@@ -123,16 +123,16 @@ class GroupSCAFFPD:
             phase=0,
         )
 
-    def order(self, state: GroupSCAFFPDState, moment: RoundKey) -> Order:
+    def order(self, state: GroupSCAFFPDState, key: RoundKey) -> Order:
         """Ask for losses and gradients by group: that needs the model alone."""
-        return Order(moment, state.parameters, NO_WEIGHTS)
+        return Order(key, state.parameters, NO_WEIGHTS)
 
-    def ask_again(self, state: GroupSCAFFPDState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: GroupSCAFFPDState, key: RoundKey) -> Order | None:
         """Broadcast the new w and c for the local steps, once per round."""
         if state.phase == 0:
             return None
         weights = torch.cat([state.weights / state.group_shares, state.direction])
-        return Order(moment, state.parameters, weights, state.phase)
+        return Order(key, state.parameters, weights, state.phase)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Answer either question, starting from theta^r."""

@@ -73,9 +73,9 @@ class GroupTERM:
         shares = census.group_shares
         return GroupTERMState(parameters, shares, shares, census.playable)
 
-    def order(self, state: GroupTERMState, moment: RoundKey) -> Order:
+    def order(self, state: GroupTERMState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and mu / rho."""
-        return Order(moment, state.parameters, state.weights / state.group_shares)
+        return Order(key, state.parameters, state.weights / state.group_shares)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """Weigh by group alone."""

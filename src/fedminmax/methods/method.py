@@ -114,7 +114,7 @@ class ServerHalf(Protocol[StateT]):
         """Return the state before the first round; refuse what the method cannot do."""
         ...
 
-    def order(self, state: StateT, moment: RoundKey) -> Order:
+    def order(self, state: StateT, key: RoundKey) -> Order:
         """Return what the server broadcasts."""
         ...
 
@@ -143,7 +143,7 @@ class EndingMethod(Method[StateT], Protocol[StateT]):
     """A method that knows when it is done: the next round would change next to nothing."""
 
     def is_done(self, state: StateT) -> bool:
-        """Tell whether the state is as good as wanted."""
+        """Return whether the state is as good as wanted."""
         ...
 
 
@@ -197,7 +197,7 @@ class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
     """A local method whose round has further questions, to the same holders."""
 
-    def ask_again(self, state: StateT, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: StateT, key: RoundKey) -> Order | None:
         """Return the next question of this round; None if the round is complete."""
         ...
 
@@ -241,7 +241,7 @@ AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 
 
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
-    """Tell whether holders take one full-batch gradient step."""
+    """Return whether holders take one full-batch gradient step."""
     return hasattr(method, "weigh")
 
 
@@ -255,26 +255,26 @@ def rate_of(method: ServerHalf[StateT]) -> float:
 
 
 def is_done(method: AnyMethod[StateT], state: StateT) -> bool:
-    """Tell whether the method knows that it is done."""
+    """Return whether the method knows that it is done."""
     own: object = getattr(method, "is_done", None)
     return own is not None and cast("EndingMethod[StateT]", method).is_done(state)
 
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":
-    """Tell whether replies are sums over rows, whoever holds them."""
+    """Return whether replies are sums over rows, whoever holds them."""
     return hasattr(method, "row_sums")
 
 
 def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":
-    """Tell whether a round may have further questions."""
+    """Return whether a round may have further questions."""
     return hasattr(method, "ask_again")
 
 
 def lets_holders_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":
-    """Tell whether holders keep something to themselves."""
+    """Return whether holders keep something to themselves."""
     return hasattr(method, "local_and_keep")
 
 
 def needs_each_reply(method: AnyMethod[StateT]) -> "TypeIs[VectorMethod[StateT]]":
-    """Tell whether the server needs each reply by itself."""
+    """Return whether the server needs each reply by itself."""
     return hasattr(method, "update_from_each")

@@ -65,9 +65,9 @@ class MinimaxFair:
         """The weights start at rho."""
         return start_hedging(parameters, census.group_shares, census)
 
-    def order(self, state: HedgedFitsState, moment: RoundKey) -> Order:
+    def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights that it is fitted to."""
-        return order_step(moment, state.parameters, state.weights, state.fits)
+        return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""

@@ -118,16 +118,16 @@ class QFedAvg:
         """Start from the initial model; nobody has told a loss yet."""
         return QFedAvgState(parameters, 1.0, 1.0)
 
-    def order(self, state: QFedAvgState, moment: RoundKey) -> Order:
+    def order(self, state: QFedAvgState, key: RoundKey) -> Order:
         """Broadcast the model and the loss that the holders divide theirs by."""
         reference = torch.tensor([state.reference_loss], dtype=torch.float64)
-        return Order(moment, state.parameters, reference, FIRST)
+        return Order(key, state.parameters, reference, FIRST)
 
-    def ask_again(self, state: QFedAvgState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: QFedAvgState, key: RoundKey) -> Order | None:
         """Ask the same with a better reference, if the powers were out of range."""
         if state.step_factor > 0:
             return None
-        return replace(self.order(state, moment), phase=SECOND)
+        return replace(self.order(state, key), phase=SECOND)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Train and return p_k Delta_k on the scale p_k h_k, both divided by F^q."""

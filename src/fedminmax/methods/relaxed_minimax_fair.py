@@ -144,9 +144,9 @@ class RelaxedMinimaxFair:
             stalled_fits=0,
         )
 
-    def order(self, state: RelaxedMinimaxFairState, moment: RoundKey) -> Order:
+    def order(self, state: RelaxedMinimaxFairState, key: RoundKey) -> Order:
         """Broadcast the model of the present fit and the weights p that it is fitted to."""
-        return order_step(moment, state.parameters, state.weights, state.fits)
+        return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
         """Weigh every row by its group."""

@@ -120,14 +120,14 @@ class StochasticAFL:
             parameters, weights, torch.zeros_like(weights), 0, census.holder_shares
         )
 
-    def order(self, state: StochasticAFLState, moment: RoundKey) -> Order:
+    def order(self, state: StochasticAFLState, key: RoundKey) -> Order:
         """Broadcast the model, how much each holder's gradient counts, how often its loss."""
-        lots = numpy_stream(moment.seed, Purpose.SERVER_DRAWS, moment.round)
+        lots = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         step_weights = state.weights
         if self.estimator is GradientEstimator.WEIGHTED:
             step_weights = draw_holders(state.weights, self.draws, lots)
         loss_draws = draw_holders(state.row_shares > 0, self.draws, lots)
-        return Order(moment, state.parameters, torch.stack([step_weights, loss_draws]))
+        return Order(key, state.parameters, torch.stack([step_weights, loss_draws]))
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Return the weighted batch gradient, and the drawn loss from batches of its own."""

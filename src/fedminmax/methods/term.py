@@ -93,15 +93,15 @@ class TERM:
         """Start from the initial model; nobody has told a loss yet."""
         return TERMState(parameters, NO_WEIGHTS)
 
-    def order(self, state: TERMState, moment: RoundKey) -> Order:
+    def order(self, state: TERMState, key: RoundKey) -> Order:
         """Ask for the losses of the present model."""
-        return Order(moment, state.parameters, NO_WEIGHTS, EVALUATE)
+        return Order(key, state.parameters, NO_WEIGHTS, EVALUATE)
 
-    def ask_again(self, state: TERMState, moment: RoundKey) -> Order | None:
+    def ask_again(self, state: TERMState, key: RoundKey) -> Order | None:
         """Ask for training, with this round's omega; a holder uses only its own entry."""
         if len(state.holder_weights) == 0:
             return None
-        return Order(moment, state.parameters, state.holder_weights, TRAIN)
+        return Order(key, state.parameters, state.holder_weights, TRAIN)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
         """Tell n_k R_k, or train and return omega_k (theta - theta_k) on the scale omega_k."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError, install_command
-from fedminmax.core.text import in_words, is_finite, markdown_table
+from fedminmax.core.text import format_value, is_finite, markdown_table
 from fedminmax.data.row_groups import RowGroups, group_rows
 from fedminmax.metrics.intervals import (
     CONFIDENCE,
@@ -211,7 +211,7 @@ def measure_scores(
 ) -> GroupMetrics:
     """Measure rows whose scores are known already; ``small`` groups are never the worst off."""
     if not (is_finite(confidence) and 0.0 < confidence < 1.0):
-        raise InputError(f"confidence = {in_words(confidence)}; give a share between 0 and 1")
+        raise InputError(f"confidence = {format_value(confidence)}; give a share between 0 and 1")
     rows = len(next(iter(scores.values())).numerators)
     if rows == 0:
         raise InputError("there are no rows; give at least one")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.models import as_one_model
+from fedminmax.core.models import single_model
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
@@ -154,7 +154,7 @@ def _saved_model(
     models = [model_with(task, parameters).float() for parameters in members]
     encoding = agreed.encoding
     return SavedModel(
-        as_one_model(models, classifies=encoding.outputs > 1),
+        single_model(models, classifies=encoding.outputs > 1),
         encoding,
         config.model.kind,
         config.model.hidden,

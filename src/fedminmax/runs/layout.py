@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_first_json
+from fedminmax.core.files import held, write_json_once
 
 CENSUS_FILE = "census.json"
 CONFIG_FILE = "config.toml"
@@ -38,7 +38,7 @@ def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
                 f"{folder} holds other files and no configuration; choose a new folder with --out"
             )
         try:
-            write_first_json(path, wanted)
+            write_json_once(path, wanted)
         except OSError as error:
             raise InputError(
                 f"cannot write in {folder} ({error.strerror}); choose --out"

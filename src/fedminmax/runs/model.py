@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
-from fedminmax.core.models import Mixture, as_one_model, linear_or_mlp
+from fedminmax.core.models import Mixture, linear_or_mlp, single_model
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
@@ -162,7 +162,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
             raise ValueError(f"{name} is not all finite numbers of 32 bits")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
-        as_one_model(models, classifies=encoding.outputs > 1),
+        single_model(models, classifies=encoding.outputs > 1),
         encoding,
         metadata["model"],
         hidden,

@@ -40,7 +40,7 @@ def certificate_words(results: Results) -> str | None:
     proved = results.proof.certificate
     kind = "logistic" if results.task == "classification" else "linear"
     risk = f"training risk ({LOSS_WORDS[results.loss]})"
-    least, ours = _told_apart(proved.least_risk, proved.risk)
+    least, ours = _told_apart(proved.min_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
     terms = [f"every group weighs at least {floor:g}"] if floor else []
     if results.small_groups:

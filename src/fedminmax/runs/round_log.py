@@ -71,7 +71,7 @@ def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
     names = groups if over_groups else [f"{n}" for n in range(len(record.weights))]
     weights = dict(zip((f"weight/{name}" for name in names), record.weights, strict=False))
     proved = record.certificate
-    bounds = {"lower bound": proved.least_risk, "gap": proved.gap} if proved else {}
+    bounds = {"lower bound": proved.min_risk, "gap": proved.gap} if proved else {}
     return risks | worst | validation | weights | bounds
 
 

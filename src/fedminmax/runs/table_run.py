@@ -16,7 +16,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.models import as_one_model
+from fedminmax.core.models import single_model
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
@@ -146,7 +146,7 @@ def _saved_model(
 ) -> SavedModel:
     models = [federation.model(parameters).cpu() for parameters in members]
     return SavedModel(
-        as_one_model(models, classifies=tables.encoding.outputs > 1),
+        single_model(models, classifies=tables.encoding.outputs > 1),
         tables.encoding,
         config.model.kind,
         config.model.hidden,

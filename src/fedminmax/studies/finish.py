@@ -17,7 +17,7 @@ import torch
 
 from fedminmax.core.convergence import judge_convergence
 from fedminmax.core.files import append_entry, keep_rounds, read_records
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.federation.checkpoint import History, read_history, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, answer_of, start_of
@@ -169,7 +169,7 @@ def _scores(
     chosen = progress.iterates.best.chosen.is_measured
     return {
         which: study.scores(federation.model(progress.iterates.parameters(which)))
-        for which in (*OF_EVERY_RUN, *([Iterate.BEST] if chosen else []))
+        for which in (*STANDARD_ITERATES, *([Iterate.BEST] if chosen else []))
     }
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.bounds import RowLengths, row_limits
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
@@ -143,7 +143,7 @@ def check_fused_equals_plain(
 
 def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
     require(case, fused.participants == plain.participants, "participants differ between paths")
-    for which in OF_EVERY_RUN:
+    for which in STANDARD_ITERATES:
         require_close(
             case, fused.parameters(which), plain.parameters(which), f"{which.value} model"
         )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedminmax.core.iterates import OF_EVERY_RUN, Iterate
+from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
@@ -66,8 +66,8 @@ def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
         require_equal(
             case, done.weights, meant.weights, "weights after others wrote to what they got"
         )
-        models = [done.parameters(which) for which in OF_EVERY_RUN]
-        for which, parameters in zip(OF_EVERY_RUN, models, strict=True):
+        models = [done.parameters(which) for which in STANDARD_ITERATES]
+        for which, parameters in zip(STANDARD_ITERATES, models, strict=True):
             wanted = meant.parameters(which)
             require_equal(case, parameters, wanted, "the model after others wrote to what they got")
         for tensor in (done.weights, done.members, *models, *pack(done.total).values()):
@@ -115,7 +115,7 @@ def check_resume(case: Case) -> None:
         for done, expected in zip(rest, whole[stop:], strict=True):
             same = done.number == expected.number and done.participants == expected.participants
             require(case, same, "a resumed run has other participants")
-            for which in OF_EVERY_RUN:
+            for which in STANDARD_ITERATES:
                 models = done.parameters(which), expected.parameters(which)
                 require_equal(case, *models, "the model of a resumed run")
         meant = pack(whole[-1].progress)
@@ -190,7 +190,7 @@ def check_round_risks(case: Case) -> None:
 def _run(method: Method, seed: int, participation: float = 1.0) -> Tensor:
     federation = four_holders().federation()
     rounds = train(federation, method, rounds=5, seed=seed, participation=participation)
-    return torch.cat([done.parameters(which) for done in rounds for which in OF_EVERY_RUN])
+    return torch.cat([done.parameters(which) for done in rounds for which in STANDARD_ITERATES])
 
 
 def check_the_same_seed_gives_the_same_bits(case: Case) -> None:

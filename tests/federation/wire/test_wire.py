@@ -68,13 +68,13 @@ def test_a_reply_comes_back_bit_for_bit(reply: Sums, seconds: float) -> None:
         assert torch.equal(came, value) if isinstance(value, Tensor) else came == value, name
 
 
-@given(parameters=numbers(3), weights=numbers(4), moment=st.builds(RoundKey, WHOLE, WHOLE))
+@given(parameters=numbers(3), weights=numbers(4), key=st.builds(RoundKey, WHOLE, WHOLE))
 def test_an_order_comes_back_bit_for_bit(
-    parameters: Tensor, weights: Tensor, moment: RoundKey
+    parameters: Tensor, weights: Tensor, key: RoundKey
 ) -> None:
-    order = Order(moment, parameters, weights.reshape(2, 2), phase=1)
+    order = Order(key, parameters, weights.reshape(2, 2), phase=1)
     back = order_from_bytes(order_to_bytes(order), LIKE, "the server")
-    assert (back.moment, back.phase) == (moment, 1)
+    assert (back.key, back.phase) == (key, 1)
     assert torch.equal(back.parameters, parameters)
     assert torch.equal(back.weights, order.weights)
 

@@ -113,7 +113,7 @@ def check_spellings(keys: Iterable[GroupKey], schema: Schema) -> None:
 
 
 def is_known(value: str | None, entry: Protected) -> bool:
-    """Tell whether a value or band was agreed on; whether one may be missing is another matter."""
+    """Return whether a value or band was agreed on; missing values are checked elsewhere."""
     known = entry.bands or entry.values
     return not known or value is None or value in (*known, OTHER_VALUE)
 

@@ -256,7 +256,7 @@ class Coordinator:
 
 
 def _runs_or_ended(session: Session, job: str) -> bool:
-    """Tell whether the job can be followed: one that a restarted server lists is not running."""
+    """Return whether the job can be followed: one that a restarted server lists is not running."""
     if status_of(session, job).startswith(ENDED):
         return True
     return server_began(session) < submitted_at(session, job)

@@ -54,7 +54,7 @@ class LocalFederation:
                 self._guard.watch(self.processes[name])
 
     def lost(self) -> bool:
-        """Tell whether a process has died."""
+        """Return whether a process has died."""
         return any(process.poll() is not None for process in self.processes.values())
 
     def check(self) -> None:

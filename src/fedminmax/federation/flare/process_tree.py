@@ -35,7 +35,7 @@ def with_descendants(processes: Iterable[psutil.Process]) -> frozenset[psutil.Pr
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether the process can still do anything; its parent may not know yet that it ended."""
+    """Return whether the process still runs; a zombie that was not reaped yet does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -43,7 +43,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozenset[psutil.Process]:
-    """Wait until all have ended, but not for longer; return who has not."""
+    """Wait for these processes to end, at most this long; return those still alive."""
     deadline = time.monotonic() + seconds
     while processes and time.monotonic() < deadline:
         _, waiting = psutil.wait_procs(processes, timeout=SECONDS_BETWEEN_LOOKS)
@@ -52,7 +52,7 @@ def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozen
 
 
 def _is_our_child(process: psutil.Process) -> bool:
-    """Tell whether we must reap the process: one that has ended may have threads that have not."""
+    """Return whether we must reap the process; its threads may outlive it."""
     try:
         return bool(process.ppid() == os.getpid())
     except psutil.NoSuchProcess:

@@ -109,7 +109,7 @@ def submit(session: Session, job: Path) -> str:
 
 
 def is_known(session: Session, job: str) -> bool:
-    """Tell whether the server has this job."""
+    """Return whether the server has this job."""
     try:
         session.get_job_meta(job)
     except JobNotFound:
@@ -142,7 +142,7 @@ def news_of(session: Session, job: str, seen: Sequence[int]) -> News | None:
 
 
 def has_idle_site(session: Session, sites: Sequence[str]) -> bool:
-    """Tell whether one of these sites is connected and has no job: it could join the next one."""
+    """Return whether one of these sites is connected and has no job: it could join the next one."""
     return WITHOUT_A_JOB in jobs_at_sites(session, sites).values()
 
 
@@ -310,7 +310,7 @@ class Participants(Protocol):
         ...
 
     def lost(self) -> bool:
-        """Tell whether one of them has died."""
+        """Return whether one of them has died."""
         ...
 
     def revive(self) -> None:

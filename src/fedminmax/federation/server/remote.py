@@ -169,7 +169,7 @@ class RemoteFederation:
         Who does not answer, or not as it can be true, is left out: nothing waits for it.
         """
         agreement, sites = self._agreement, self._agreement.plan.sites
-        away = {**agreement.refused, **self._attendance.away(order.moment.round), **self._liars()}
+        away = {**agreement.refused, **self._attendance.away(order.key.round), **self._liars()}
         asked = [sites[number] for number in participants if sites[number] not in away]
         words = {"run": self._run, "order": order_to_bytes(order)}
         answers = gathered(self._transport(asked, "validate", words))
@@ -210,7 +210,7 @@ class RemoteFederation:
         self._notes.bytes_out += len(message)
         deadline = time.monotonic() + site_rules.give_up_after
         replies: dict[str, GoodReply] = {}
-        invited = self._invited(wanted, order.moment.round)
+        invited = self._invited(wanted, order.key.round)
         while True:
             asked = [site for site in invited if site not in replies]
             good, false = self._ask_once(asked, question)
@@ -227,7 +227,7 @@ class RemoteFederation:
                 return [replies[site].sums for site in wanted if site in replies]
             reasons = "; ".join(self._notes.refused.values())
             short = (
-                f"round {order.moment.round}: {len(replies)} of {len(wanted)} sites answered, "
+                f"round {order.key.round}: {len(replies)} of {len(wanted)} sites answered, "
                 f"at least {enough} are needed ({reasons})"
             )
             if time.monotonic() > deadline:
@@ -261,7 +261,7 @@ class RemoteFederation:
 
         Each reply is checked as it comes.
         """
-        number = question.order.moment.round
+        number = question.order.key.round
         asked = self._there(asked, number)
         if not asked:
             return {}, {}
@@ -338,6 +338,6 @@ class RemoteFederation:
             if all(gone[place] for place in holders):
                 reasons = "; ".join(why for s, why in false.items() if sites.index(s) in holders)
                 raise TooFewSitesError(
-                    f"round {order.moment.round}: nobody else has group '{name}' ({reasons}); "
+                    f"round {order.key.round}: nobody else has group '{name}' ({reasons}); "
                     "stopped, everything before this round is saved: correct that site and resume"
                 )

@@ -133,7 +133,7 @@ class Attendance:
         }
 
     def missed_before(self, site: str) -> bool:
-        """Tell whether the site was too late the last time it was asked."""
+        """Return whether the site was too late the last time it was asked."""
         return site in self._misses
 
     def seconds_for(self, site: str) -> float:

@@ -19,7 +19,7 @@ from fedminmax.core.bounds import POWER_ITERATIONS, sum_along
 from fedminmax.core.examples import Examples, check_examples
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.models import mixture_with
-from fedminmax.core.one_step import losses_without_training
+from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
 from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.workers import choose_rows_per_chunk
@@ -101,7 +101,7 @@ class EncodedSite:
 
     def validation_losses(self, parameters: Tensor) -> LossSums:
         """Return the losses of a model on validation rows."""
-        losses = losses_without_training(
+        losses = evaluation_losses(
             [self.workspace], parameters, self.validation, self.holder.rows_per_chunk
         )
         return sum_losses(losses, self.validation.group, self.holder.groups)
@@ -263,7 +263,7 @@ class Site:
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        asked = Asked(Question.ANSWER, run, came.moment.round, came.phase)
+        asked = Asked(Question.ANSWER, run, came.key.round, came.phase)
         self._check_order(asked, came, encoded_site)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
@@ -282,9 +282,9 @@ class Site:
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        if not 1 <= came.moment.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
-            raise RefusedError(f"{SERVER} asks to validate round {came.moment.round}")
-        asked = Asked(Question.VALIDATE, run, came.moment.round)
+        if not 1 <= came.key.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
+            raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
+        asked = Asked(Question.VALIDATE, run, came.key.round)
         ledger.note(asked, *_content(came.parameters))
         return losses_to_bytes(encoded_site.validation_losses(came.parameters))
 
@@ -295,9 +295,9 @@ class Site:
         if not encoded_site.plan.certify or run != 0 or not self._methods:
             raise RefusedError(f"{SERVER} asks for a proof, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        if not 1 <= came.moment.round <= MAX_ROUNDS or came.phase:
-            raise RefusedError(f"{SERVER} asks for round {came.moment.round} of a proof")
-        asked = Asked(Question.CERTIFY, round=came.moment.round)
+        if not 1 <= came.key.round <= MAX_ROUNDS or came.phase:
+            raise RefusedError(f"{SERVER} asks for round {came.key.round} of a proof")
+        asked = Asked(Question.CERTIFY, round=came.key.round)
         self._check_after_latest(asked)
         ledger.note(asked, *_content(came.parameters))
         self._latest = asked
@@ -334,7 +334,7 @@ class Site:
             raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
         if asked.phase > (MAX_PHASE if asks_again(method) else 0):
             raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
-        if came.moment.seed != encoded_site.plan.seed:
+        if came.key.seed != encoded_site.plan.seed:
             raise RefusedError(f"{SERVER} sent another seed than its plan's")
         self._check_after_latest(asked)
 
@@ -346,10 +346,10 @@ class Site:
         method = self._methods[run]
         if lets_holders_keep(method):
             kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}")
-            before = kept.before(order.moment.round, method.start_keeping(encoded_site.start))
+            before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
             holder = replace(encoded_site.holder, kept=before)
             reply, own = method.local_and_keep(order, holder, encoded_site.workspace)
-            kept.keep(order.moment.round, own)
+            kept.keep(order.key.round, own)
             return reply
         if needs_each_reply(method):
             return method.local(order, encoded_site.holder, encoded_site.workspace)
@@ -363,9 +363,9 @@ class Site:
         part = lighter_part(method, linear, compress=encoded_site.plan.compress)
         if part is Lighter.STEP:
             kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}-rounding")
-            before = kept.before(order.moment.round, torch.zeros_like(encoded_site.start).double())
+            before = kept.before(order.key.round, torch.zeros_like(encoded_site.start).double())
             reply, left_out = round_step(reply, before)
-            kept.keep(order.moment.round, left_out)
+            kept.keep(order.key.round, left_out)
         elif part is Lighter.CURVATURE and linear is not None:
             reply = round_curvature(reply, linear)
         return reply

@@ -90,7 +90,7 @@ class Asked:
     phase: int = 0
 
     def is_before(self, other: "Asked") -> bool:
-        """Tell whether this order comes before another one of the same job.
+        """Return whether this order comes before another one of the same job.
 
         A run's answer is proved after its last round.
         """

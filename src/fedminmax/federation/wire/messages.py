@@ -79,9 +79,9 @@ def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) ->
 
 def order_to_bytes(order: Order) -> bytes:
     """Write an order; the parameters keep their precision."""
-    numbers = (order.moment.seed, order.moment.round, order.phase)
+    numbers = (order.key.seed, order.key.round, order.phase)
     if max(numbers) > MAX_WHOLE_NUMBER:
-        raise InputError(f"seed {order.moment.seed} is too large to be sent; give one below 2^63")
+        raise InputError(f"seed {order.key.seed} is too large to be sent; give one below 2^63")
     vectors = {
         "numbers": torch.tensor(numbers, dtype=torch.int64),
         "parameters": order.parameters,

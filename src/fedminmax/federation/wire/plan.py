@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from fedminmax.core.bounds import MAX_RATE_OF_NETWORKS
+from fedminmax.core.bounds import MAX_NETWORK_RATE
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
@@ -73,7 +73,7 @@ class PlannedRun:
         method = CARDS[self.method].build({}, self.options)
         if method.learning_rate is not None:
             return method
-        return replace(method, learning_rate=MAX_RATE_OF_NETWORKS)  # type: ignore[type-var]
+        return replace(method, learning_rate=MAX_NETWORK_RATE)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

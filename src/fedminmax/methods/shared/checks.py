@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from fedminmax.core.errors import InputError, install_command
-from fedminmax.core.text import in_words, is_finite, is_whole
+from fedminmax.core.text import format_value, is_finite, is_whole
 from fedminmax.methods.method import AnyMethod, StateT
 
 
@@ -15,7 +15,7 @@ def check_positive(method: str, **values: float) -> None:
     """Refuse a step size or the like that is not a positive finite number."""
     for name, value in values.items():
         if not (is_finite(value) and value > 0):
-            raise InputError(f"{method}: {name} = {in_words(value)}; give a positive number")
+            raise InputError(f"{method}: {name} = {format_value(value)}; give a positive number")
 
 
 def check_rate(method: str, learning_rate: float | None) -> None:
@@ -29,7 +29,7 @@ def check_not_negative(method: str, **values: float) -> None:
     for name, value in values.items():
         if not (is_finite(value) and value >= 0):
             raise InputError(
-                f"{method}: {name} = {in_words(value)}; give zero or a positive number"
+                f"{method}: {name} = {format_value(value)}; give zero or a positive number"
             )
 
 
@@ -38,7 +38,7 @@ def check_share(owner: str, **values: float) -> None:
     for name, value in values.items():
         if not (is_finite(value) and 0.0 < value <= 1.0):
             raise InputError(
-                f"{owner}: {name} = {in_words(value)}; give a number above 0, at most 1"
+                f"{owner}: {name} = {format_value(value)}; give a number above 0, at most 1"
             )
 
 

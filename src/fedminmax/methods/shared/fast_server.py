@@ -73,13 +73,13 @@ def check_fast_settings(settings: FastSettings, *, gap: float = 0.0, epsilon: fl
     check_share(settings.name, **{"1 - momentum": 1.0 - settings.momentum})
 
 
-def ask_for_sums(moment: RoundKey, parameters: Tensor) -> Order:
+def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
     """Broadcast the next try; holders need no weights."""
-    return Order(moment, parameters, torch.zeros(0, dtype=torch.float64))
+    return Order(key, parameters, torch.zeros(0, dtype=torch.float64))
 
 
 def is_within(gap: float, state: FastState) -> bool:
-    """Tell whether what is left is within the gap; nothing is within a gap of 0."""
+    """Return whether what is left is within the gap; nothing is within a gap of 0."""
     return gap > 0 and state.remaining is not None and state.remaining <= gap
 
 

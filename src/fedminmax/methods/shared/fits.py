@@ -56,12 +56,12 @@ def no_fits(parameters: Tensor, census: Census) -> Fits:
     return Fits(parameters, census.group_shares, census.playable, steps=0, done=0)
 
 
-def order_step(moment: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
+def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -> Order:
     """Broadcast theta and mu / rho, with mu scaled to sum 1.
 
     A common factor of the weights does not move the minimum, only the length of the steps.
     """
-    return Order(moment, parameters, weights / weights.sum() / fits.group_shares)
+    return Order(key, parameters, weights / weights.sum() / fits.group_shares)
 
 
 def max_members(method: object, rounds: int) -> int:
@@ -75,7 +75,7 @@ def max_members(method: object, rounds: int) -> int:
 
 
 def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
-    """Tell whether the model that entered this round is a finished fit."""
+    """Return whether the model that entered this round is a finished fit."""
     return fits.steps == fit_rounds
 
 

@@ -139,7 +139,7 @@ class SecondOrderState:
 
 
 def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
-    """Tell whether the model is linear and its players' second derivatives can be kept."""
+    """Return whether the model is linear and its players' second derivatives can be kept."""
     return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
 
 
@@ -192,7 +192,7 @@ def after_second_order_round(
     else:
         state = replace(state, cuts=tried.cuts, lower=tried.lower)
     state = replace(state, rounds=tried.rounds)
-    nothing = state.structure.risk_of_nothing
+    nothing = state.structure.risk_at_zero
     if first and now > FAR_OFF * nothing:
         # Rows with outputs far off have no curvature left to go by: 0 is the better start.
         start = torch.zeros_like(state.parameters)
