@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fedminmax.core.errors import InputError, install_command
-from fedminmax.core.text import in_words, is_finite
+from fedminmax.core.text import format_value, is_finite
 
 # Of the noise multiplier, and of epsilon in the grid of privacy losses.
 TOLERANCE, GRID = 1e-4, 1e-3
@@ -33,10 +33,10 @@ class Releases:
 def check_promise(epsilon: float, delta: float) -> None:
     """Refuse what cannot be a promise, whatever the data."""
     if not is_finite(epsilon) or epsilon <= 0:
-        raise InputError(f"epsilon = {in_words(epsilon)}; give a positive number, such as 2")
+        raise InputError(f"epsilon = {format_value(epsilon)}; give a positive number, such as 2")
     if not is_finite(delta) or not 0 < delta < 1:
         raise InputError(
-            f"delta = {in_words(delta)}; give a number above 0 and below 1 / rows, such as 1e-6"
+            f"delta = {format_value(delta)}; give a number above 0 and below 1 / rows, such as 1e-6"
         )
 
 
