@@ -1,6 +1,5 @@
 """Sites with real keys, certificates and records, called in this process."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
 from fedminmax.federation.secure.identity import Authority, Identity
-from fedminmax.federation.secure.messages import Ask, Context, from_bytes
+from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Roster, Terms, default_threshold
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
@@ -25,10 +24,6 @@ SITES = ("east", "mid", "north", "south", "west")
 FIRST = Context("answer", run=0, round=1, phase=0)
 LAYOUT = Layout((Section("step", 4, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
 ORDER = b"the model of round 1"
-
-
-def order_hash(order: bytes) -> bytes:
-    return hashlib.sha256(order).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +104,7 @@ class MaskedSite:
         return self.secure.set_roster(roster)
 
     def answer(self, order: bytes, secure: object) -> bytes:
-        return self.secure.mask(
-            from_bytes(secure, Ask, "the server"), self.values, order_hash(order)
-        )
+        return self.secure.mask(secure, FIRST, self.values, order_hash(order))
 
     def confirm(self, message: object) -> bytes:
         return self.secure.confirm(message)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedminmax.federation.secure.messages import order_hash
 from tests.federation.secure.masked_sites import (
     FIRST,
     LAYOUT,
     ORDER,
     SITES,
     MaskedSites,
-    order_hash,
 )
 
 

@@ -51,11 +51,11 @@ class SessionKeys:
         return self.masking.exchange(X25519PublicKey.from_public_bytes(other))
 
 
-def digest(purpose: str, *parts: bytes) -> bytes:
+def digest(purpose: str, *parts: bytes | memoryview) -> bytes:
     """Return the SHA-256 of these parts, each with its length, for one purpose."""
     whole = hashlib.sha256(b"fedminmax masked sums 1")
     for part in (purpose.encode(), *parts):
-        whole.update(len(part).to_bytes(8, "little"))
+        whole.update(memoryview(part).nbytes.to_bytes(8, "little"))
         whole.update(part)
     return whole.digest()
 

@@ -146,6 +146,11 @@ def from_bytes(message: object, kind: type[MessageT], sender: str) -> MessageT:
         raise RefusedError(f"{sender} sent no valid {kind.__name__} ({where}); refused") from error
 
 
+def order_hash(*parts: bytes | memoryview) -> bytes:
+    """Return the hash of what is asked; what does not change the answer need not be in it."""
+    return digest("order", *parts)
+
+
 def statement(session: bytes, ask: Ask, order: bytes) -> bytes:
     """Return the hash of all that the sites of an attempt must have seen alike."""
     return digest("statement", session, to_bytes(ask), order)

@@ -52,7 +52,6 @@ from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal
 from fedminmax.federation.wire.codec import RefusedError
 
 SERVER = "the server"
-ORDER_BYTES = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,18 +121,21 @@ class SecureSite:
         self._joined = Joined(came, shared, ledger)
         return b""
 
-    def mask(self, ask: Ask, values: Mapping[str, Any], order: bytes) -> bytes:
+    def mask(
+        self, secure: object, topic: Context, values: Mapping[str, Any], order: bytes
+    ) -> bytes:
         """Mask an answer.
 
         Args:
-            ask: what came with the question.
+            secure: the ``Ask`` that came with the question.
+            topic: which question this is, as the site itself understood it.
             values: the answer's sections, as ``fixed_point.pack`` takes them.
-            order: the hash of the question with all that came with it, as this site saw it.
+            order: the hash of what was asked (``messages.order_hash``), as this site saw it.
         """
-        joined = self._session()
+        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
+        if ask.context.topic != topic:
+            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {ask.context}; refused")
         self._check_sites(ask.sites, joined)
-        if len(order) != ORDER_BYTES:
-            raise ValueError("the hash of an order has 32 bytes")
         try:
             packed = pack(ask.layout, values, len(ask.sites))
         except DoesNotFitError as error:
@@ -144,7 +146,6 @@ class SecureSite:
         stated = statement(joined.roster.session, ask, order)
         own = Masked(ask, total, stated, secrets.token_bytes(SECRET_BYTES))
         # Seeds of earlier questions are of no use any more.
-        topic = ask.context.topic
         self._masked = {
             context: other for context, other in self._masked.items() if context.topic == topic
         }

@@ -49,6 +49,8 @@ from fedminmax.federation.server.transport import (
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
+# So often numbers may be found too large: by 2^128 in all.
+MAX_COARSER = 8
 
 
 class NoTotalError(RuntimeError):
@@ -147,7 +149,7 @@ class MaskedTotals:
         Args:
             context: the question; its attempt is counted here.
             words: what the site's function is called with, besides ``secure``.
-            order: the hash of these words, as each site computes it for itself.
+            order: the hash of what is asked, as each site computes it for itself.
             layout: the answer's sections.
             sites: who is asked.
             seconds: how long each may take to answer.
@@ -155,7 +157,7 @@ class MaskedTotals:
         Raises:
             NoTotalError: too few sites are left.
         """
-        notes = _Notes()
+        notes, coarser = _Notes(), 0
         known = [site for site in self._roster.sites if site in sites]
         while True:
             if len(known) < self._threshold:
@@ -170,8 +172,11 @@ class MaskedTotals:
             stated = statement(self._roster.session, ask, order)
             uploads = self._uploads(ask, words, stated, seconds, notes)
             unfit = {layout.sections[p].name for own in uploads.values() for p in own.unfit}
+            if unfit:
+                if coarser == MAX_COARSER:
+                    raise NoTotalError(f"numbers of {', '.join(unfit)} never fit", notes.failures)
+                layout, coarser = layout.coarser(unfit), coarser + 1
             if unfit or len(uploads) < len(known):
-                layout = layout.coarser(unfit)
                 known = [site for site in known if site in uploads]
                 continue
             signatures = self._confirmed(ask, stated, notes)
