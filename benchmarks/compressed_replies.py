@@ -33,7 +33,7 @@ RUNS = (
     PlannedRun("fedavg", {"epochs": "1"}, 20),
     PlannedRun("fedminmax-fast", {}, 15),
 )
-LOSSES = ("brier", "cross-entropy")
+LOSSES = ("brier", "cross_entropy")
 
 
 class HereTransport:

@@ -47,7 +47,7 @@ def adult_cross_entropy(seeds: range) -> Iterator[Reached]:
     )
     rows = load_adult().train
     for setting, seed in _cases(seeds):
-        federation = _federation(rows.x, rows.y, rows.group, "cross-entropy", setting, seed)
+        federation = _federation(rows.x, rows.y, rows.group, "cross_entropy", setting, seed)
         yield from reach(
             ("Adult, cross-entropy + ridge", setting, seed),
             federation,
@@ -64,7 +64,7 @@ def adult_ablations(seeds: range) -> Iterator[Reached]:
     rows = load_adult().train
     for seed in seeds:
         for loss, target, reading in (
-            ("cross-entropy", certified, _gap),
+            ("cross_entropy", certified, _gap),
             ("brier", reached, _lowest),
         ):
             federation = _federation(rows.x, rows.y, rows.group, loss, "ESG", seed)
@@ -134,7 +134,7 @@ def regression(seeds: range) -> Iterator[Reached]:
         x = torch.tensor(table.standardised)
         y, group = torch.tensor(table.quantity), torch.tensor(table.group)
         for setting in SETTINGS:
-            federation = _federation(x, y, group, "squared-error", setting, seed)
+            federation = _federation(x, y, group, "squared_error", setting, seed)
             target = Target("gap 1e-9 to weighted least squares", 1e-9, 1)
             yield from reach(
                 ("wide table, linear regression", setting, seed),
@@ -152,7 +152,7 @@ def _cases(seeds: range) -> Iterator[tuple[str, int]]:
 def _federation(
     x: Tensor, y: Tensor, group: Tensor, loss: str, setting: str, seed: int
 ) -> InProcessFederation:
-    outputs = 1 if loss == "squared-error" else 2
+    outputs = 1 if loss == "squared_error" else 2
     torch.manual_seed(seed)
     model = linear(x.shape[1], outputs).to(x.dtype)
     parts = rows_of_holders(setting, group, HOLDERS, seed)
@@ -161,7 +161,7 @@ def _federation(
 
 
 def _ridge_of(loss: str) -> float:
-    return RIDGE if loss == "cross-entropy" else 0.0
+    return RIDGE if loss == "cross_entropy" else 0.0
 
 
 def _gap(done: Round[Any]) -> float:

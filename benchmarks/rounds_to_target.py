@@ -19,7 +19,7 @@ TASKS: dict[str, Callable[[range], Iterator[Reached]]] = {
     "adult-cross-entropy": rounds_linear.adult_cross_entropy,
     "adult-ablations": rounds_linear.adult_ablations,
     "adult-brier": rounds_linear.adult_brier,
-    "wide-cross-entropy": partial(rounds_linear.wide, "cross-entropy"),
+    "wide-cross-entropy": partial(rounds_linear.wide, "cross_entropy"),
     "wide-brier": partial(rounds_linear.wide, "brier"),
     "adult-first-order": rounds_networks.adult_first_order,
     "synthetic": rounds_networks.synthetic,

@@ -122,7 +122,7 @@ def test_cross_validation_folds_leave_out_different_rows(tmp_path: Path) -> None
     done = fedminmax(
         *WORDS[:-4],
         *["--rounds", "3", "--methods", "centralized", "--folds", "3"],
-        *["--folds-by", "cross-validation", "--json"],
+        *["--folds-by", "cross_validation", "--json"],
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

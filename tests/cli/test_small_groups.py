@@ -93,7 +93,7 @@ def test_a_proof_says_that_small_groups_weigh_their_share(
     path, out = tmp_path / "fedminmax.toml", tmp_path / "run"
     write_small_groups(tmp_path, groups="minimum_size = 10")
     fast = 'name = "fedminmax-fast"\nrounds = 15\nbaseline = "none"\n'
-    model = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2\n'
+    model = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2\n'
     start = path.read_text().split("[model]")[0]
     path.write_text(f"{start}[model]\n{model}[method]\n{fast}")
     run_here("train", path, "--out", out)

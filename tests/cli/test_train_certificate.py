@@ -10,7 +10,7 @@ from tests.cli.in_process import complaint_here, run_here
 
 RUN = Path("runs", "fedminmax")
 FAST = 'name = "fedminmax-fast"\nrounds = 40\nbaseline = "none"'
-LOGISTIC = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2'
+LOGISTIC = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_algorithm_1_is_certified_after_its_run(
     [
         ('kind = "mlp"\nhidden = [3]', "a network's risk is not convex"),
         ('kind = "logistic"\nridge = 1e-4', "the Brier loss of a softmax is not convex"),
-        ('kind = "logistic"\nloss = "cross-entropy"', "without a ridge there is no useful bound"),
+        ('kind = "logistic"\nloss = "cross_entropy"', "without a ridge there is no useful bound"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_before_the_first_round(

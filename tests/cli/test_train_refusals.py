@@ -78,7 +78,7 @@ def test_settings_that_do_not_exist(hospitals: Path, capsys: Capture) -> None:
         "fedminmax.toml: [method] baseline = 'fedavgg' is unknown; did you mean 'fedavg'?"
     )
     config = write_config(hospitals, method='iterate = "middle"')
-    assert "[method] iterate is 'middle'; give 'average', 'last', 'tail-average'" in (
+    assert "[method] iterate is 'middle'; give 'average', 'last', 'tail_average'" in (
         refused(capsys, config)
     )
     config = write_config(hospitals, method="[logging]\ntensorbord = true")

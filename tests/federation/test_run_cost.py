@@ -39,7 +39,7 @@ def test_compressed_replies_have_the_bytes_that_were_expected(key: str, tmp_path
     assert said.up < message_bytes(plan.runs[0].build(), task, census, row).up
 
 
-@pytest.mark.parametrize("loss", ["cross-entropy", "brier"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "brier"])
 def test_a_run_on_adult_takes_as_many_rounds_as_were_estimated(loss: str) -> None:
     rows = load_adult().train
     federation = InProcessFederation(

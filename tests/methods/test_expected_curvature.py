@@ -28,7 +28,7 @@ def told_of(
 ) -> tuple[Tensor, Tensor, ToldCurvature]:
     """Return an honest holder's curvature sums, their limits and the told matrices."""
     group = torch.arange(len(x)) % 2
-    y = torch.zeros(len(x), dtype=torch.float64 if loss == "squared-error" else torch.int64)
+    y = torch.zeros(len(x), dtype=torch.float64 if loss == "squared_error" else torch.int64)
     structure = LinearStructure(outputs, FEATURES, intercept=True, loss=loss)
     sums = linear_group_sums(structure, theta, Examples(x, y, group), 2).curvature.flatten()
     limits = row_limits([nn.Linear(FEATURES, outputs)], theta, LOSSES_BY_NAME[loss])
@@ -42,7 +42,7 @@ def told_of(
 
 @pytest.mark.parametrize(
     ("loss", "outputs"),
-    [("brier", 2), ("brier", 4), ("cross-entropy", 2), ("cross-entropy", 4), ("squared-error", 1)],
+    [("brier", 2), ("brier", 4), ("cross_entropy", 2), ("cross_entropy", 4), ("squared_error", 1)],
 )
 def test_no_table_has_curvature_above_the_limits(loss: str, outputs: int) -> None:
     for seed, spread in enumerate((0.0, 0.3, 3.0, 30.0)):
@@ -56,7 +56,7 @@ def test_no_table_has_curvature_above_the_limits(loss: str, outputs: int) -> Non
         assert float(torch.linalg.eigvalsh(told.matrices).min()) >= -1e-14 * told.max_trace
 
 
-@pytest.mark.parametrize(("loss", "outputs"), [("cross-entropy", 2), ("squared-error", 1)])
+@pytest.mark.parametrize(("loss", "outputs"), [("cross_entropy", 2), ("squared_error", 1)])
 def test_a_row_that_is_undecided_attains_the_trace(loss: str, outputs: int) -> None:
     """At theta = 0 both classes have 1/2: diag(p) - p p' has trace 1/2, and (o - y)'' is 2."""
     x = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64)

@@ -15,7 +15,7 @@ def fast_config(folder: Path) -> Path:
     path = write_tables(folder)
     words = path.read_text().replace("learning_rate = 0.3", "").replace("rounds = 3", "rounds = 40")
     words = words.replace('"fedminmax"', '"fedminmax-fast"')
-    model = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2'
+    model = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
     path.write_text(words.replace('kind = "logistic"', model))
     return path
 

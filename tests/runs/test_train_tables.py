@@ -12,7 +12,7 @@ from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospi
 from tests.cli.in_process import run_here
 from tests.complaints import complaint_of
 
-RIDGE = 'kind = "logistic"\nloss = "cross-entropy"\nridge = 1e-2'
+RIDGE = 'kind = "logistic"\nloss = "cross_entropy"\nridge = 1e-2'
 
 
 @pytest.fixture

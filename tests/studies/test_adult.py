@@ -40,7 +40,7 @@ def test_fedminmax_is_one_trajectory_in_all_settings(data: Adult) -> None:
         torch.testing.assert_close(ends[setting], ends[CENTRALIZED], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", ["brier", "cross-entropy"])
+@pytest.mark.parametrize("loss", ["brier", "cross_entropy"])
 def test_training_minimises_the_loss_that_was_asked_for(data: Adult, loss: str) -> None:
     study = study_of(data, loss)
     federation = study.federation(plan("SSG"), torch.float64)

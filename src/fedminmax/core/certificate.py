@@ -145,7 +145,7 @@ def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
 
 def errors_at(structure: LinearStructure, size: RowSize, length: float, worst: float) -> Errors:
     """Return the errors at parameters of this norm, if no risk is above ``worst``."""
-    slope = math.sqrt(2.0) if structure.loss == "cross-entropy" else 2.0 * math.sqrt(worst)
+    slope = math.sqrt(2.0) if structure.loss == "cross_entropy" else 2.0 * math.sqrt(worst)
     bend = OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * 2.0
     columns, depth, rows = structure.columns + PER_ROW, size.roundings + PER_ROW, size.length
     return Errors(

@@ -135,7 +135,7 @@ def _add_chunk(
 
 def _pair_weights(structure: LinearStructure, outputs: Tensor) -> Tensor:
     """Return w_cd of every row and pair of classes c < d [n, blocks]."""
-    if structure.loss == "squared-error":
+    if structure.loss == "squared_error":
         return outputs.new_full((len(outputs), 1), 2.0)
     p = torch.softmax(outputs, dim=1)
     first, second = torch.triu_indices(structure.outputs, structure.outputs, 1)

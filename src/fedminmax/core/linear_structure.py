@@ -22,7 +22,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.task import Task
 from fedminmax.core.text import format_value, is_finite
 
-CONVEX_LOSSES = ("cross-entropy", "squared-error")
+CONVEX_LOSSES = ("cross_entropy", "squared_error")
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class LinearStructure:
     @property
     def is_quadratic(self) -> bool:
         """Return whether the risks are quadratic: then one round's sums determine them."""
-        return self.loss == "squared-error"
+        return self.loss == "squared_error"
 
     @property
     def risk_at_zero(self) -> float:
         """Every group's risk if all parameters are 0; infinite if it depends on targets."""
-        if self.loss == "cross-entropy":
+        if self.loss == "cross_entropy":
             return math.log(self.outputs)
         return 1.0 - 1.0 / self.outputs if self.loss == "brier" else math.inf
 
@@ -137,7 +137,7 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
     if layers is None or len(layers.shapes) != 1 or not names:
         return None
     ((outputs, inputs, intercept),) = layers.shapes
-    if names[0] == "squared-error" and outputs != 1:
+    if names[0] == "squared_error" and outputs != 1:
         return None
     return LinearStructure(outputs, inputs, intercept, names[0], task.ridge)
 

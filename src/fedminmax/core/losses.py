@@ -96,8 +96,8 @@ def explicit_gradient_of(loss: Loss) -> Callable[[Tensor, Tensor], Tensor] | Non
 # Their names in configuration files and on the command line.
 LOSSES_BY_NAME: dict[str, Loss] = {
     "brier": brier_loss,
-    "cross-entropy": cross_entropy_loss,
-    "squared-error": squared_error_loss,
+    "cross_entropy": cross_entropy_loss,
+    "squared_error": squared_error_loss,
 }
 
 

@@ -26,7 +26,7 @@ from fedminmax.estimators.settings import (
 )
 from fedminmax.estimators.training import Rows, measure_scaling, place_rows, train_rows
 
-LOSSES = {"brier": "brier", "cross_entropy": "cross-entropy"}
+LOSSES = ("brier", "cross_entropy")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -71,7 +71,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         check_settings(self)
         if self.loss not in (None, *LOSSES):
             raise InputError(f"loss = {self.loss!r}; give 'brier' or 'cross_entropy'")
-        loss = loss_of(self, LOSSES[self.loss] if self.loss else None)
+        loss = loss_of(self, self.loss)
         features, y = validate_data(self, X, y, dtype=PRECISIONS)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

@@ -49,7 +49,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
         rows = Rows(self.scaling_.apply(features), target, places)
         unit = float(self.target_scaling_.scale[0]) ** 2
-        trained = train_rows(self, rows, "squared-error", 1, seed, risk_unit=unit)
+        trained = train_rows(self, rows, "squared_error", 1, seed, risk_unit=unit)
         keep(self, trained)
         return self
 

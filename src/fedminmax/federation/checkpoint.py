@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import append_entry, atomic_write, keep_rounds, read_records
+from fedminmax.core.old_names import current_name
 from fedminmax.federation.protocol import Federation, Game, check_same_game
 from fedminmax.federation.train import Progress, Round, settings_of, start_of, train
 from fedminmax.methods.method import AnyMethod, StateT
@@ -188,7 +189,10 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
             values[name] = unpack(flat, like, source, f"{prefix}{name}.")
             continue
         value = flat[prefix + name]
-        same = type(value) is type(like) and not (isinstance(like, str) and value != like)
+        same = type(value) is type(like)
+        if isinstance(like, str):
+            same = like in (value, current_name(value))
+            value = like
         if isinstance(value, Tensor) and isinstance(like, Tensor):
             # A template without lines stands for any number of them: a mixture grows.
             grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]

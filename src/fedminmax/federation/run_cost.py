@@ -88,14 +88,14 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
     Adult 7 with cross-entropy and with Brier, wide tables 3 to 4. Networks: the paper's MLP 28 to
     44, its CNN 42 on 6,000 images and about 100 on 60,000.
 
-    >>> usual_rounds("fedminmax-fast", linear=True, loss="cross-entropy")
+    >>> usual_rounds("fedminmax-fast", linear=True, loss="cross_entropy")
     Rounds(low=3, high=8)
     """
     if key in ("fedminmax-fast", "fedavg-fast", "afl-fast"):
         if not linear:
             return Rounds(28, 100)
         # The first round's sums are the whole problem of least squares.
-        return Rounds(1, 2) if loss == "squared-error" else Rounds(3, 8)
+        return Rounds(1, 2) if loss == "squared_error" else Rounds(3, 8)
     return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
 

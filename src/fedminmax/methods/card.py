@@ -225,13 +225,13 @@ def _expected(kind: type[Any]) -> str:
     if kind is bool:
         return "true or false"
     if issubclass(kind, Enum):
-        return " or ".join(member.name.lower().replace("_", "-") for member in kind)
+        return " or ".join(member.name.lower() for member in kind)
     return {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
 
 
 def _shown(value: object) -> str:
     if isinstance(value, Enum):
-        return value.name.lower().replace("_", "-")
+        return value.name.lower()
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ DEFAULT_ROUNDS = {Pace.LOOK_AHEAD: 200, Pace.ONE_STEP: 500, Pace.LOCAL_EPOCHS: 5
 PATIENCE = 30
 # Small enough to cost the worst group nothing, and enough for a proof of how good a model can be.
 # Squared errors need less of it, so that a line through points without noise is found as it is.
-RIDGES = {"cross-entropy": 1e-4, "brier": 1e-4, "squared-error": 1e-6}
+RIDGES = {"cross_entropy": 1e-4, "brier": 1e-4, "squared_error": 1e-6}
 
 
 def default_baseline(pace: Pace) -> str:
@@ -38,11 +38,11 @@ def default_loss(pace: Pace, *, classifies: bool, linear: bool) -> str:
     """Return the name of the loss to train with.
 
     >>> default_loss(Pace.LOOK_AHEAD, classifies=True, linear=True)
-    'cross-entropy'
+    'cross_entropy'
     """
     if not classifies:
-        return "squared-error"
-    return "cross-entropy" if linear and pace is Pace.LOOK_AHEAD else "brier"
+        return "squared_error"
+    return "cross_entropy" if linear and pace is Pace.LOOK_AHEAD else "brier"
 
 
 def default_ridge(pace: Pace, loss: str, *, linear: bool) -> float:

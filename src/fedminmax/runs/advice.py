@@ -29,6 +29,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
+from fedminmax.core.old_names import current_name
 from fedminmax.core.simplex import Array, minimise_on_simplex
 from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.federation.run_cost import MessageBytes, Rounds
@@ -205,7 +206,7 @@ class Advice:
     @property
     def relative_errors(self) -> bool:
         """Whether standard errors are shares of the risk."""
-        return self.loss == "squared-error"
+        return self.loss == "squared_error"
 
 
 def advise(
@@ -225,7 +226,7 @@ def advise(
         group_names: names of the groups; by default their numbers.
         holder_names: names of the holders; by default their numbers.
         test_rows: test rows of each group, if they are known.
-        loss: "brier", "cross-entropy" (whose results are Brier risks too) or "squared-error".
+        loss: "brier", "cross_entropy" (whose results are Brier risks too) or "squared_error".
         chosen: the key of the method that is to train, if there is one.
         costs: what runs of some methods cost.
 
@@ -235,6 +236,7 @@ def advise(
     """
     groups = _names(group_names, census.groups, "group_names", "groups")
     holders = _names(holder_names, census.holders, "holder_names", "holders")
+    loss = current_name(loss)
     if loss not in LOSSES_BY_NAME:
         raise InputError(f"loss '{loss}' is unknown; choose from {', '.join(LOSSES_BY_NAME)}")
     if test_rows is not None and len(test_rows) != census.groups:
@@ -282,7 +284,7 @@ def standard_error(rows: int, loss: str) -> float | None:
     Scores between 0 and 2 have a deviation of at most 1 (Popoviciu 1935): it is the most that the
     error of a Brier risk can be. That of a squared error with normal residuals is a share of it.
 
-    >>> standard_error(100, "brier"), standard_error(200, "squared-error")
+    >>> standard_error(100, "brier"), standard_error(200, "squared_error")
     (0.1, 0.1)
     """
     return _error_of_one(loss) / math.sqrt(rows) if rows else None
@@ -291,14 +293,14 @@ def standard_error(rows: int, loss: str) -> float | None:
 def rows_for(error: float, loss: str) -> int:
     """Return how many rows bring the standard error of a risk down to this.
 
-    >>> rows_for(0.05, "brier"), rows_for(0.05, "squared-error")
+    >>> rows_for(0.05, "brier"), rows_for(0.05, "squared_error")
     (400, 800)
     """
     return math.ceil(round((_error_of_one(loss) / error) ** 2, 6))
 
 
 def _error_of_one(loss: str) -> float:
-    return math.sqrt(2.0) if loss == "squared-error" else BRIER_RANGE / 2
+    return math.sqrt(2.0) if loss == "squared_error" else BRIER_RANGE / 2
 
 
 def _group_advice(

@@ -115,7 +115,7 @@ def _advise_agreement(path: Path) -> Advice:
         Census(agreed.rows(sites), minimum_group=agreed.encoding.schema.minimum_group_size),
         group_names=agreed.encoding.group_names,
         holder_names=sites,
-        loss="squared-error" if regression else "brier",
+        loss="squared_error" if regression else "brier",
     )
 
 

@@ -19,7 +19,7 @@ from fedminmax.runs.layout import CARD_FILE
 from fedminmax.runs.measure import interval_words, merged_words, metric_cells, small_groups_words
 from fedminmax.runs.model import SavedModel
 from fedminmax.runs.records import CensusFile, ChangeOfRun, Measured, Results
-from fedminmax.runs.remarks import certificate_words, validation_words
+from fedminmax.runs.remarks import LOSS_WORDS, certificate_words, validation_words
 
 NOT_STATED = "not stated; the section [report] of the configuration is the place for it"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
@@ -151,7 +151,9 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
 
 
 def _loss_name(saved: SavedModel, results: Results) -> str:
-    return RISK_NAMES[results.task] if saved.loss in ("brier", "squared-error") else saved.loss
+    if saved.loss in ("brier", "squared_error"):
+        return RISK_NAMES[results.task]
+    return LOSS_WORDS[saved.loss]
 
 
 def _use(words: ReportSection, results: Results) -> str:

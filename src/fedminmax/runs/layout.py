@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import held, write_json_once
+from fedminmax.core.old_names import current_name
 
 CENSUS_FILE = "census.json"
 CONFIG_FILE = "config.toml"
@@ -69,7 +70,7 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
     differing = [
         f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here"
         for name in sorted(here.keys() | there.keys())
-        if there.get(name) != here.get(name)
+        if here.get(name) not in (there.get(name), current_name(there.get(name)))
     ]
     if differing:
         raise InputError(

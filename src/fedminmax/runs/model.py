@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture, linear_or_mlp, single_model
+from fedminmax.core.old_names import current_name
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
@@ -167,7 +168,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
         metadata["model"],
         hidden,
         members,
-        metadata["loss"],
+        current_name(metadata["loss"]),
         metadata["iterate"],
         # Models of older versions have a delimiter alone.
         FileFormat(**json.loads(metadata["file_format"]))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence
+from fedminmax.core.old_names import current_name
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 FORMAT: Final = 1
@@ -238,7 +239,7 @@ class Results(BaseModel):
     task: Literal["classification", "regression"]
     target: str
     model: ModelOfRun
-    loss: str
+    loss: Annotated[str, BeforeValidator(current_name)]
     iterate: str
     classes: tuple[str, ...]
     groups: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -17,8 +17,8 @@ PROVING = "fedminmax-fast"
 MAX_DIGITS = 9
 LOSS_WORDS = {
     "brier": "Brier risk",
-    "cross-entropy": "cross-entropy",
-    "squared-error": "mean squared error",
+    "cross_entropy": "cross-entropy",
+    "squared_error": "mean squared error",
 }
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
@@ -60,7 +60,7 @@ def _why_not(results: Results) -> str:
     if results.loss == "brier":
         return (
             "Nothing is proved of how low the risk can be: the Brier loss of a softmax is not "
-            'convex in the parameters; with loss = "cross-entropy" and a ridge it can be proved.'
+            'convex in the parameters; with loss = "cross_entropy" and a ridge it can be proved.'
         )
     if results.method.participation < 1.0:
         return (

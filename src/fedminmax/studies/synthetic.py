@@ -309,7 +309,7 @@ def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
     folds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {
         "seeds": "each with its own training rows, partition and initialisation",
-        "cross-validation": "parts of one training set, with own partition and initialisation",
+        "cross_validation": "parts of one training set, with own partition and initialisation",
     }
     notes = [
         f"Brier risk (sum over classes), mean±deviation over {folds} fold(s), {kinds[folds_by]}.",

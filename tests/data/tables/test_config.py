@@ -42,13 +42,13 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     assert config.model == ModelChoice("logistic", (), "brier", 0.0)
     assert (config.method.rounds, config.method.baseline) == (500, "fedavg")
     config = read_config(write_config(tmp_path, nothing, unnamed))
-    assert config.model == ModelChoice("logistic", (), "cross-entropy", 1e-4)
+    assert config.model == ModelChoice("logistic", (), "cross_entropy", 1e-4)
     assert config.method.name == "fedminmax-fast"
     assert (config.method.rounds, config.method.baseline) == (200, "fedavg-fast")
     assert config.patience is None
     regression = (linear, ('kind = "logistic"', 'kind = "linear"'))
     config = read_config(write_config(tmp_path, nothing, unnamed, *regression))
-    assert config.model == ModelChoice("linear", (), "squared-error", 1e-6)
+    assert config.model == ModelChoice("linear", (), "squared_error", 1e-6)
     config = read_config(write_config(tmp_path, nothing, unnamed, network))
     assert config.model == ModelChoice("mlp", (3,), "brier", 0.0)
     assert (config.validation, config.patience) == (0.1, 30)
@@ -228,7 +228,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             COLUMNS,
             f'{COLUMNS}\nmissing = "drop"',
-            "[groups] missing is 'drop'; give 'error', 'own-group' or 'leave-out'",
+            "[groups] missing is 'drop'; give 'error', 'own_group' or 'leave_out'",
         ),
         (
             COLUMNS,
@@ -250,10 +250,10 @@ def test_any_name_survives_being_written(name: str) -> None:
         ),
         (
             'kind = "logistic"',
-            'kind = "logistic"\nloss = "squared-error"',
+            'kind = "logistic"\nloss = "squared_error"',
             (
-                '[model] loss = "squared-error" does not fit classification; give "brier" or '
-                '"cross-entropy"'
+                '[model] loss = "squared_error" does not fit classification; give "brier" or '
+                '"cross_entropy"'
             ),
         ),
         (

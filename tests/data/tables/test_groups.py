@@ -53,7 +53,7 @@ def test_rows_with_a_missing_value_left_out() -> None:
 def test_a_missing_value_as_an_error() -> None:
     assert complaint_of(lambda: names_of(MissingGroup.ERROR)) == (
         "north.csv (5 rows): protected column 'sex', row 4 is missing (2 such rows); fill it, or "
-        'set missing in [groups] to "own-group" or "leave-out"'
+        'set missing in [groups] to "own_group" or "leave_out"'
     )
 
 
@@ -125,7 +125,7 @@ def test_values_that_are_not_listed() -> None:
     assert origins(MissingGroup.ERROR) == [*listed, "Tuvalu", missing, "Tuvalu", "Nauru"]
     assert complaint_of(lambda: origins(MissingGroup.ERROR, as_training=True)) == (
         "north.csv: protected column 'origin' is 'Tuvalu' in 2 rows, which [groups.values] does "
-        'not list; correct it, list it, or set unlisted in [groups] to "own-group" or "leave-out"'
+        'not list; correct it, list it, or set unlisted in [groups] to "own_group" or "leave_out"'
     )
 
 

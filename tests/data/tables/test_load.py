@@ -130,12 +130,12 @@ def test_rows_without_a_protected_value(tmp_path: Path) -> None:
     write_files(tmp_path, north=NORTH.replace("41,Male", "41,"))
     assert said(tmp_path) == (
         "north.csv (4 rows): protected column 'sex', row 2 is missing (1 such rows); fill it, or "
-        'set missing in [groups] to "own-group" or "leave-out"'
+        'set missing in [groups] to "own_group" or "leave_out"'
     )
     columns = 'columns = ["sex"]'
-    own = load(tmp_path, (columns, f'{columns}\nmissing = "own-group"'))
+    own = load(tmp_path, (columns, f'{columns}\nmissing = "own_group"'))
     assert own.group_names == ("Female", "Male", "sex missing")
-    out = load(tmp_path, (columns, f'{columns}\nmissing = "leave-out"'))
+    out = load(tmp_path, (columns, f'{columns}\nmissing = "leave_out"'))
     assert [(len(part.examples), part.left_out) for part in out.train] == [(3, 1), (4, 0)]
     assert "rows left out for want of a protected value: north 1" in out.notes
 
@@ -147,7 +147,7 @@ def test_groups_that_were_not_agreed_on_are_refused_in_training(tmp_path: Path) 
         "south.csv: protected column 'sex' is 'Diverse' in 2 rows, which [groups.values] does not"
     )
     columns = 'columns = ["sex"]'
-    own = load(tmp_path, values, (columns, f'{columns}\nunlisted = "own-group"'))
+    own = load(tmp_path, values, (columns, f'{columns}\nunlisted = "own_group"'))
     assert own.group_names == ("Female", "Male", "sex other")
 
 
@@ -157,9 +157,9 @@ def test_nobody_has_a_protected_value(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.csv"
         pl.read_csv(path).with_columns(sex=pl.lit(None)).write_csv(path)
     columns = 'columns = ["sex"]'
-    assert said(tmp_path, (columns, f'{columns}\nmissing = "leave-out"')) == (
+    assert said(tmp_path, (columns, f'{columns}\nmissing = "leave_out"')) == (
         "no training row has a value in every protected column; fill them, or set missing in "
-        '[groups] to "own-group"'
+        '[groups] to "own_group"'
     )
 
 

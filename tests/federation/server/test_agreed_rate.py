@@ -70,7 +70,7 @@ def by_eigenvalues(config: TableConfig, sites: tuple[str, ...]) -> float:
     "model",
     [
         'kind = "logistic"',
-        'kind = "logistic"\nloss = "cross-entropy"',
+        'kind = "logistic"\nloss = "cross_entropy"',
         'kind = "mlp"\nhidden = [3]',
     ],
 )

@@ -34,8 +34,8 @@ LONG = {
 }
 MODELS = {
     "brier": ModelChoice("logistic", (), "brier"),
-    "cross-entropy": ModelChoice("logistic", (), "cross-entropy", ridge=0.3),
-    "network": ModelChoice("mlp", (3,), "cross-entropy"),
+    "cross_entropy": ModelChoice("logistic", (), "cross_entropy", ridge=0.3),
+    "network": ModelChoice("mlp", (3,), "cross_entropy"),
 }
 
 

@@ -37,7 +37,7 @@ RUNS = [
 ]
 
 
-def job(folder: Path, *, loss: str = "cross-entropy") -> NetworkPlan:
+def job(folder: Path, *, loss: str = "cross_entropy") -> NetworkPlan:
     plan = plan_of(read_config(write_tables(folder)), RUNS, AT_ONCE)
     return replace(plan, model=ModelChoice("logistic", (), loss, 1e-2), certify=True)
 

@@ -122,7 +122,7 @@ def _parameters(config: TableConfig, table: Path) -> int:
 
 def test_a_proof_after_training_is_named(config: TableConfig, tmp_path: Path) -> None:
     proved = with_method(
-        replace(config, model=ModelChoice("logistic", (), "cross-entropy", 1e-2)), certify=True
+        replace(config, model=ModelChoice("logistic", (), "cross_entropy", 1e-2)), certify=True
     )
     words = leaves(proved, tmp_path)
     assert "after training, up to 20 times, to prove how good the model of fedminmax is" in words

@@ -16,6 +16,7 @@ from fedminmax.cli.arguments.types import (
     positive_int,
     whole_number,
 )
+from fedminmax.core.old_names import current_name
 
 SETTINGS = ("ESG", "SSG", "PSG", "centralized")
 
@@ -213,7 +214,8 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument(
         "--loss",
-        choices=("brier", "cross-entropy"),
+        type=current_name,
+        choices=("brier", "cross_entropy"),
         default="brier",
         help="what training minimises; tables show Brier risk (brier)",
     )

@@ -17,6 +17,7 @@ from fedminmax.cli.arguments.types import (
     positive_int,
     whole_number,
 )
+from fedminmax.core.old_names import current_name
 
 SYNTHETIC_METHODS = (
     *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
@@ -159,7 +160,8 @@ def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
     add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
     add(
         "--folds-by",
-        choices=("seeds", "cross-validation"),
+        type=current_name,
+        choices=("seeds", "cross_validation"),
         default="seeds",
         help="own rows for each fold, or parts of one training set (seeds)",
     )
@@ -203,7 +205,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
 
     defaults = SYNTHETIC_QUICK if options.quick else SYNTHETIC_FULL
     model = options.model or defaults.model
-    cross_validation = options.folds_by == "cross-validation"
+    cross_validation = options.folds_by == "cross_validation"
     folds = options.folds or (1 if options.quick and not cross_validation else 3)
     if cross_validation and folds < 2:
         raise InputError("cross-validation with 1 fold leaves no rows; give --folds 2 or more")

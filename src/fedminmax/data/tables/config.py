@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import ValidationError
 
@@ -21,6 +22,7 @@ from fedminmax.data.tables.config_checks import (
     validation_share,
 )
 from fedminmax.data.tables.config_sections import (
+    CURRENT_NAME,
     NO_BASELINE,
     NOTHING_STATED,
     ConfigSections,
@@ -64,7 +66,7 @@ class ModelChoice:
 
     kind: str
     hidden: tuple[int, ...]
-    loss: str
+    loss: Annotated[str, CURRENT_NAME]
     ridge: float = 0.0
 
 
@@ -260,7 +262,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
             method.rounds or DEFAULT_ROUNDS[pace],
             method.participation,
             None if baseline == NO_BASELINE else baseline,
-            Iterate(method.iterate.replace("-", "_")) if method.iterate else None,
+            Iterate(method.iterate) if method.iterate else None,
             method.patience,
             method.certify,
         ),

@@ -156,8 +156,8 @@ def _check_model(sections: ConfigSections) -> None:
             f"[model] ridge = {model.ridge:g} is a penalty of logistic and linear models; remove "
             "it, or choose one of these"
         )
-    if model.loss and (model.loss == "squared-error") != (task == "regression"):
-        fitting = '"squared-error"' if task == "regression" else '"brier" or "cross-entropy"'
+    if model.loss and (model.loss == "squared_error") != (task == "regression"):
+        fitting = '"squared_error"' if task == "regression" else '"brier" or "cross_entropy"'
         raise InputError(f'[model] loss = "{model.loss}" does not fit {task}; give {fitting}')
 
 

@@ -6,9 +6,10 @@ Errors of pydantic and of the TOML reader become one line about the user's file.
 import tomllib
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from fedminmax.core.old_names import current_name
 from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.file_format import AUTO
@@ -21,6 +22,8 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
+CURRENT_NAME = BeforeValidator(current_name)
+GroupRule = Annotated[Literal["error", "own_group", "leave_out"], CURRENT_NAME]
 DESCRIPTIONS = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -86,8 +89,8 @@ class GroupsSection(BaseModel):
     columns: Annotated[list[Name], Field(min_length=1)]
     bands: dict[str, Annotated[list[float], Field(min_length=1)]] = {}
     values: dict[str, Annotated[list[Name], Field(min_length=1)]] = {}
-    missing: Literal["error", "own-group", "leave-out"] = "error"
-    unlisted: Literal["error", "own-group", "leave-out"] = "error"
+    missing: GroupRule = "error"
+    unlisted: GroupRule = "error"
     as_features: bool = False
     minimum_size: Annotated[int, Field(ge=0)] = MINIMUM_GROUP
     small: Literal["share", "merge", "play"] = "share"
@@ -102,7 +105,7 @@ class ModelSection(BaseModel):
     model_config = STRICT
     kind: Literal["logistic", "linear", "mlp"]
     hidden: list[Size] = []
-    loss: Literal["brier", "cross-entropy", "squared-error"] | None = None
+    loss: Annotated[Literal["brier", "cross_entropy", "squared_error"], CURRENT_NAME] | None = None
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
@@ -121,7 +124,9 @@ class MethodSection(BaseModel):
     rounds: Size | None = None
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     baseline: Name | None = None
-    iterate: Literal["average", "last", "tail-average", "best"] | None = None
+    iterate: Annotated[Literal["average", "last", "tail_average", "best"], CURRENT_NAME] | None = (
+        None
+    )
     patience: Size | None = None
     certify: bool = False
 

@@ -144,10 +144,10 @@ def _groups(proposal: Proposal) -> Iterator[str]:
     yield "# Groups are the values of these columns, crossed, that occur in training."
     yield "[groups]"
     yield from _list("columns", [entry.column for entry in proposal.protected])
-    yield 'missing = "error"            # a row without a value; or "own-group", "leave-out"'
-    unlisted = "own-group" if proposal.rare_groups else "error"
+    yield 'missing = "error"            # a row without a value; or "own_group", "leave_out"'
+    unlisted = "own_group" if proposal.rare_groups else "error"
     word = f'unlisted = "{unlisted}"'
-    yield f"{word:<28} # a value that is not listed; error, own-group or leave-out"
+    yield f"{word:<28} # a value that is not listed; error, own_group or leave_out"
     yield "as_features = false          # true lets the model see these columns"
     yield f"minimum_size = {MINIMUM_GROUP}            # groups with fewer training rows are small"
     yield 'small = "share"              # they are not trained for; or "merge" them, or "play"'

@@ -41,7 +41,7 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
         raise InputError(
             f"{table.title}: protected column '{column}', row {row} is missing "
             f"({missing.sum():,} such rows); fill it, or set missing in [groups] to "
-            '"own-group" or "leave-out"'
+            '"own_group" or "leave_out"'
         )
     keys = values.unique(maintain_order=True)
     numbered = keys.with_columns(number=pl.int_range(len(keys), dtype=pl.Int64))
@@ -72,7 +72,7 @@ def check_listed(
                 f"{source}: protected column '{entry.column}' is '{value}' in "
                 f"{counted(count, 'row')}, which [groups.values] does not list; correct it, list "
                 "it, or set unlisted in "
-                '[groups] to "own-group" or "leave-out"'
+                '[groups] to "own_group" or "leave_out"'
             )
 
 

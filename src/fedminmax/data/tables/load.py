@@ -158,7 +158,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     if total.rows == 0:
         raise InputError(
             "no training row has a value in every protected column; fill them, or set missing in "
-            '[groups] to "own-group"'
+            '[groups] to "own_group"'
         )
     encoding = agree_on_encoding(config.schema, total)
     files = [*training_files, *test_files]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from fedminmax.core.old_names import current_name
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_to_play
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
@@ -22,8 +23,14 @@ class MissingGroup(Enum):
     """What happens to a row without a value, or a listed value, in a protected column."""
 
     ERROR = "error"
-    OWN_GROUP = "own-group"
-    LEAVE_OUT = "leave-out"
+    OWN_GROUP = "own_group"
+    LEAVE_OUT = "leave_out"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "MissingGroup | None":
+        """Read the spelling of earlier versions, too."""
+        now = current_name(value)
+        return None if now == value else cls(now)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from fedminmax.core.bounds import MAX_NETWORK_RATE
 from fedminmax.core.errors import InputError
@@ -17,6 +18,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.old_names import former_name
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
 from fedminmax.core.validation import MAX_SHARE
@@ -219,8 +221,12 @@ def digest_of(plan: NetworkPlan) -> str:
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     if plan.schema.person_column is None:
         left_out["schema"] = {"person_column"}
-    content = TypeAdapter(NetworkPlan).dump_json(bare, exclude=left_out)
-    return hashlib.sha256(content).hexdigest()[:32]
+    content = TypeAdapter(NetworkPlan).dump_python(bare, mode="json", exclude=left_out)
+    # Nor of today's names.
+    named = (("model", "loss"), ("schema", "missing_group"), ("schema", "unlisted_group"))
+    for section, name in named:
+        content[section][name] = former_name(content[section][name])
+    return hashlib.sha256(to_json(content)).hexdigest()[:32]
 
 
 def max_rows_apart(plan: NetworkPlan, train: int, share: float, strata: int) -> int:

@@ -211,7 +211,7 @@ def layout_of(parameters: int, sender: Sender) -> LinearStructure | None:
     if not sender.limits.at_every_model:
         return None
     classes = sender.limits.classes
-    outputs, loss = max(classes, 1), "cross-entropy" if classes else "squared-error"
+    outputs, loss = max(classes, 1), "cross_entropy" if classes else "squared_error"
     return LinearStructure(outputs, parameters // outputs - 1, intercept=True, loss=loss)
 
 
