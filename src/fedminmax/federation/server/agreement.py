@@ -210,13 +210,13 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         words = {"rate": agreed.learning_rate.encode()}
         refused |= gathered(transport(tuple(told), "take_rate", words)).failures
     linear = linear_structure_of(task_of(plan, agreed.encoding))
-    in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.sites)
-    rows = agreed.rows(plan.sites)
+    in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.holders)
+    rows = agreed.rows(plan.holders)
     # Of all rows of the sites that have any of the group.
     squares = torch.tensor([own.rows**2 for own in in_order], dtype=torch.float64)
     by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
-    census = replace(agreed.census(plan.sites), linear=linear, row_lengths=by_group)
-    set_aside_rows = agreed.validation_rows(plan.sites)
+    census = replace(agreed.census(plan.holders), linear=linear, row_lengths=by_group)
+    set_aside_rows = agreed.validation_rows(plan.holders)
     return Agreement(plan, encoding, census, refused, in_order, set_aside_rows)
 
 
@@ -253,13 +253,14 @@ def _summaries(
     plan: NetworkPlan, transport: Transport
 ) -> tuple[dict[str, HolderSummary], dict[str, str]]:
     """Send the plan; return what each site told of its rows, and the reasons of the others."""
-    answers = gathered(transport(plan.sites, "prepare", {"plan": plan_to_bytes(plan)}))
+    answers = gathered(transport(plan.holders, "prepare", {"plan": plan_to_bytes(plan)}))
     summaries, refused = {}, dict(answers.failures)
-    for site in plan.sites:
+    max_rows = plan.site_rules.max_rows * plan.sites_in_a_reply
+    for site in plan.holders:
         if site in answers.messages:
             try:
                 summary = summary_from_bytes(answers.messages[site], plan.schema, site)
-                _check_rows(summary, plan.site_rules.max_rows, site)
+                _check_rows(summary, max_rows, site)
                 summaries[site] = summary
             except RefusedError as error:
                 refused[site] = str(error)
@@ -269,11 +270,10 @@ def _summaries(
 def _new_encoding(
     plan: NetworkPlan, summaries: Mapping[str, HolderSummary], refused: Mapping[str, str]
 ) -> Encoding:
-    needed = plan.minimum_sites
-    if len(summaries) < needed:
+    if len(summaries) < plan.minimum_replies:
         raise InputError(
-            f"{len(summaries)} of {len(plan.sites)} sites can take part, at least {needed} are "
-            f"needed ({'; '.join(refused.values())})"
+            f"{len(summaries)} of {len(plan.sites)} sites can take part, at least "
+            f"{plan.minimum_sites} are needed ({'; '.join(refused.values())})"
         )
     total = reduce(add, summaries.values())
     if total.rows == 0:

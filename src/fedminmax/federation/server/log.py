@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fedminmax.core.certificate import Certificate, certificate_from_json
 from fedminmax.core.files import append_entry, keep_rounds, read_records, read_rounds_after
 from fedminmax.federation.train import Round
+from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import StateT
 
 ROUNDS_FILE = "rounds.jsonl"
@@ -22,10 +23,12 @@ BYTES_OF_LAST_ROUNDS = 2**18
 class RoundNotes:
     """What happened in a round: reasons by site, the slowest site's seconds, bytes per site.
 
-    The bytes of all the round's questions and of the longest reply to each are added up.
+    ``absent`` are the sites that are not in a masked total, with the reasons. The bytes of all the
+    round's questions and of the longest reply to each are added up.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     slowest_seconds: float = 0.0
     bytes_out: int = 0
     bytes_in: int = 0
@@ -68,17 +71,19 @@ class NetworkLog:
         keep_rounds(path, _parsed, restored_round)
         self._last = time.monotonic()
 
-    def add(self, done: Round[StateT], sites: tuple[str, ...], notes: RoundNotes) -> None:
+    def add(self, done: Round[StateT], plan: NetworkPlan, notes: RoundNotes) -> None:
         """Append a round; its seconds count from the end of the one before."""
         now = time.monotonic()
-        asked = [sites[number] for number in done.participants]
+        masked = plan.secure_sums is not None
+        asked = plan.sites if masked else [plan.sites[number] for number in done.participants]
+        away = notes.absent if masked else notes.refused
         entry = NetworkRound(
             round=done.number,
             seconds=round(now - self._last, 6),
             risks=tuple(None if risk != risk else risk for risk in done.risks.tolist()),
             weights=tuple(done.weights.tolist()),
-            took_part=tuple(site for site in asked if site not in notes.refused),
-            refused=notes.refused,
+            took_part=tuple(site for site in asked if site not in away),
+            refused=away,
             slowest_seconds=round(notes.slowest_seconds, 6),
             bytes_out=notes.bytes_out,
             bytes_in=notes.bytes_in,

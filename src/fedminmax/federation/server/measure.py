@@ -51,7 +51,7 @@ class Measured:
     """Sums of all runs' scores over sites; the scores of run 0 come first.
 
     They are by group and then, by themselves, of the groups that were merged into one of these.
-    ``rows`` counts held-out rows by site, in the plan's order, and group.
+    ``rows`` counts held-out rows by the plan's holders, in their order, and group.
     """
 
     sums: ScoreSums
@@ -71,21 +71,21 @@ def measure(
     """Return what the sites tell of each run's models, and why some tell nothing."""
     plan, groups = agreement.plan, len(agreement.encoding.groups)
     scores = len(members) * 2 * len(metric_names(agreement.encoding))
-    asked = [site for site in plan.sites if site not in agreement.refused]
+    asked = [site for site in plan.holders if site not in agreement.refused]
     precision = plan.precision.dtype
     message = models_to_bytes([table.to(precision) for table in members])
     answers = gathered(transport(asked, "measure", {"models": message}))
     told, silent = _told(answers.messages, agreement, scores)
-    rows = torch.zeros(len(plan.sites), groups, dtype=torch.int64)
+    rows = torch.zeros(len(plan.holders), groups, dtype=torch.int64)
     for site, sums in told.items():
-        rows[plan.sites.index(site)] = by_group(sums, agreement.encoding)[0].counts
+        rows[plan.holders.index(site)] = by_group(sums, agreement.encoding)[0].counts
     lines = _lines(agreement.encoding)
     nothing = ScoreSums(
         torch.zeros(lines, dtype=torch.int64),
         torch.zeros(lines, scores, dtype=torch.float64),
         torch.zeros(lines, scores, scores, dtype=torch.float64),
     )
-    in_order = [told[site] for site in plan.sites if site in told]
+    in_order = [told[site] for site in plan.holders if site in told]
     return Measured(reduce(add, in_order, nothing), rows), dict(answers.failures) | silent
 
 
@@ -113,7 +113,7 @@ def _told(
 def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
     """Refuse more held-out rows than the agreed share allows beside the site's training rows."""
     plan, encoding = agreement.plan, agreement.encoding
-    place = plan.sites.index(site)
+    place = plan.holders.index(site)
     left = agreement.census.counts[place]
     # Validation rows were set aside after the held-out rows.
     set_aside = agreement.validation_rows

@@ -8,7 +8,7 @@ each round.
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,13 @@ from fedminmax.core.workspace import model_with
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.server.agreement import Agreement
 from fedminmax.federation.server.log import RoundNotes
-from fedminmax.federation.server.transport import SECONDS_TO_SAY_SO, Attendance, Transport, gathered
+from fedminmax.federation.server.transport import (
+    SECONDS_TO_SAY_SO,
+    Answer,
+    Attendance,
+    Transport,
+    gathered,
+)
 from fedminmax.federation.wire.checks import (
     StepLength,
     ToldLosses,
@@ -136,8 +142,9 @@ class RemoteFederation:
 
     @property
     def reveals(self) -> Reveals:
-        """The server sees every site's reply by itself."""
-        return Reveals.OWN_VECTOR
+        """The server sees every site's reply by itself, unless sums are masked."""
+        masked = self._agreement.plan.secure_sums is not None
+        return Reveals.SUMS if masked else Reveals.OWN_VECTOR
 
     @property
     def safe_learning_rate(self) -> float:
@@ -168,18 +175,20 @@ class RemoteFederation:
 
         Who does not answer, or not as it can be true, is left out: nothing waits for it.
         """
-        agreement, sites = self._agreement, self._agreement.plan.sites
+        agreement, sites = self._agreement, self._agreement.plan.holders
         away = {**agreement.refused, **self._attendance.away(order.key.round), **self._liars()}
         asked = [sites[number] for number in participants if sites[number] not in away]
         words = {"run": self._run, "order": order_to_bytes(order)}
-        answers = gathered(self._transport(asked, "validate", words))
+        answers = {answer.site: answer for answer in self._transport(asked, "validate", words)}
         limits = row_limits(self._layers, order.parameters, self._task.loss, self._task.ridge)
         total = NO_LOSSES
         for site in asked:
-            if site in answers.messages:
+            if answers[site].failure is None:
                 try:
-                    own = losses_from_bytes(answers.messages[site], self.census.groups, site)
+                    own = losses_from_bytes(answers[site].message, self.census.groups, site)
                     counts = agreement.validation_rows[sites.index(site)]
+                    if answers[site].absent:
+                        counts = counts.minimum(own.count)
                     check_validation(own, counts, limits, site)
                     total += own
                 except RefusedError as error:
@@ -200,9 +209,9 @@ class RemoteFederation:
         self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
     ) -> list[Sums]:
         """Return all good replies, in the sites' order; wait until they are enough."""
-        site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.sites
+        site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.holders
         wanted = {sites[number]: number for number in participants}
-        enough = min(self._agreement.plan.minimum_sites, len(wanted))
+        enough = min(self._agreement.plan.minimum_replies, len(wanted))
         message = order_to_bytes(order)
         task = self._task
         limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
@@ -279,8 +288,9 @@ class RemoteFederation:
                 continue
             self._attendance.came(site, time.monotonic() - started)
             try:
-                replies[site] = self._read(site, answer.message, question)
+                replies[site] = self._read(answer, question)
                 self._notes.refused.pop(site, None)
+                self._notes.absent |= answer.absent
             except RefusedError as error:
                 false[site] = str(error)
         return replies, false
@@ -298,9 +308,10 @@ class RemoteFederation:
             self._attendance.missed(site, number)
         return [site for site in asked if site not in gone]
 
-    def _read(self, site: str, answer: object, question: Question) -> GoodReply:
+    def _read(self, answer: Answer, question: Question) -> GoodReply:
+        site = answer.site
         limit = largest_reply(question.method, self._start, self.census)
-        content = checked_bytes(answer, limit, site)
+        content = checked_bytes(answer.message, limit, site)
         compress = self._agreement.plan.compress
         lighter = lighter_part(question.method, self.census.linear, compress=compress)
         set_aside = self._agreement.validation_rows
@@ -310,13 +321,24 @@ class RemoteFederation:
         )
         place = question.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
-        sender = Sender(place, counts, self.census.holders, question.limits, lengths)
+        is_total = self._agreement.plan.secure_sums is not None
+        holders = self.census.holders
+        sender = Sender(place, counts, holders, question.limits, lengths, is_total=is_total)
         try:
             check_losses(reply, sender, site)
             if validates:
-                check_validation(reply.validation, set_aside[place], question.limits, site)
+                told = set_aside[place]
+                if answer.absent:
+                    told = told.minimum(reply.validation.count)
+                check_validation(reply.validation, told, question.limits, site)
             before, now = self._told.get(site), question.order
-            self._told[site] = ToldLosses(now.parameters, reply.group_loss)
+            if answer.absent:
+                # A total over some of the sites: it says itself over how many rows, and what
+                # others told before cannot be compared with it.
+                sender, before = replace(sender, counts=reply.group_count), None
+                self._told.pop(site, None)
+            else:
+                self._told[site] = ToldLosses(now.parameters, reply.group_loss)
             step = check_reply(question.method, now, sender, reply, site, before, lighter)
         except RefusedError:
             raise
@@ -324,13 +346,18 @@ class RemoteFederation:
             # What is expected depends on what was told: it must not stop everybody else.
             raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
         self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
-        return GoodReply(reply, step, len(content))
+        return GoodReply(reply, step, len(content) if answer.bytes is None else answer.bytes)
 
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
         """Stop if the refused sites are all that have a group: the run is for that group, too."""
         if not false:
             return
-        sites = self._agreement.plan.sites
+        if self._agreement.plan.secure_sums is not None:
+            raise TooFewSitesError(
+                f"round {order.key.round}: {'; '.join(false.values())}; masked sums do not show "
+                "whose numbers are false; stopped, everything before this round is saved"
+            )
+        sites = self._agreement.plan.holders
         lost = {*false, *self._agreement.refused, *self._liars()}
         gone = [site in lost for site in sites]
         for group, name in enumerate(self.group_names):

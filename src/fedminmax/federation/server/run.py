@@ -270,7 +270,7 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     with closing(rounds):
         for done in rounds:
             # The line first: a round without its line would be missing in the results.
-            log.add(done, plan.sites, federation.take_notes())
+            log.add(done, plan, federation.take_notes())
             progress = done.progress
     output = planned.iterate or method.output
     answer, best = answer_of(progress, output), progress.iterates.best

@@ -11,7 +11,7 @@ good costs little, and one that is back misses at most as many rounds again as i
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
@@ -31,12 +31,18 @@ TIMES_ITS_LONGEST = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What came of one site: a message, or why there is none, and whether it was too late."""
+    """What came of one site: a message, or why there is none, and whether it was too late.
+
+    Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
+    are not in the total, each with the reason, and ``bytes`` is the size of the longest upload.
+    """
 
     site: str
     message: object = None
     failure: str | None = None
     late: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,12 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.messages import Reveals
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.old_names import former_name
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
+from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.config import ModelChoice
@@ -41,6 +43,9 @@ MINIMUM_SITES = 2
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+# Whose replies the server sees where sums are masked; no site has a space in its name.
+ALL_SITES = "all sites"
+MIN_MASKED_SITES = 3
 
 
 class Precision(Enum):
@@ -98,6 +103,25 @@ class SiteRules:
 
 
 @dataclass(frozen=True)
+class SecureSums:
+    """The server learns totals over at least ``threshold`` sites, and no site's own numbers."""
+
+    threshold: int
+
+
+def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
+    """Return over how many of so many sites a total must be, at least.
+
+    With more than two thirds, no two totals of one question exist unless a third of the sites help
+    the server to get both.
+
+    >>> threshold_for(3), threshold_for(10), threshold_for(10, 9)
+    (3, 7, 9)
+    """
+    return max(MIN_MASKED_SITES, 2 * sites // 3 + 1, min(minimum_sites, sites))
+
+
+@dataclass(frozen=True)
 class NetworkPlan:
     """All that a job needs to know; ``run`` names its folder, so that it can go on later.
 
@@ -105,7 +129,8 @@ class NetworkPlan:
     travel in fewer bytes (``wire.compression``). ``validation`` is the share of its training rows
     that each site sets aside to choose the round by. With ``certify`` the first run's answer is
     followed by rounds that prove how much better any model could be. ``packages`` are those of
-    methods that are not built in: sites must have the same.
+    methods that are not built in: sites must have the same. With ``secure_sums`` sites mask what
+    they send, so that the server learns totals alone.
     """
 
     run: str
@@ -122,11 +147,30 @@ class NetworkPlan:
     validation: float = 0.0
     certify: bool = False
     packages: tuple[MethodPackage, ...] = ()
+    secure_sums: SecureSums | None = None
 
     @property
     def minimum_sites(self) -> int:
         """How many sites a round needs; never more than there are."""
-        return min(max(self.site_rules.minimum_sites, 1), len(self.sites))
+        least = max(self.site_rules.minimum_sites, 1)
+        if self.secure_sums is not None:
+            least = max(least, self.secure_sums.threshold)
+        return min(least, len(self.sites))
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Whose replies the server sees: every site's, or one total where sums are masked."""
+        return self.sites if self.secure_sums is None else (ALL_SITES,)
+
+    @property
+    def sites_in_a_reply(self) -> int:
+        """Over how many sites a reply is, at most."""
+        return len(self.sites) // len(self.holders)
+
+    @property
+    def minimum_replies(self) -> int:
+        """How many replies a round needs; a masked total of enough sites is one."""
+        return min(self.minimum_sites, len(self.holders))
 
 
 def plan_to_bytes(plan: NetworkPlan) -> bytes:
@@ -156,9 +200,36 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
             f"{sender} asks for a ridge of {plan.model.ridge:g} with {len(plan.model.hidden)} "
             "hidden layers; refused"
         )
+    fault = secure_sums_fault(plan)
+    if fault is not None:
+        raise RefusedError(f"{sender} asks for masked sums, but {fault}")
     if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
         raise RefusedError(f"{sender} asks for a proof about a model of which nothing is provable")
     return plan
+
+
+def secure_sums_fault(plan: NetworkPlan) -> str | None:
+    """Return why the sums of this plan cannot be masked; None if they can, or are not to be."""
+    if plan.secure_sums is None:
+        return None
+    least, sites = plan.secure_sums.threshold, len(plan.sites)
+    if sites < MIN_MASKED_SITES:
+        return f"{counted(sites, 'site')} take part, and at least {MIN_MASKED_SITES} are needed"
+    if not max(MIN_MASKED_SITES, sites // 2 + 1) <= least <= sites:
+        return f"totals over {least} of {sites} sites are not more than half of them and 3"
+    for run in plan.runs:
+        # A learning rate that is not known yet is any number.
+        reveals = CARDS[run.method].build({}).reveals
+        if reveals is not Reveals.SUMS:
+            return f"method '{run.method}' needs {reveals.value}"
+        if run.participation < 1.0:
+            return f"participation is {run.participation:g}, and all sites must be asked"
+    for entry in plan.schema.protected:
+        if not (entry.values or entry.edges):
+            return f"the values of '{entry.column}' are not listed in [groups.values]"
+    if plan.compress:
+        return "compressed replies cannot be masked"
+    return None
 
 
 def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
@@ -207,7 +278,8 @@ def digest_of(plan: NetworkPlan) -> str:
     """Return a short name for what a plan asks of a site.
 
     It is the same whoever else takes part, however long the runs are and however patient, and
-    whether replies are compressed: they tell less then, not more.
+    whether replies are compressed: they tell less then, not more. Whether sums are masked is part
+    of it; over how many sites depends on who takes part, and sites check that by themselves.
     """
     bare = replace(
         plan,
@@ -215,9 +287,10 @@ def digest_of(plan: NetworkPlan) -> str:
         sites=(),
         runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
         site_rules=SiteRules(),
+        secure_sums=None if plan.secure_sums is None else SecureSums(0),
     )
     # Sites that checked a configuration with an earlier version know nothing of these.
-    unused = {name for name in ("certify", "packages") if not getattr(plan, name)}
+    unused = {name for name in ("certify", "packages", "secure_sums") if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     if plan.schema.person_column is None:
         left_out["schema"] = {"person_column"}
@@ -230,12 +303,15 @@ def digest_of(plan: NetworkPlan) -> str:
 
 
 def max_rows_apart(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
-    """Return at most how many rows a site holds out, or sets aside, beside so many training rows.
+    """Return at most how many rows a reply has held out, or set aside, beside its training rows.
 
     Where rows of a person stay together, chance alone decides, and a person may have any number.
     """
     by_person = plan.schema.person_column is not None and share > 0.0
-    return plan.site_rules.max_rows if by_person else max_held_out(train, share, strata)
+    sites = plan.sites_in_a_reply
+    if by_person:
+        return plan.site_rules.max_rows * sites
+    return max_held_out(train, share, strata * sites)
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:

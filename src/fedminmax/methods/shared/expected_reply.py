@@ -29,7 +29,8 @@ SINGLE_PRECISION = 2.0**-23
 class Sender:
     """Who replies: its number, its rows by group, and what a row can do at the order's model.
 
-    ``lengths`` are those of its rows, which limit sums over them.
+    ``lengths`` are those of its rows, which limit sums over them. It ``is_total`` if it stands for
+    several holders whose replies were added up before anybody saw them.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Sender:
     holders: int
     limits: RowLimits
     lengths: RowLengths
+    is_total: bool = False
 
     @property
     def rows(self) -> int:
