@@ -1,7 +1,7 @@
 """The linear models' server without one of its ingredients, to show what each is worth.
 
-Each variant is the product's own server, given less to go by: only what it is told, or the trust
-region that it starts a round with, is changed.
+Each variant is the product's own server with less information: only the sums that it gets, or the
+trust region that it starts a round with, are changed.
 """
 
 from collections.abc import Sequence
@@ -74,12 +74,12 @@ class AblatedLinear:
     def update(self, state: FastState, total: Sums) -> FastState:
         """Hand the server what is left of the sums and of its trust region."""
         assert isinstance(state, SecondOrderState)
-        told = replace(total, statistics=self._curvature(state, total).flatten())
+        reported = replace(total, statistics=self._curvature(state, total).flatten())
         if self.missing is Missing.REGION:
             state = replace(state, damping=MIN_DAMPING)
         if self.missing is Missing.ADAPTING:
             state = replace(state, damping=FIRST_DAMPING)
-        return self._whole.update(state, told)
+        return self._whole.update(state, reported)
 
     def _curvature(self, state: SecondOrderState, total: Sums) -> Tensor:
         rows = total.group_count[:, None]

@@ -16,9 +16,9 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.first_order_server import (
     FIRST_GROWTH,
     GROWTH,
-    MEMORY_OF_SQUARES,
     MIN_METRIC,
     SHRINKAGE,
+    SQUARES_DECAY,
     FirstOrderState,
 )
 
@@ -85,7 +85,7 @@ class AblatedServer:
                 risks=risks,
                 slopes=slopes,
                 slope_sums=MOMENTUM * state.slope_sums + (1 - MOMENTUM) * slopes,
-                squares=torch.lerp(slope.square(), state.squares, MEMORY_OF_SQUARES),
+                squares=torch.lerp(slope.square(), state.squares, SQUARES_DECAY),
                 steps=state.steps + 1,
                 rounds=state.rounds + 1,
                 rate=state.rate * (growth if self.chooses_rate else 1.0),
@@ -103,7 +103,7 @@ class AblatedServer:
 
     def _next(self, state: FirstOrderState) -> FirstOrderState:
         means = state.slope_sums / (1 - MOMENTUM**state.steps)
-        metric = (state.squares / (1 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
+        metric = (state.squares / (1 - SQUARES_DECAY**state.rounds)).sqrt()
         metric = (
             metric + MIN_METRIC * metric.max() if self.metric else metric.mean().expand_as(metric)
         )

@@ -171,7 +171,7 @@ def main() -> None:
     print("\nDifference between two groups of 60 and 300 rows with the same distribution\n")
     print("| scores | coverage |\n|---|---|")
     for one in DISTRIBUTIONS:
-        if one.bounds.least == 0.0:
+        if one.bounds.lower == 0.0:
             print(f"| {one.name} | {coverage_of_difference(one, (60, 300), TRIALS):.3f} |")
     sys.stdout.flush()
     plain = "Plain Student's t"

@@ -27,7 +27,7 @@ from fedminmax.federation.wire.plan import (
     plan_from_bytes,
     plan_to_bytes,
 )
-from fedminmax.methods.catalogue import BUILT_IN, CARDS, complaints
+from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from tests.cli.command import complaint, fedminmax
 from tests.federation.network_problem import (
     SITES,
@@ -170,19 +170,22 @@ def test_a_broken_package_costs_a_line_and_nothing_else(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"key": "fedminmax"}, "'group-dro' has a method 'fedminmax', which is a built-in one's"),
+        (
+            {"key": "fedminmax"},
+            "'group-dro' has a method 'fedminmax', which is the name of a built-in one",
+        ),
         ({"key": "other"}, "is registered as 'group-dro'; its entry point must have the same name"),
-        ({"target": "Sums"}, "group_dro:Sums is no class with @fedminmax.extend.register"),
+        ({"target": "Sums"}, "group_dro:Sums is not a class with @fedminmax.extend.register"),
         ({"target": "Missing"}, "cannot be loaded"),
         ({"code": "raise SystemExit(3)"}, "cannot be loaded"),
-        ({"code": CODE.replace("rate: float = 0.1", "rate: float")}, "made without options"),
+        ({"code": CODE.replace("rate: float = 0.1", "rate: float")}, "created without options"),
     ],
 )
 def test_what_is_no_method_is_named_and_passed_over(
     changes: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, **changes)
-    assert [words in line for line in complaints()] == [True]
+    assert [words in line for line in unusable_methods()] == [True]
     assert list(CARDS) == list(BUILT_IN)
     assert CARDS["fedminmax"] is BUILT_IN["fedminmax"]
 
@@ -194,7 +197,7 @@ def test_two_packages_with_the_same_key_are_both_refused(
     install(tmp_path, monkeypatch, package="another", module="another_dro")
     with pytest.raises(InputError, match="in the packages 'another' and 'group-dro'; uninstall"):
         CARDS["group-dro"]
-    assert len(complaints()) == 1
+    assert len(unusable_methods()) == 1
 
 
 def test_all_that_the_room_of_methods_needs_of_messages_is_offered() -> None:

@@ -166,7 +166,7 @@ def test_a_rate_that_is_left_open_is_safe_for_the_rows() -> None:
     assert list(train(federation, FedMinMax(), rounds=200))[-1].worst_risk < 1e-6
     order = FedMinMax().order(found.progress.state, RoundKey(0, 1))
     message = complaint_of(lambda: federation.ask(FedMinMax(), order, [0]))
-    assert "has no learning rate yet; begin with train" in message
+    assert "has no learning rate yet; start with train" in message
 
 
 @pytest.mark.parametrize("loss", [brier_loss, lambda outputs, y: brier_loss(outputs, y)])

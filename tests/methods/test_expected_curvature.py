@@ -14,10 +14,10 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import zero_sums
 from fedminmax.methods.shared.expected_reply import (
+    ReportedCurvature,
     Sender,
-    ToldCurvature,
+    curvature_limits,
     layout_of,
-    limits_of_curvature,
 )
 
 FEATURES = 3
@@ -25,7 +25,7 @@ FEATURES = 3
 
 def told_of(
     loss: str, outputs: int, x: Tensor, theta: Tensor
-) -> tuple[Tensor, Tensor, ToldCurvature]:
+) -> tuple[Tensor, Tensor, ReportedCurvature]:
     """Return an honest holder's curvature sums, their limits and the told matrices."""
     group = torch.arange(len(x)) % 2
     y = torch.zeros(len(x), dtype=torch.float64 if loss == "squared_error" else torch.int64)
@@ -37,7 +37,7 @@ def told_of(
     reply = replace(zero_sums(0, 2, 0), statistics=sums)
     layout = layout_of(len(theta), sender)
     assert layout is not None
-    return sums, *limits_of_curvature(layout, sender, reply)
+    return sums, *curvature_limits(layout, sender, reply)
 
 
 @pytest.mark.parametrize(

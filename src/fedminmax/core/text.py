@@ -33,13 +33,13 @@ def counted(amount: int, one: str, many: str | None = None) -> str:
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"
 
 
-def is_whole(value: object, least: int) -> bool:
-    """Return whether a value is a whole number of at least ``least``.
+def is_whole(value: object, minimum: int) -> bool:
+    """Return whether a value is a whole number of at least ``minimum``.
 
     >>> is_whole(3, 1), is_whole(3.0, 1), is_whole(True, 1), is_whole("3", 1)
     (True, False, False, False)
     """
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= minimum
 
 
 def is_finite(value: object) -> bool:

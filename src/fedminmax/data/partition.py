@@ -200,8 +200,8 @@ def _check(group: Tensor, holders: int, seed: int) -> None:
         raise InputError(
             f"group is {given.dtype} of shape {tuple(given.shape)}; give a vector of whole numbers"
         )
-    check_whole("partition", least=1, holders=holders)
-    check_whole("partition", least=0, seed=seed)
+    check_whole("partition", minimum=1, holders=holders)
+    check_whole("partition", minimum=0, seed=seed)
     rows = len(group)
     if rows and int(group.min()) < 0:
         raise InputError(f"group {int(group.min())} is negative; number groups from 0")

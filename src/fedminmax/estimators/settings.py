@@ -85,13 +85,13 @@ class TrainingSettings:
 
 def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
-    check_whole("rounds", least=1, rounds=rounds_of(settings))
-    check_whole("minimum_group", least=0, minimum_group=settings.minimum_group)
+    check_whole("rounds", minimum=1, rounds=rounds_of(settings))
+    check_whole("minimum_group", minimum=0, minimum_group=settings.minimum_group)
     checked_widths(settings.hidden)
     which = iterate_of(settings)
     share = validation_share(settings)
     if settings.patience is not None:
-        check_whole("patience", least=1, patience=settings.patience)
+        check_whole("patience", minimum=1, patience=settings.patience)
     for name, asked in (("iterate", which is Iterate.BEST), ("patience", settings.patience)):
         if asked and share == 0.0:
             raise InputError(

@@ -165,7 +165,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     >>> round(proved.upper, 6), round(proved.lower, 6)
     (1.005, 1.005)
     """
-    check_whole("certify", least=1, rounds=rounds)
+    check_whole("certify", minimum=1, rounds=rounds)
     census = federation.census
     check_certifiable(census)
     structure = census.linear

@@ -141,7 +141,7 @@ def with_validation(
     holders: list[Examples], validation: float | Iterable[Holding], seed: int, like: Tensor
 ) -> tuple[list[Examples], list[Examples]]:
     """Return the holders' training rows, and their validation rows: a share of them, or given."""
-    check_whole("InProcessFederation", least=0, seed=seed)
+    check_whole("InProcessFederation", minimum=0, seed=seed)
     if isinstance(validation, Iterable) and not isinstance(validation, str):
         given = examples_of(validation, like, "validation rows of holder")
         if given and len(given) != len(holders):

@@ -139,7 +139,7 @@ class InProcessFederation:
         self._group_names = names or tuple(map(str, range(counts.shape[1])))
         if not isinstance(reveals, Reveals):
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
-        check_whole("InProcessFederation", least=0, minimum_group=minimum_group)
+        check_whole("InProcessFederation", minimum=0, minimum_group=minimum_group)
         if not isinstance(small, SmallGroupRule):
             raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
         merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)

@@ -169,7 +169,7 @@ def start_of(
     participation: float = 1.0,
 ) -> Progress[StateT]:
     """Where a run stands before its first round."""
-    check_whole("train", least=0, seed=seed)
+    check_whole("train", minimum=0, seed=seed)
     check_share("train", participation=participation)
     if not hasattr(federation, "census"):
         raise InputError(f"federation = {federation!r}; give a federation, then a method")
@@ -262,10 +262,10 @@ def train(
             rows, than the best one so far; None goes on up to ``rounds``.
         resume: the progress of an earlier round of the same run, to go on from there.
     """
-    check_whole("train", least=1, rounds=rounds)
+    check_whole("train", minimum=1, rounds=rounds)
     start = start_of(federation, method, seed=seed, participation=participation)
     if patience is not None:
-        check_whole("train", least=1, patience=patience)
+        check_whole("train", minimum=1, patience=patience)
         if not len(federation.validation_rows):
             raise InputError(
                 f"patience = {patience}, but there are no validation rows to see an improvement "

@@ -1,4 +1,4 @@
-"""Agnostic federated learning (AFL): minimax over holders, whatever their groups.
+"""Agnostic federated learning (AFL): minimax over holders, regardless of groups.
 
 Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, in the non-stochastic form that
 Papadaki et al. 2021 compare with: full-batch gradients, both players at once, averaged iterates.
@@ -77,7 +77,7 @@ class AFL:
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
 
     def init(self, parameters: Tensor, census: Census) -> AFLState:
-        """lambda^0 over the holders that have rows; an empty one never gets weight."""
+        """lambda^0 over the holders with rows; an empty holder never gets weight."""
         weights = census.holder_shares
         occupied = census.holder_counts > 0
         if self.start is AFLStart.UNIFORM:

@@ -1,4 +1,4 @@
-"""AFLFast: AFL's objective, the minimax over holders, in a handful of rounds.
+"""AFLFast: AFL's objective, minimax over holders, in few rounds.
 
 The objective is that of Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019 (see ``afl``);
 the server is FedMinMaxFast's, with holders for groups. It sees each holder's own sums.
@@ -23,7 +23,7 @@ from fedminmax.methods.shared.fast_server import (
     after_round,
     ask_for_sums,
     check_fast_settings,
-    expected_of_all_rows,
+    expect_all_rows,
     start_server,
     sums_of_all_rows,
     with_curvature,
@@ -33,7 +33,7 @@ from fedminmax.methods.shared.replies import RiskSums
 
 @dataclass(frozen=True, eq=False)
 class AFLFastState:
-    """The server's state over the holders that have rows; ``players`` are their numbers."""
+    """The server's state over the holders with rows; ``players`` are their numbers."""
 
     server: FastState
     players: Tensor
@@ -46,7 +46,7 @@ class AFLFastState:
 
     @property
     def weights(self) -> Tensor:
-        """lambda, by holder; one without rows has none."""
+        """Lambda by holder; 0 for a holder without rows."""
         weights = torch.zeros(self.holders, dtype=torch.float64)
         weights[self.players] = self.server.weights
         return weights
@@ -83,7 +83,7 @@ class AFLFast:
         check_fast_settings(self)
 
     def init(self, parameters: Tensor, census: Census) -> AFLFastState:
-        """Nothing is known yet: the first round asks for the sums of the model as it is."""
+        """Nothing is known yet: the first round collects the sums of the initial model."""
         players = torch.tensor(census.occupied)
         counts = torch.diag(census.holder_counts[players])
         over_holders = Census(counts, census.classes, census.linear)
@@ -95,11 +95,11 @@ class AFLFast:
         return AFLFastState(server, players, census.holders)
 
     def order(self, state: AFLFastState, key: RoundKey) -> Order:
-        """Broadcast the next try; holders need no weights."""
+        """Broadcast the next candidate; holders need no weights."""
         return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return loss and gradient sums at the broadcast model, and maybe curvature."""
+        """Return loss and gradient sums at the broadcast model, with curvature if it is used."""
         linear = with_curvature(self, workspace.linear, holder.holders)
         reply = sums_of_all_rows(linear, order, holder, [workspace])
         own_loss = torch.zeros(holder.holders, dtype=torch.float64)
@@ -109,13 +109,13 @@ class AFLFast:
         return replace(reply, holder_loss=own_loss, holder_count=own_count)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Expect sums over all rows, and their loss once more as the sender's own."""
+        """Expect sums over all rows, and their loss again as the sender's own."""
         total = float(reply.group_loss.sum())
-        expected = expected_of_all_rows(self, sender.holders, order, sender, reply)
+        expected = expect_all_rows(self, sender.holders, order, sender, reply)
         return replace(expected, own_loss=OwnLoss(sender.rows, total, total))
 
     def update_from_each(self, state: AFLFastState, replies: Sequence[Sums]) -> AFLFastState:
-        """Hand the holders' sums to the server; one that did not answer keeps its last word."""
+        """Pass the holders' sums to the server; the last sums of an absent holder are kept."""
         total = reduce(add, (replace(reply, step=replies[0].step[:0]) for reply in replies))
         senders = torch.stack([reply.holder_count.argmax() for reply in replies])
         places = torch.searchsorted(state.players, senders)
@@ -125,5 +125,5 @@ class AFLFast:
         for place, reply in zip(places.tolist(), replies, strict=True):
             gradients[place] = reply.step
             curvature[place] = reply.statistics
-        told = RiskSums(counts, total.holder_loss[state.players], gradients, curvature)
-        return replace(state, server=after_round(self, state.server, told))
+        reported = RiskSums(counts, total.holder_loss[state.players], gradients, curvature)
+        return replace(state, server=after_round(self, state.server, reported))

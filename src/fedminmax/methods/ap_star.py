@@ -1,8 +1,8 @@
 """APStar: move weight towards the groups at or above the best worst risk found so far.
 
-Martinez, Bertran, Sapiro: Minimax Pareto fairness: a multi objective perspective, ICML 2020. The
-answer is the fitted model with the least worst risk. The paper compares risks on validation rows;
-here they are training risks, because these arrive anyway: keep rows aside to judge the answer.
+Martinez, Bertran, Sapiro: Minimax Pareto fairness: a multi objective perspective, ICML 2020. It
+returns the fitted model with the lowest worst risk. The paper compares risks on validation rows;
+here they are training risks, which arrive anyway: set rows aside to evaluate the result.
 
 | symbol                      | name                        |
 |-----------------------------|-----------------------------|
@@ -12,13 +12,13 @@ here they are training risks, because these arrive anyway: keep rows aside to ju
 | K_min                       | divisor_cap                 |
 | best model, its worst risk  | state.selected, state.best_worst_risk |
 
-After each fit: if its worst risk is the least so far, K <- min(K, K_min), else K <- K + 1; then
+After each fit: if its worst risk is the lowest so far, K <- min(K, K_min), else K <- K + 1; then
 mu <- (1 - alpha) mu + (alpha / K) 1_P / |P|, scaled to sum 1, with P the groups whose risk is at
 least the best worst risk. After ``fit_patience`` fits in a row without improvement the search is
-over (``is_over``): further rounds change nothing, and the caller's loop may break.
+over (``is_over``): further rounds change nothing, and the caller may stop.
 
-With holders absent, a model can be the best one only if every group was seen in its round of
-evaluation; other fits count neither for nor against it, and a group not seen keeps its weight.
+If holders are absent, a model can become the best only if its evaluation round covered every group;
+other fits are ignored, and a group that was not covered keeps its weight.
 One outer step is ``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
 
@@ -38,9 +38,9 @@ from fedminmax.methods.shared.fits import (
     after_fit,
     after_step,
     check_fits,
+    initial_fits,
     is_evaluation,
     next_start,
-    no_fits,
     order_step,
 )
 from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
@@ -48,7 +48,7 @@ from fedminmax.methods.shared.replies import uniform_weights, weigh_by_group
 
 @dataclass(frozen=True, eq=False)
 class APStarState:
-    """The model of the present fit, mu, where the fits stand, and the best model so far [1, d]."""
+    """The model of the current fit, mu, the progress of the fits, and the best model [1, d]."""
 
     parameters: Tensor
     weights: Tensor
@@ -73,7 +73,7 @@ class APStarState:
 )
 @dataclass(frozen=True)
 class APStar:
-    """Search for the group weights whose fit has the least worst risk."""
+    """Search for the group weights whose fit has the lowest worst risk."""
 
     learning_rate: float | None = None
     fit_rounds: int = 20
@@ -91,7 +91,7 @@ class APStar:
         check_share(self.name, alpha=self.alpha)
         check_whole(
             self.name,
-            least=1,
+            minimum=1,
             divisor=self.divisor,
             divisor_cap=self.divisor_cap,
             fit_patience=self.fit_patience,
@@ -102,7 +102,7 @@ class APStar:
         return APStarState(
             parameters,
             uniform_weights(census),
-            no_fits(parameters, census),
+            initial_fits(parameters, census),
             selected=parameters.unsqueeze(0),
             best_worst_risk=math.inf,
             divisor=self.divisor,
@@ -110,11 +110,11 @@ class APStar:
         )
 
     def is_over(self, state: APStarState) -> bool:
-        """Return whether patience is exhausted: the state no longer changes."""
+        """Return whether patience has run out: the state no longer changes."""
         return state.failures >= self.fit_patience
 
     def order(self, state: APStarState, key: RoundKey) -> Order:
-        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        """Broadcast the model of the current fit and its weights."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
@@ -122,7 +122,7 @@ class APStar:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: APStarState, total: Sums) -> APStarState:
-        """Go on with the fit, or end it: judge the fitted model, then move the weights."""
+        """Continue the fit, or end it: evaluate the fitted model, then update the weights."""
         if self.is_over(state):
             return state
         if not is_evaluation(state.fits, self.fit_rounds):
@@ -132,7 +132,7 @@ class APStar:
         playable = state.fits.playable
         risks, seen = total.group_risks, (total.group_count > 0) & playable
         judged = self._judge(state, risks[playable]) if torch.equal(seen, playable) else state
-        # A group not seen has no risk: NaN is not at least anything.
+        # The risk of a missing group is NaN, for which the comparison is false.
         behind = (risks >= judged.best_worst_risk) & playable
         return replace(
             judged,
@@ -157,7 +157,7 @@ class APStar:
 def move_towards(
     behind: Tensor, seen: Tensor, weights: Tensor, alpha: float, divisor: int
 ) -> Tensor:
-    """Give the groups behind more of the mass that the groups seen have together.
+    """Shift weight towards the groups ``behind``, within the total weight of the groups ``seen``.
 
     >>> half, both = torch.tensor([0.5, 0.5], dtype=torch.float64), torch.tensor([True, True])
     >>> move_towards(torch.tensor([True, False]), both, half, 0.5, 1).tolist()

@@ -1,7 +1,7 @@
-"""Cards: what users want to know of a method before they choose it, and how to build it from text.
+"""Cards: what users need to know about a method to choose it, and how to build it from text.
 
-``register`` gives a method its card. The constants say where defaults that many methods share come
-from.
+``register`` gives a method its card. The constants are the sources of defaults that several methods
+share.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from fedminmax.core.errors import InputError
 from fedminmax.methods.method import AnyMethod
 
-# Fields that say what a method is called and returns, not how it works.
+# Fields for a method's name and result, which do not affect how it works.
 DESCRIPTIVE = ("name", "output")
 MethodT = TypeVar("MethodT")
 NOT_STATED = "not stated"
-# Where a method's class has its card.
+# The class attribute that holds the card.
 ATTRIBUTE = "card"
 PAPADAKI = "Papadaki et al. 2021, Appendix B"
 OURS = "ours: the paper gives none"
@@ -39,7 +39,7 @@ GAP = {"gap": "ours: a tenth of what reports call converged"}
 
 
 class Pace(Enum):
-    """How much a round does, and so how many rounds a run needs."""
+    """How much work a round does, which determines how many rounds a run needs."""
 
     ONE_STEP = "one gradient step per round"
     LOOK_AHEAD = "one step per round, as long as the sums by group allow"
@@ -48,7 +48,7 @@ class Pace(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting of a method: its default, and who says so."""
+    """One setting of a method: its default, and where that comes from."""
 
     name: str
     default: str
@@ -56,7 +56,7 @@ class Option:
 
 
 class Over(Enum):
-    """Whom a method's objective looks after."""
+    """Whose risks a method's objective is about."""
 
     GROUPS = "groups"
     HOLDERS = "holders"
@@ -75,7 +75,7 @@ class Weights(Enum):
 
 @dataclass(frozen=True)
 class MethodCard:
-    """A method as users see it; ``register`` says what the fields mean."""
+    """A method as users see it; ``register`` documents the fields."""
 
     key: str
     make: type[Any]
@@ -98,12 +98,12 @@ class MethodCard:
 
     @property
     def scope(self) -> str:
-        """Whom the method looks after, in words."""
+        """Whose risks the objective is about, as text."""
         return f"{self.over.value} (parity)" if self.parity else self.over.value
 
     @property
     def reveals(self) -> str:
-        """What a holder's reply shows to the server."""
+        """What a holder's reply reveals to the server."""
         return self.build({}).reveals.value
 
     @property
@@ -111,7 +111,7 @@ class MethodCard:
         """All settings with their defaults and sources."""
         example = self.build({})
         return [
-            Option(name, _shown(getattr(example, name)), self.sources.get(name, NOT_STATED))
+            Option(name, _format(getattr(example, name)), self.sources.get(name, NOT_STATED))
             for name in self.option_types
         ]
 
@@ -126,15 +126,15 @@ class MethodCard:
         }
 
     def build(self, common: Mapping[str, object], own: Mapping[str, str] = {}) -> AnyMethod[Any]:
-        """Make the method: ``own`` settings as words, ``common`` ones where it has them."""
+        """Build the method from its ``own`` settings (text) and the ``common`` ones it supports."""
         kinds = self.option_types
         for name in own:
             if name not in kinds:
                 raise InputError(
                     f"{self.key} has no option '{name}'; it has {', '.join(kinds) or 'none'}"
                 )
-        words = dict(self.required) | dict(own)
-        values = {name: _parse(self.key, name, word, kinds[name]) for name, word in words.items()}
+        texts = dict(self.required) | dict(own)
+        values = {name: _parse(self.key, name, text, kinds[name]) for name, text in texts.items()}
         shared = {name: value for name, value in common.items() if name in kinds}
         method: AnyMethod[Any] = self.make(**(shared | values))
         return method
@@ -155,22 +155,22 @@ def register(
     sources: Mapping[str, str] = {},
     required: Mapping[str, str] = {},
 ) -> Callable[[type[MethodT]], type[MethodT]]:
-    """Give a method its card, by which the catalogue finds it and users choose it.
+    """Give a method its card, which the catalogue finds and users choose by.
 
     Args:
         key: the method's name on the command line and in configurations.
         paper: who proposed it.
-        optimises: what it minimises, in words for tables; nothing is decided by them.
-        over: whom the objective looks after.
-        pace: how much a round does.
-        minimax: whether it minimises the highest risk of those that it looks after.
-        parity: whether it looks for equal rates of positive answers.
+        optimises: what it minimises, as text for tables; no code depends on it.
+        over: whose risks the objective is about.
+        pace: how much work a round does.
+        minimax: whether it minimises the highest of these risks.
+        parity: whether it aims at equal rates of positive answers.
         weights: what the entries of ``state.weights`` belong to.
-        absent_keep_weight: whether whoever is absent from a round keeps its weight while the
-            weights add up to one; False for weights that are no distribution, or are made anew.
-        works_with_absent: False where some holders' absence breaks what the paper promises.
+        absent_keep_weight: whether an absent group or holder keeps its weight while the weights sum
+            to one; False for weights that are not a distribution, or are recomputed every round.
+        works_with_absent: False if absent holders invalidate the paper's guarantees.
         sources: for each option, where its default comes from.
-        required: values for options without a default, where an example is wanted.
+        required: example values for options without a default.
     """
 
     def with_card(method: type[MethodT]) -> type[MethodT]:
@@ -198,27 +198,27 @@ def register(
 def card_of(method: object) -> MethodCard | None:
     """Return the card of a method or of its class; None for one that was not registered.
 
-    What is derived from a method with a card may do something else, and has none.
+    A subclass does not inherit the card, because it may do something else.
     """
     kind = method if isinstance(method, type) else type(method)
     card = vars(kind).get(ATTRIBUTE)
     return card if isinstance(card, MethodCard) else None
 
 
-def _parse(key: str, name: str, word: str, kind: Any) -> object:
-    """Turn a word into a value of this type, or say what was expected."""
+def _parse(key: str, name: str, text: str, kind: Any) -> object:
+    """Convert text to a value of this type; the error says what was expected."""
     if get_origin(kind) in (Union, UnionType):
-        if word == "none" and NoneType in get_args(kind):
+        if text == "none" and NoneType in get_args(kind):
             return None
         kind = next(part for part in get_args(kind) if part is not NoneType)
     try:
         if kind is bool:
-            return {"true": True, "false": False}[word]
+            return {"true": True, "false": False}[text]
         if issubclass(kind, Enum):
-            return kind[word.upper().replace("-", "_")]
-        return kind(word)
+            return kind[text.upper().replace("-", "_")]
+        return kind(text)
     except (ValueError, KeyError):
-        raise InputError(f"{key}: {name} = {word} was given; expected {_expected(kind)}") from None
+        raise InputError(f"{key}: {name} = {text} was given; expected {_expected(kind)}") from None
 
 
 def _expected(kind: type[Any]) -> str:
@@ -229,7 +229,7 @@ def _expected(kind: type[Any]) -> str:
     return {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, bool) or value is None:

@@ -1,8 +1,8 @@
-"""Every method, as users see it: one card each, in the order of tables.
+"""All methods as users see them: one card each, in the order of tables.
 
-A card stands in its method's file (``register``); this module looks through the files of this
+A card is defined in its method's file (``register``); this module searches the files of this
 package. Other packages add methods by entry points of the group ``fedminmax.methods``, whose names
-are the methods' keys. Such a package is imported when its method is asked for, or all are listed.
+are the methods' keys. Such a package is imported when its method is requested or all are listed.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from fedminmax.methods.card import MethodCard, Over, Pace, card_of
 from fedminmax.methods.method import AnyMethod, takes_one_step
 
 GROUP = "fedminmax.methods"
-# Those that most readers look for, before the others of their section.
+# The most common ones, listed first in their section.
 FIRST = ("fedminmax", "fedminmax-fast", "fedavg", "fedavg-fast", "afl", "afl-fast")
 
 
@@ -38,7 +38,7 @@ def _built_in_cards() -> Iterator[MethodCard]:
 
 
 def _place(card: MethodCard) -> tuple[bool, bool, int, str]:
-    """Return where a card stands: over groups, over holders and rows, of parity."""
+    """Return a card's sort key: methods over groups, then over holders and rows, then parity."""
     order = FIRST.index(card.key) if card.key in FIRST else len(FIRST)
     return card.parity, card.over is not Over.GROUPS, order, card.key
 
@@ -61,12 +61,12 @@ class MethodPackage:
 class Catalogue(Mapping[str, MethodCard]):
     """The built-in methods, then those of installed packages.
 
-    It has no memory: a package that was just installed is found. Asking for a method whose package
-    cannot be used raises ``InputError``; going through all methods passes it over.
+    Nothing is cached, so a package that was just installed is found. Looking up a method whose
+    package cannot be used raises ``InputError``; iteration skips it.
     """
 
     def __getitem__(self, key: str) -> MethodCard:
-        """Return the card of a method; of a package's method after importing the package."""
+        """Return the card of a method; this imports the package that the method comes from."""
         if key in BUILT_IN:
             return BUILT_IN[key]
         return _load(_entry_point(key))
@@ -74,7 +74,7 @@ class Catalogue(Mapping[str, MethodCard]):
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
         for key in _installed_keys():
-            if key not in BUILT_IN and _complaint(key) is None:
+            if key not in BUILT_IN and _problem(key) is None:
                 yield key
 
     def __len__(self) -> int:
@@ -89,10 +89,10 @@ class Catalogue(Mapping[str, MethodCard]):
 CARDS = Catalogue()
 
 
-def complaints() -> list[str]:
-    """Return one line for each method of a package that cannot be used."""
-    found = [_complaint(key) for key in _installed_keys()]
-    return [words for words in found if words is not None]
+def unusable_methods() -> list[str]:
+    """Return one line for each method of an installed package that cannot be used."""
+    found = [_problem(key) for key in _installed_keys()]
+    return [problem for problem in found if problem is not None]
 
 
 def package_of(key: str) -> MethodPackage | None:
@@ -109,7 +109,7 @@ def package_of(key: str) -> MethodPackage | None:
 
 
 def pace_of(method: AnyMethod[Any]) -> Pace:
-    """Say how much a round of a method does; one of the user's own counts by its kind."""
+    """Return how much work a round of a method does; without a card, derived from its kind."""
     card = card_of(method)
     if card is None:
         return Pace.ONE_STEP if takes_one_step(method) else Pace.LOCAL_EPOCHS
@@ -117,14 +117,14 @@ def pace_of(method: AnyMethod[Any]) -> Pace:
 
 
 def goal_of(method: AnyMethod[Any]) -> Goal:
-    """Say what a method minimises, as far as risks by group show it.
+    """Return what a method minimises, as far as risks by group show it.
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
     >>> goal_of(FedMinMax(epsilon=0.01)), goal_of(FedMinMax(adversary_rate=0.0))
     (Goal(minimax=True, weights_floor=0.01), Goal(minimax=False, weights_floor=None))
     """
     card = card_of(method)
-    # An adversary that does not move leaves the mean risk to be minimised.
+    # With a fixed adversary, the method minimises the mean risk.
     if card is None or not card.minimax_over_groups or getattr(method, "adversary_rate", 1) == 0:
         return Goal(minimax=False)
     return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
@@ -150,12 +150,12 @@ def _entry_point(key: str) -> EntryPoint:
 
 
 def _load(entry: EntryPoint) -> MethodCard:
-    """Import the package and return the card; name the package if that cannot be done."""
+    """Import the package and return the card; an error names the package."""
     owner = f"method '{entry.name}' of the package '{_package_name(entry)}' {_version(entry)}"
     try:
         found = entry.load()
     except (Exception, SystemExit) as error:
-        # Whatever goes wrong in there, our own commands go on.
+        # An error in a foreign package must not stop our own commands.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             f"{owner} cannot be loaded ({reason}); repair or uninstall the package"
@@ -163,15 +163,15 @@ def _load(entry: EntryPoint) -> MethodCard:
     card = card_of(found) if isinstance(found, type) else None
     if card is None:
         raise InputError(
-            f"{owner}: {entry.value} is no class with @fedminmax.extend.register; "
+            f"{owner}: {entry.value} is not a class with @fedminmax.extend.register; "
             "repair or uninstall the package"
         )
     try:
         card.build({})
     except (TypeError, InputError) as error:
         raise InputError(
-            f"{owner} cannot be made without options ({error}); its author has to give defaults, "
-            "or examples in 'required'"
+            f"{owner} cannot be created without options ({error}); its author has to give "
+            "defaults, or examples in 'required'"
         ) from error
     if card.key != entry.name:
         raise InputError(
@@ -180,14 +180,14 @@ def _load(entry: EntryPoint) -> MethodCard:
     return card
 
 
-def _complaint(key: str) -> str | None:
-    """Say why an installed method cannot be used; None if it can."""
+def _problem(key: str) -> str | None:
+    """Return why an installed method cannot be used; None if it can."""
     try:
         if key in BUILT_IN:
             names = " and ".join(sorted(f"'{_package_name(own)}'" for own in _entry_points(key)))
             return (
-                f"the package {names} has a method '{key}', which is a built-in one's name; "
-                "it is ignored: its author has to choose another"
+                f"the package {names} has a method '{key}', which is the name of a built-in one; "
+                "it is ignored: its author has to choose another name"
             )
         _load(_entry_point(key))
     except InputError as error:

@@ -1,22 +1,22 @@
-"""What is trained where a user leaves it open: the method, its baseline, rounds, loss and ridge.
+"""Defaults of what is trained: the method, its baseline, rounds, loss and ridge.
 
-The default method is FedMinMaxFast. What else is left open depends on how much the chosen method
-does in a round. Those that look ahead stop by themselves, are compared with the plain model by the
-same server, and train linear models with a loss and a ridge for which sums prove how low the worst
-group's risk can be (see ``core.certificate``). All other methods have what they always had, so that
-a configuration that names one of them keeps its numbers.
+The default method is FedMinMaxFast. The other defaults depend on how much work the chosen method
+does in a round. Methods that look ahead stop by themselves, are compared with a plain model trained
+by the same server, and train linear models with a loss and a ridge for which sums prove how low the
+worst group's risk can be (see ``core.certificate``). The defaults of all other methods are
+unchanged, so a configuration that names one of them still gives the same results.
 """
 
 from fedminmax.methods.card import Pace
 
 DEFAULT_METHOD = "fedminmax-fast"
-# The most rounds of a run; methods that look ahead stop before if nothing is left to gain.
+# Maximum rounds of a run; methods that look ahead stop earlier if nothing is left to gain.
 DEFAULT_ROUNDS = {Pace.LOOK_AHEAD: 200, Pace.ONE_STEP: 500, Pace.LOCAL_EPOCHS: 500}
-# Rounds in a row that are no better on validation rows. Networks overfit within some ten rounds of
-# these methods, so that the best one has come long before.
+# Rounds in a row without improvement on validation rows. Networks overfit within some ten rounds of
+# these methods, so the best round is long past by then.
 PATIENCE = 30
-# Small enough to cost the worst group nothing, and enough for a proof of how good a model can be.
-# Squared errors need less of it, so that a line through points without noise is found as it is.
+# Small enough not to hurt the worst group, large enough to prove how good a model can be. Squared
+# errors need less, so that a line through noiseless points is recovered.
 RIDGES = {"cross_entropy": 1e-4, "brier": 1e-4, "squared_error": 1e-6}
 
 
@@ -26,7 +26,7 @@ def default_baseline(pace: Pace) -> str:
 
 
 def default_patience(pace: Pace, validation: float) -> int | None:
-    """Return after how many rounds without a gain to stop; None is never.
+    """Return after how many rounds without improvement to stop; None means never.
 
     >>> default_patience(Pace.LOOK_AHEAD, 0.1), default_patience(Pace.ONE_STEP, 0.1)
     (30, None)

@@ -1,8 +1,8 @@
-"""Ditto: one model for all by FedAvg, and for each holder a personal one that is pulled to it.
+"""Ditto: a common model by FedAvg, and for each holder a personal model that is pulled to it.
 
 Li, Hu, Beirami, Smith: Ditto: fair and robust federated learning through personalization,
-ICML 2021. Holder k minimises F_k(v) + (lambda / 2) |v - theta|^2 and keeps v_k to itself, so the
-server sees what FedAvg's server sees, and the model that it trains is FedAvg's whatever lambda.
+ICML 2021. Holder k minimises F_k(v) + (lambda / 2) |v - theta|^2 and keeps v_k private, so the
+server sees what FedAvg's server sees, and the common model is FedAvg's for any lambda.
 
 | symbol          | name                                     |
 |-----------------|------------------------------------------|
@@ -13,14 +13,14 @@ server sees what FedAvg's server sees, and the model that it trains is FedAvg's 
 | tau             | epochs times batches per epoch           |
 
 Both models take the same batches: v <- v - eta_v (grad F_k(v) + lambda (v - theta)), with theta
-as it was broadcast. The source takes tau = 2 steps of 16 rows per round; we count in epochs, with
-FedAvg's defaults. It also draws holders by their rows and averages plainly, where ours is FedAvg's
-weighted average, and may choose lambda by validation, where ours is fixed. A holder that does not
-take part keeps its v_k as it is.
+as broadcast. The authors' code takes tau = 2 steps of 16 rows per round; we count in epochs, with
+FedAvg's defaults. It also draws holders by their rows and takes the plain average, where ours is
+FedAvg's weighted average, and may choose lambda by validation, where ours is fixed. The v_k of a
+holder that does not take part does not change.
 
 Personal models predict for their own holder's rows, so the risk of group a over personal
 predictions is sum_k (n_{a,k} / n_a) r_{a,k}(v_k), where r_{a,k}(v_k) is the mean loss of v_k on
-holder k's rows of group a: a quotient of sums over holders again.
+holder k's rows of group a: again a quotient of sums over holders.
 """
 
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,8 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 class Ditto:
     """FedAvg with personal models; ``pull=0`` trains them on the holder's rows alone.
 
-    ``personal_rate`` None is the learning rate. Too large a product of it and ``pull`` diverges.
+    ``personal_rate`` None means the learning rate. If its product with ``pull`` is too large,
+    training diverges.
     """
 
     pull: float = 1.0
@@ -75,7 +76,7 @@ class Ditto:
 
     @property
     def fedavg(self) -> FedAvg:
-        """The method that trains the model for all."""
+        """The method that trains the common model."""
         return FedAvg(self.learning_rate, self.epochs, self.batch_size, name=self.name)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgState:

@@ -1,8 +1,8 @@
 """DRFA: minimax over holders with local steps between the rounds.
 
-Deng, Kamani, Mahdavi: Distributionally robust federated averaging, NeurIPS 2020. A round asks
-twice. First, m holders drawn by lambda take tau steps; the models and the snapshots after a common
-random step t' are averaged. Then m holders drawn uniformly tell a batch's loss at the mean
+Deng, Kamani, Mahdavi: Distributionally robust federated averaging, NeurIPS 2020. A round has two
+requests. First, m holders drawn by lambda take tau steps; the models and the snapshots after a
+common random step t' are averaged. Then m holders drawn uniformly return a batch's loss at the mean
 snapshot, and lambda ascends by tau steps at once. Both draws are with replacement.
 
 | symbol          | name                       |
@@ -13,8 +13,8 @@ snapshot, and lambda ascends by tau steps at once. Both draws are with replaceme
 | eta, gamma      | learning_rate, adversary_rate |
 | w^{(t')}        | state.snapshot             |
 
-Without ``holders_drawn`` nobody is drawn: all who take part train, weighted by lambda_k, and all
-tell their loss, which is what the lots give on average.
+Without ``holders_drawn`` there are no draws: all participants train, weighted by lambda_k, and all
+return their loss, which equals the draws in expectation.
 """
 
 from dataclasses import dataclass, field, replace
@@ -51,19 +51,19 @@ from fedminmax.methods.shared.sampling import (
 
 
 @dataclass(frozen=True, eq=False)
-class Lots:
-    """A round's lots: how much each holder's training counts, t', how much its loss counts."""
+class Draws:
+    """A round's draws: how much each holder's training counts, t', how much its loss counts."""
 
     training: Tensor
     snapshot_step: int
-    telling: Tensor
+    loss_counts: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class DRFAState:
-    """The model, lambda^s and its running sum, who has rows, and the snapshot.
+    """The model, lambda^s and its running sum, which holders have rows, and the snapshot.
 
-    The snapshot has one line while the second question is open, else none.
+    The snapshot has one row while the second request is pending, else none.
     """
 
     parameters: Tensor
@@ -95,7 +95,7 @@ class DRFAState:
 )
 @dataclass(frozen=True)
 class DRFA:
-    """Local steps, and an adversary that sees a random model among those of the round."""
+    """Local steps, and an adversary that sees a random intermediate model of the round."""
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.01
@@ -111,7 +111,7 @@ class DRFA:
         self._plan.check(self.name)
         check_not_negative(self.name, adversary_rate=self.adversary_rate)
         if self.holders_drawn is not None:
-            check_whole(self.name, least=1, holders_drawn=self.holders_drawn)
+            check_whole(self.name, minimum=1, holders_drawn=self.holders_drawn)
 
     @property
     def _plan(self) -> LocalSteps:
@@ -131,23 +131,23 @@ class DRFA:
 
     def order(self, state: DRFAState, key: RoundKey) -> Order:
         """Broadcast the model, how much each holder counts, and t'."""
-        lots = self._draw(state, key)
-        return Order(key, state.parameters, with_snapshot_step(lots.training, lots.snapshot_step))
+        draws = self._draw(state, key)
+        return Order(key, state.parameters, with_snapshot_step(draws.training, draws.snapshot_step))
 
-    def _draw(self, state: DRFAState, key: RoundKey) -> Lots:
-        """All lots of a round: lambda does not move before its second question."""
+    def _draw(self, state: DRFAState, key: RoundKey) -> Draws:
+        """All draws of a round; lambda does not change before the second request."""
         stream = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         everyone = state.occupied.to(torch.float64)
         if self.holders_drawn is None:
-            return Lots(state.weights, draw_snapshot_step(self.steps, stream), everyone)
-        return Lots(
+            return Draws(state.weights, draw_snapshot_step(self.steps, stream), everyone)
+        return Draws(
             draw_holders(state.weights, self.holders_drawn, stream),
             draw_snapshot_step(self.steps, stream),
             draw_holders(everyone, self.holders_drawn, stream),
         )
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Train with a snapshot; when asked again, tell a batch's loss."""
+        """Train with a snapshot; in the second phase, return a batch's loss."""
         own = float(order.weights[holder.number])
         if order.phase == 0:
             return train_with_snapshot(order, holder, workspace, self._plan, weight=own)
@@ -164,13 +164,13 @@ class DRFA:
         if order.phase == 0:
             return expect_snapshot(order, sender, reply, self._plan, weight=own)
         rows = batch_sizes(sender.rows, self.batch_size)[0] if own else 0
-        told = own * float(reply.group_loss.sum()) / rows if own else 0.0
+        mean = own * float(reply.group_loss.sum()) / rows if own else 0.0
         return ExpectedReply(
-            numbers=0, scale=0.0, rows=rows, evaluations=0, own_loss=OwnLoss(1, told, told)
+            numbers=0, scale=0.0, rows=rows, evaluations=0, own_loss=OwnLoss(1, mean, mean)
         )
 
     def update(self, state: DRFAState, total: Sums) -> DRFAState:
-        """Move to the mean of the trained models and keep that of the snapshots."""
+        """Move to the mean of the trained models and store the mean snapshot."""
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 
@@ -178,7 +178,7 @@ class DRFA:
         """Send the mean snapshot, and how often each holder's loss counts."""
         if len(state.snapshot) == 0:
             return None
-        return Order(key, state.snapshot[0], self._draw(state, key).telling, phase=1)
+        return Order(key, state.snapshot[0], self._draw(state, key).loss_counts, phase=1)
 
     def update_again(self, state: DRFAState, total: Sums) -> DRFAState:
         """Ascend: projection of lambda + tau gamma v, with v_k = (|K| / m) f_k per draw."""

@@ -1,4 +1,4 @@
-"""FairFed: holders whose disparity is far from the federation's get less weight in the average.
+"""FairFed: holders whose disparity differs from the federation's get less weight in the average.
 
 Ezzeldin, Yan, He, Ferrara, Avestimehr: FairFed: enabling group fairness in federated learning,
 AAAI 2023.
@@ -11,15 +11,15 @@ AAAI 2023.
 | Acc, Acc_k    | accuracy on the same rows                                 |
 | Delta_k       | gaps                                                      |
 
-Omega starts at n_k / n. A round has two questions. First all holders evaluate theta^{t-1}: with
+Omega starts at n_k / n. A round has two requests. First all holders evaluate theta^{t-1}: with
 Delta_k = |F - F_k|, or |Acc - Acc_k| where F_k is undefined (a holder of one group),
 omega_k <- omega_k - beta (Delta_k - mean Delta). Then they train from theta^{t-1}, and the server
 averages with omega. Training may debias locally in the paper; here it is plain.
 
 F is the rate of group 0 minus that of group 1, as in the paper; with more than two groups, the
 largest gap between two of them. The paper's step may leave the simplex; we project back on it,
-which changes nothing inside, among the holders that took part. In the first reply a holder tells
-the sums by cell, and one number of its own: F_k or Acc_k.
+among the holders that took part, which changes nothing inside it. The first reply has the sums by
+cell, and one number of the holder's own: F_k or Acc_k.
 """
 
 import math
@@ -62,7 +62,7 @@ EVALUATE, TRAIN = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class FairFedState:
-    """theta^t, omega^t, and the phase that comes next."""
+    """theta^t, omega^t, and the next phase."""
 
     parameters: Tensor
     weights: Tensor
@@ -111,11 +111,11 @@ class FairFed:
         return FairFedState(parameters, census.holder_shares, EVALUATE)
 
     def order(self, state: FairFedState, key: RoundKey) -> Order:
-        """Ask how the present model does."""
+        """Request an evaluation of the current model."""
         return Order(key, state.parameters, state.weights, EVALUATE)
 
     def ask_again(self, state: FairFedState, key: RoundKey) -> Order | None:
-        """Ask for training, with this round's omega; a holder uses only its own entry."""
+        """Request training with this round's omega; a holder uses only its own entry."""
         if state.next_phase != TRAIN:
             return None
         return Order(key, state.parameters, state.weights, TRAIN)
@@ -126,7 +126,7 @@ class FairFed:
             return self._evaluate(order, holder, workspace)
         workspace.load(order.parameters)
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        # Evaluating draws nothing, so training has the draws of a first question: FedAvg's.
+        # Evaluation draws nothing, so training uses the draws of a first request, as in FedAvg.
         stream = local_stream(replace(order, phase=EVALUATE), holder)
         trained = train_locally(workspace, holder.examples, plan, stream)
         weight = float(order.weights[holder.number])
@@ -138,26 +138,26 @@ class FairFed:
         )
 
     def _evaluate(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Tell the sums by cell and this holder's own F_k, or Acc_k if there is no F_k."""
+        """Return the sums by cell and this holder's F_k, or Acc_k if F_k is undefined."""
         before = sums_before_training(order, holder, workspace)
         examples = holder.examples
         scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
         positives = sum_by_cell(positive_answers(scores), examples, holder.groups)
         counts = count_by_cell(examples, holder.groups).to(torch.float64)
         own = self._own_numbers(positives, counts, holder.number, holder.holders)
-        told = [positives.flatten(), counts.flatten(), own]
-        return replace(before, statistics=torch.cat(told))
+        sums = [positives.flatten(), counts.flatten(), own]
+        return replace(before, statistics=torch.cat(sums))
 
     def _own_numbers(self, positives: Tensor, counts: Tensor, number: int, holders: int) -> Tensor:
-        """Return F_k or Acc_k, whether it is F_k, and that it took part, among all holders'."""
+        """Return F_k or Acc_k, whether it is F_k, and a 1 for taking part, in the own column."""
         gap = disparity(self.parity, positives, counts)
         own = torch.zeros(3, holders, dtype=torch.float64)
-        told = accuracy(positives, counts) if math.isnan(gap) else gap
-        own[:, number] = torch.tensor([told, not math.isnan(gap), True], dtype=torch.float64)
+        measure = accuracy(positives, counts) if math.isnan(gap) else gap
+        own[:, number] = torch.tensor([measure, not math.isnan(gap), True], dtype=torch.float64)
         return own.flatten()
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Sums within their cells and the number that follows from them, or training."""
+        """Sums within their cells and the number derived from them, or training."""
         if order.phase == TRAIN:
             training = expect_local_epochs(
                 order,
@@ -168,7 +168,7 @@ class FairFed:
             )
             return replace(training, rows=0)
         cells = LABELS * len(sender.counts)
-        least, most = limits_by_cell(reply, sender)
+        lower, upper = limits_by_cell(reply, sender)
         sums = with_numbers(reply.statistics[: 2 * cells], 2 * cells).view(2, LABELS, -1)
         own = self._own_numbers(sums[0], sums[1], sender.number, sender.holders)
         return ExpectedReply(
@@ -176,12 +176,12 @@ class FairFed:
             scale=0.0,
             rows=sender.rows,
             evaluations=0,
-            least=torch.cat([least, own]),
-            most=torch.cat([most, own]),
+            lower=torch.cat([lower, own]),
+            upper=torch.cat([upper, own]),
         )
 
     def update(self, state: FairFedState, total: Sums) -> FairFedState:
-        """Move omega; the model waits for the second question."""
+        """Update omega; the model is updated after the second request."""
         cells = LABELS * len(total.group_count)
         positives, counts = total.statistics[: 2 * cells].view(2, LABELS, -1)
         number, has_gap, present = total.statistics[2 * cells :].view(3, -1)
@@ -212,7 +212,7 @@ def disparity(parity: Parity, positives: Tensor, counts: Tensor) -> float:
 
 
 def accuracy(positives: Tensor, counts: Tensor) -> float:
-    """Return the share of right answers from sums by cell.
+    """Return the share of correct predictions from sums by cell.
 
     >>> accuracy(torch.tensor([[1.0], [3.0]]), torch.tensor([[4], [4]]))
     0.75

@@ -1,16 +1,16 @@
-"""FCFL: the worst holder's loss under a budget of disparity, then a better mean for everybody.
+"""FCFL: the worst holder's loss under a disparity budget, then a better mean for all.
 
 Cui, Pan, Liang, Zhang, Wang: Addressing algorithmic disparity and performance inconsistency in
 federated learning, NeurIPS 2021. In each round a holder sends loss, disparity and the gradients of
-both on one batch. Stage one lowers a smooth maximum of the losses while no disparity is above the
-budget, and else a smooth maximum of the disparities, without a rise in the losses' one. Stage two
-lowers the mean loss, while no holder's loss rises, nor a disparity above the budget.
+both on one batch. Stage one lowers a smooth maximum of the losses while no disparity exceeds the
+budget; otherwise it lowers a smooth maximum of the disparities without raising that of the losses.
+Stage two lowers the mean loss without raising any holder's loss, or a disparity above the budget.
 
 The server finds its direction by a linear programme over mixtures d = sum_j beta_j v_j of
 gradients. The model moves by -d, so <d, v> >= 0 means that the objective with gradient v does not
-rise, to first order. Only the inner products of the gradients enter the programmes. Every programme
-has a solution, because the shortest mixture x has <x, v_j> >= |x|^2 for all j. If rounding hides it
-from the solver, we take that mixture.
+rise, to first order. The programmes use only inner products of the gradients. Every programme has a
+solution, because the shortest mixture x has <x, v_j> >= |x|^2 for all j. If the solver misses it
+because of rounding, we use that mixture.
 
 | symbol                          | name                                 |
 |---------------------------------|--------------------------------------|
@@ -23,18 +23,18 @@ from the solver, we take that mixture.
 | delta_l, delta_g                | state.loss_smoothing, state.disparity_smoothing |
 | eta                             | learning_rate                        |
 
-Where the paper or its code leaves a choice:
+Choices that the paper or its code leaves open:
 - Within the budget, stage one's programme has no constraint, so it follows the disparity's
   gradient alone where that lowers the loss faster than the loss's own gradient. We keep this: the
   direction still lowers the loss, and the disparity as well.
 - delta starts at 0.5 and is multiplied by 0.01 in rounds of stage one where 0.1 |d| <= delta, as
   long as it is above 1e-4. With gradients shorter than 5 it is 0.005 after the first round; below
   that alpha is nearly one-hot.
-- The paper also bounds each loss in stage two by stage one's maximum; we rely, like its code, on
+- The paper also bounds each loss in stage two by stage one's maximum; like its code, we rely on
   directions along which no loss rises.
 - A smoothed rate of a group is the mean of sigmoid(10 z), with z the difference of the two outputs.
   With more than two groups the disparity is the largest gap between two of them. A group without
-  rows in the batch is left out, and with fewer than two groups g_k = 0.
+  rows in the batch is skipped, and with fewer than two groups g_k = 0.
 """
 
 import math
@@ -65,11 +65,11 @@ from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     batch_sizes,
-    reach_of_one_batch,
+    one_batch_reach,
 )
 from fedminmax.methods.shared.replies import sums_before_training
 
-# The strictest that the solver offers, on inner products of which the largest is 1.
+# The strictest tolerance that the solver offers; inner products are scaled to at most 1.
 SOLVER_TOLERANCE = 1e-10
 SHARPNESS = 10.0
 FIRST_SMOOTHING = 0.5
@@ -84,10 +84,10 @@ def smoothed_maximum(values: Tensor, gradients: Tensor, smoothing: float) -> Ten
 
 
 def stage_one_direction(loss: Tensor, disparity: Tensor, *, within_budget: bool) -> Tensor:
-    """Lower the loss if no disparity is above budget; else the disparity, without a rise in loss.
+    """Lower the loss if no disparity is above budget; else the disparity, without raising the loss.
 
-    Within the budget the programme has no constraint, so its answer is d_l or d_g alone: the one
-    that lowers the loss faster. It is d_g where <d_g, d_l> > |d_l|^2.
+    Within the budget the programme has no constraint, so its solution is d_l or d_g alone: the one
+    that lowers the loss faster. It is d_g if <d_g, d_l> > |d_l|^2.
     """
     gradients = torch.stack([loss, disparity])
     if within_budget:
@@ -138,7 +138,7 @@ class FCFLState:
 
     @property
     def weights(self) -> Tensor:
-        """No adversary, no weights: alpha is found anew in each round."""
+        """No adversary, no weights: alpha is recomputed in each round."""
         return NO_WEIGHTS
 
 
@@ -160,7 +160,7 @@ class FCFLState:
 )
 @dataclass(frozen=True)
 class FCFL:
-    """Minimax over holders under a budget of disparity, then Pareto improvement."""
+    """Minimax over holders under a disparity budget, then Pareto improvement."""
 
     learning_rate: float = 0.01
     epsilon: float = 0.1
@@ -175,7 +175,7 @@ class FCFL:
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)
         check_not_negative(self.name, epsilon=self.epsilon, weight_decay=self.weight_decay)
-        check_whole(self.name, least=0, stage_one_rounds=self.stage_one_rounds)
+        check_whole(self.name, minimum=0, stage_one_rounds=self.stage_one_rounds)
         check_plan(self.name, 1, self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> FCFLState:
@@ -227,19 +227,19 @@ class FCFL:
             scale=0.0,
             rows=sender.rows,
             evaluations=2 * size,
-            reach=math.hypot(reach_of_one_batch(sender, reply, size), of_gap),
-            least=torch.zeros(2, dtype=torch.float64),
-            most=torch.tensor([highest, 1.0], dtype=torch.float64),
+            reach=math.hypot(one_batch_reach(sender, reply, size), of_gap),
+            lower=torch.zeros(2, dtype=torch.float64),
+            upper=torch.tensor([highest, 1.0], dtype=torch.float64),
         )
 
     def update_from_each(self, state: FCFLState, replies: Sequence[Sums]) -> FCFLState:
         """Find the stage's direction and step along it."""
-        told = torch.stack([reply.statistics for reply in replies])
+        statistics = torch.stack([reply.statistics for reply in replies])
         gradients = torch.stack([reply.step.to("cpu", torch.float64) for reply in replies])
         losses, disparities = gradients.chunk(2, dim=1)
-        worst = float(told[:, 1].max())
-        loss = smoothed_maximum(told[:, 0], losses, state.loss_smoothing)
-        disparity = smoothed_maximum(told[:, 1], disparities, state.disparity_smoothing)
+        worst = float(statistics[:, 1].max())
+        loss = smoothed_maximum(statistics[:, 0], losses, state.loss_smoothing)
+        disparity = smoothed_maximum(statistics[:, 1], disparities, state.disparity_smoothing)
         if state.rounds < self.stage_one_rounds:
             direction = stage_one_direction(loss, disparity, within_budget=worst <= self.epsilon)
             smoothings = (

@@ -98,6 +98,6 @@ class FedAvg:
 
 
 def local_stream(order: Order, holder: Holder) -> torch.Generator:
-    """Return the holder's own randomness in this round; a second question has draws of its own."""
+    """Return the holder's random stream in this round; a second request has its own."""
     purpose = Purpose.LOCAL_WORK if order.phase == 0 else Purpose.SECOND_REQUEST
     return torch_stream(order.key.seed, purpose, order.key.round, holder.number)

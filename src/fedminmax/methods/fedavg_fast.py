@@ -1,10 +1,10 @@
-"""FedAvgFast: the plain model of all rows in a handful of rounds, to compare a minimax model with.
+"""FedAvgFast: the plain model of all rows in few rounds, as a baseline for minimax models.
 
 The objective is that of McMahan, Moore, Ramage, Hampson, Arcas: Communication-efficient learning of
 deep networks from decentralized data, AISTATS 2017: the mean risk over all rows, with the task's
-ridge. The server is FedMinMaxFast's with a single player, everybody: damped Newton steps for linear
-models, an adaptive first-order step for others. So a baseline differs from FedMinMaxFast in its
-goal alone, and is as close to its own optimum.
+ridge. The server is FedMinMaxFast's with all rows as a single player: damped Newton steps for
+linear models, an adaptive first-order step for others. So a baseline differs from FedMinMaxFast
+only in its objective, and is as close to its own optimum.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from fedminmax.methods.shared.fast_server import (
     after_round,
     ask_for_sums,
     check_fast_settings,
-    expected_of_all_rows,
+    expect_all_rows,
     is_within,
     start_server,
     sums_of_all_rows,
@@ -48,7 +48,7 @@ class FedAvgFastState:
 
     @property
     def weights(self) -> Tensor:
-        """Nobody weighs groups."""
+        """Groups are not weighted."""
         return torch.zeros(0, dtype=torch.float64)
 
     @property
@@ -58,12 +58,12 @@ class FedAvgFastState:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved of the worst group: nothing."""
+        """Nothing is proved about the worst group."""
         return None
 
     @property
     def remaining(self) -> float | None:
-        """The share of the mean risk that is left to gain; None if nobody can tell."""
+        """The possible relative improvement of the mean risk; None if unknown."""
         return self.server.remaining
 
 
@@ -91,39 +91,39 @@ class FedAvgFast:
         check_fast_settings(self, gap=self.gap)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgFastState:
-        """Nothing is known yet: the first round asks for the sums of the model as it is."""
+        """Nothing is known yet: the first round collects the sums of the initial model."""
         everybody = Census(census.holder_counts[:, None], census.classes, census.linear)
         return FedAvgFastState(
             start_server(self, parameters, everybody, torch.ones(1, dtype=torch.float64))
         )
 
     def is_done(self, state: FedAvgFastState) -> bool:
-        """Return whether what is left is within the gap."""
+        """Return whether the possible improvement is within the gap."""
         return is_within(self.gap, state.server)
 
     def order(self, state: FedAvgFastState, key: RoundKey) -> Order:
-        """Broadcast the next try; holders need no weights."""
+        """Broadcast the next candidate; holders need no weights."""
         return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return losses by group, the gradient sum at the broadcast model, maybe curvature."""
+        """Return losses by group and the gradient sum, with curvature if it is used."""
         return self.row_sums(order, holder, [workspace])
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the same for any rows, whoever holds them."""
+        """Return the same for any set of rows."""
         linear = with_curvature(self, workspaces[0].linear, 1)
         return sums_of_all_rows(linear, order, holder, workspaces)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Expect sums over all rows."""
-        return expected_of_all_rows(self, 1, order, sender, reply)
+        return expect_all_rows(self, 1, order, sender, reply)
 
     def update(self, state: FedAvgFastState, total: Sums) -> FedAvgFastState:
-        """Hand the sums to the server."""
-        told = RiskSums(
+        """Pass the sums to the server."""
+        reported = RiskSums(
             total.group_count.sum().cpu().reshape(1),
             total.group_loss.sum().reshape(1),
             total.step.unsqueeze(0),
             total.statistics.unsqueeze(0),
         )
-        return replace(state, server=after_round(self, state.server, told))
+        return replace(state, server=after_round(self, state.server, reported))

@@ -2,8 +2,8 @@
 
 Zeng, Chen, Lee: Improving fairness via federated learning, arXiv 2110.15545, 2021: FairBatch (Roh,
 Lee, Whang, Suh: FairBatch: batch selection for model fairness, ICLR 2021) in a federation. Holders
-train on the loss with the weight lambda_{y,a} n / n_a on a row of label y and group a, and tell
-sums by cell, from which the server moves lambda.
+train on the loss with the weight lambda_{y,a} n / n_a on a row of label y and group a, and return
+sums by cell, from which the server updates lambda.
 
 | symbol               | name                           |
 |----------------------|--------------------------------|
@@ -22,12 +22,12 @@ its negative rows. The paper has s_a = (L_{0,a} - L_{1,a} + n_{1,a}) / n_a, whic
 positive answers if L counts errors; we count them, so that rates become equal under any loss.
 
 Equal opportunity: mu_a = L_{1,a} / n_{1,a} minus the mean over groups, and the lambda_{1,a} move by
-alpha_t mu_a / |mu|, projected on what keeps them non-negative with the sum that they had; the
-weights of negative rows stay.
+alpha_t mu_a / |mu|, projected so that they stay non-negative with the same sum; the weights of
+negative rows do not change.
 
 With two groups mu / |mu| is the paper's. With more, the paper compares all groups with group 0; we
 compare with the mean, so that the numbering does not matter. A step of constant length circles
-around parity, so alpha_t = alpha / sqrt(t), as in the experiments of the paper's authors.
+around parity, so alpha_t = alpha / sqrt(t), as in the authors' experiments.
 """
 
 import math
@@ -122,9 +122,9 @@ class FedFB:
         """Train on the weighted loss; return n_k (theta - theta_k), and sums by cell."""
         before = sums_before_training(order, holder, workspace)
         examples = holder.examples
-        told = torch.stack(
+        reported = torch.stack(
             [
-                sum_by_cell(self._numbers_to_tell(holder, workspace), examples, holder.groups),
+                sum_by_cell(self._values_to_sum(holder, workspace), examples, holder.groups),
                 count_by_cell(examples, holder.groups).to(torch.float64),
             ]
         )
@@ -140,12 +140,12 @@ class FedFB:
             before,
             step=displacement(order, trained).mul_(rows),
             scale=float(rows),
-            statistics=told.flatten(),
+            statistics=reported.flatten(),
             gradient_evaluations=rows * self.epochs,
         )
 
-    def _numbers_to_tell(self, holder: Holder, workspace: Workspace) -> Tensor:
-        """Return what the server needs the sums of: losses, or positive answers."""
+    def _values_to_sum(self, holder: Holder, workspace: Workspace) -> Tensor:
+        """Return the values whose sums the server needs: losses, or positive answers."""
         if self.parity is Parity.OPPORTUNITY:
             return losses_of(workspace, holder.examples, holder.rows_per_chunk)
         return positive_answers(
@@ -155,12 +155,12 @@ class FedFB:
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on the weighted loss; sums within their cells."""
         present = sender.counts > 0
-        least, most = limits_by_cell(reply, sender)
+        lower, upper = limits_by_cell(reply, sender)
         if self.parity is Parity.OPPORTUNITY:
-            cells, counts = most.view(2, LABELS, -1)
-            # A cell's losses sum to no more than its group's.
+            cells, counts = upper.view(2, LABELS, -1)
+            # A cell's loss sum is at most that of its group.
             losses = (sender.limits.max_loss * cells).minimum(reply.group_loss.clamp(min=0.0))
-            most = torch.stack([torch.where(cells > 0, losses, 0.0), counts]).flatten()
+            upper = torch.stack([torch.where(cells > 0, losses, 0.0), counts]).flatten()
         common = expect_local_epochs(
             order,
             sender,
@@ -169,10 +169,10 @@ class FedFB:
             weight=float(sender.rows),
             row_weight=float(order.weights.view(LABELS, -1)[:, present].max()),
         )
-        return replace(common, least=least, most=most)
+        return replace(common, lower=lower, upper=upper)
 
     def update(self, state: FedFBState, total: Sums) -> FedFBState:
-        """Average the models; move lambda by what the entering model did in each cell."""
+        """Average the models; update lambda by the entering model's results in each cell."""
         sums, counts = total.statistics.view(2, LABELS, -1)
         negative, positive = state.weights.view(LABELS, -1)
         rate = self.adversary_rate / math.sqrt(state.rounds + 1)
@@ -181,11 +181,11 @@ class FedFB:
             positive = ascend_on_simplex(positive, excess, counts[1] > 0, rate=rate)
         else:
             rates = group_rates(self.parity, sums, counts)
-            # A cell that was not seen keeps its weight, and so does its partner in the group.
+            # A cell without rows keeps its weight, and so does the group's other cell.
             rates[(counts == 0).any(dim=0)] = math.nan
-            most = 2.0 * state.group_shares
-            negative = (negative + rate * unit_excess(rates)).clamp(min=0.0).minimum(most)
-            positive = most - negative
+            upper = 2.0 * state.group_shares
+            negative = (negative + rate * unit_excess(rates)).clamp(min=0.0).minimum(upper)
+            positive = upper - negative
         return FedFBState(
             descend(state.parameters, total),
             torch.cat([negative, positive]),
@@ -203,7 +203,7 @@ def unit_excess(values: Tensor) -> Tensor:
     [0.5, 0.5, 0.0, -0.5, -0.5]
     """
     excess = torch.zeros_like(values)
-    # Equal values need not equal their rounded mean: noise must not become a step of length 1.
+    # Equal values may differ from their rounded mean: noise must not become a step of length 1.
     if largest_gap(values) == 0.0:
         return excess
     known = ~values.isnan()

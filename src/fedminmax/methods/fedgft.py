@@ -2,7 +2,7 @@
 
 Wang, Payani, Lee, Kompella: Mitigating group bias in federated learning: beyond local fairness,
 Transactions on Machine Learning Research 2024 (arXiv 2305.09931, 2023): minimise
-R(theta) + penalty * J(theta), where J comes from sums that holders can tell.
+R(theta) + penalty * J(theta), where J is computed from sums over holders.
 
 | symbol                | name                                                     |
 |-----------------------|----------------------------------------------------------|
@@ -16,12 +16,12 @@ is over all rows of group a, or for equal opportunity over those with a positive
 chain rule the gradient of R + penalty J is the mean over all rows of that of
 loss_i + slope_{y_i,a_i} p_1(x_i), with slope_{y,a} = penalty (n / N_a) dJ / dm_a on the rows that
 m_a is over and 0 on others, and dJ / dm_a = 2 A (m_a - mean of the m_b) with A groups. So a holder
-that knows the slopes descends the federation's objective with its own rows.
+that knows the slopes can descend the federation's objective with its own rows.
 
-The server takes the slopes from what the last round told of the model that entered it, so a round
-stays one message each way; the fixed points are the same. The first round has no slopes yet. A
-group not seen keeps its last known m_a. Large penalties need small steps: the slopes stay as they
-are while a holder trains.
+The server computes the slopes from the previous round's sums, for the model that entered it, so a
+round needs one message each way; the fixed points are the same. The first round has no slopes yet.
+A missing group keeps its last known m_a. Large penalties need small steps, because the slopes do
+not change while a holder trains.
 """
 
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 @dataclass(frozen=True, eq=False)
 class FedGFTState:
-    """theta^t, and what was last told of each group: m_a and N_a / n, 0 before that."""
+    """theta^t, and the last known m_a and N_a / n of each group, 0 before that."""
 
     parameters: Tensor
     rates: Tensor
@@ -103,7 +103,7 @@ class FedGFT:
         return f"FedGFT (penalty={self.penalty:g})"
 
     def init(self, parameters: Tensor, census: Census) -> FedGFTState:
-        """Nothing was told yet."""
+        """Nothing is known yet."""
         check_two_classes("FedGFT", census)
         nothing = torch.zeros(census.groups, dtype=torch.float64)
         return FedGFTState(parameters, nothing, nothing)
@@ -127,7 +127,7 @@ class FedGFT:
         before = sums_before_training(order, holder, workspace)
         examples = holder.examples
         scores = positive_scores_of(workspace, examples, holder.rows_per_chunk)
-        told = torch.stack(
+        sums = torch.stack(
             [
                 sum_by_cell(scores, examples, holder.groups),
                 count_by_cell(examples, holder.groups).to(torch.float64),
@@ -138,7 +138,7 @@ class FedGFT:
             before,
             step=displacement(order, self._train(order, holder, workspace)).mul_(rows),
             scale=float(rows),
-            statistics=told.flatten(),
+            statistics=sums.flatten(),
             gradient_evaluations=rows * self.epochs,
         )
 
@@ -152,7 +152,7 @@ class FedGFT:
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """n_k times the displacement by epochs on loss and scores; sums within their cells."""
-        least, most = limits_by_cell(reply, sender)
+        lower, upper = limits_by_cell(reply, sender)
         common = expect_local_epochs(
             order,
             sender,
@@ -161,10 +161,10 @@ class FedGFT:
             weight=float(sender.rows),
             slope_of_scores=float(order.weights.abs().max()),
         )
-        return replace(common, least=least, most=most)
+        return replace(common, lower=lower, upper=upper)
 
     def update(self, state: FedGFTState, total: Sums) -> FedGFTState:
-        """Average the models; take note of the rates of the model that entered the round."""
+        """Average the models; store the rates of the model that entered the round."""
         scores, counts = total.statistics.view(2, LABELS, -1)
         rates = group_rates(self.parity, scores, counts)
         rows = counts[1] if self.parity is Parity.OPPORTUNITY else counts.sum(dim=0)

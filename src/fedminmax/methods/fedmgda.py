@@ -1,10 +1,11 @@
-"""FedMGDA+: one common direction along which no holder loses, whatever the length of its update.
+"""FedMGDA+: a common direction along which no holder gets worse, however long its update is.
 
 Hu, Shaloudegi, Zhang, Yu: Federated learning meets multi-objective optimization, IEEE Transactions
-on Network Science and Engineering, 2022. Each holder trains for some epochs; the server brings all
-updates to length 1, mixes them into the shortest vector that weights near lambda_0 allow, and
+on Network Science and Engineering, 2022. Each holder trains for some epochs; the server normalises
+all updates to length 1, mixes them into the shortest vector that weights near lambda_0 allow, and
 steps along it. With epsilon = 1 that vector has an inner product of at least its squared length
-with every holder's unit update: to first order nobody loses. With epsilon = 0 it is the mean.
+with every holder's unit update: to first order no holder gets worse. With epsilon = 0 it is the
+mean.
 
 | symbol                                      | name          |
 |---------------------------------------------|---------------|
@@ -16,10 +17,10 @@ with every holder's unit update: to first order nobody loses. With epsilon = 0 i
 | eta_g in round 1                            | server_rate   |
 | eta_g in the next round / eta_g             | server_decay  |
 
-A holder whose model did not move has no direction and is left out; lambda_0 is then shared among
+A holder whose model did not change has no direction and is skipped; lambda_0 is then shared among
 the others, so it always lies on the simplex. Unit updates do not shrink near an optimum: with a
-constant eta_g the model keeps moving by about that length. The paper lowers eta_g; the factor 0.99
-per round is our choice, and lets the model travel 100 eta_g at most.
+constant eta_g the model keeps moving by about that length. The paper decreases eta_g; the factor
+0.99 per round is our choice, and limits the total distance to 100 eta_g.
 """
 
 from collections.abc import Sequence
@@ -48,14 +49,14 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
 @dataclass(frozen=True, eq=False)
 class FedMGDAState:
-    """theta^t, and the length that the next round's direction is multiplied by."""
+    """theta^t, and the factor of the next round's direction."""
 
     parameters: Tensor
     server_rate: float
 
     @property
     def weights(self) -> Tensor:
-        """No adversary, no weights: lambda is found anew in each round."""
+        """No adversary, no weights: lambda is recomputed in each round."""
         return NO_WEIGHTS
 
 
@@ -111,7 +112,7 @@ class FedMGDA:
         return Order(key, state.parameters, NO_WEIGHTS)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Train as in FedAvg; only the update's direction will count."""
+        """Train as in FedAvg; only the direction of the update matters."""
         return self._fedavg.local(order, holder, workspace)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:

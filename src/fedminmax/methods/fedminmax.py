@@ -1,8 +1,8 @@
-"""FedMinMax: minimax over groups, as if all rows were in one place.
+"""FedMinMax: minimax over groups, equivalent to training on pooled rows.
 
 Papadaki, Martinez, Bertran, Sapiro, Rodrigues: Federating for learning group fair models, 2021,
-Algorithm 1. With one holder it is Algorithm 2, Centralized MinMax (Lemma 2), so that has no
-implementation of its own.
+Algorithm 1. With one holder it is Algorithm 2, Centralized MinMax (Lemma 2), which therefore needs
+no separate implementation.
 
 | symbol           | name                        |
 |------------------|-----------------------------|
@@ -14,8 +14,8 @@ implementation of its own.
 | eta_mu           | adversary_rate              |
 | epsilon          | epsilon                     |
 
-Both players move at once: the risks that move mu are those of theta^{t-1}, from the same pass
-as the gradient.
+Both players move simultaneously: mu is updated with the risks of theta^{t-1}, from the same pass as
+the gradient.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,9 +1,9 @@
-"""FedMinMaxFast: the minimax over groups in a handful of rounds, by looking ahead.
+"""FedMinMaxFast: minimax over groups in few rounds, by looking ahead.
 
 The objective is that of Papadaki et al. 2021 (see ``fedminmax``): min over theta of
-max_a r_a(theta), where r_a has the task's ridge m/2 |theta|^2. Holders return loss and gradient
-sums by group, for linear models of moderate size curvature sums, too; what the server makes of them
-is in ``second_order_server`` and ``first_order_server``.
+max_a r_a(theta), where r_a includes the task's ridge m/2 |theta|^2. Holders return loss and
+gradient sums by group, and curvature sums for linear models of moderate size;
+``second_order_server`` and ``first_order_server`` describe how the server uses them.
 """
 
 import math
@@ -22,8 +22,8 @@ from fedminmax.methods.method import Holder
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
+    curvature_limits,
     layout_of,
-    limits_of_curvature,
 )
 from fedminmax.methods.shared.fast_server import (
     DEFAULT_GAP,
@@ -54,16 +54,15 @@ class FedMinMaxFast:
     """Minimax over groups; there is no learning rate to choose.
 
     Args:
-        epsilon: the least weight of a group.
-        curvature: use second derivatives where the model allows it.
-        learning_rate: where it does not, the first step's; from then on the server chooses it.
-        momentum: the share of the past in running means of gradients (first order alone).
-        gap: when to stop: the share of the worst risk that is left to gain, proved where that can
-            be done (cross-entropy or squared error with a ridge). 0 goes on up to the last round.
-            It is not part of what a run is about: one with a smaller gap goes on where one with a
-            larger gap stopped.
+        epsilon: the minimum weight of a group.
+        curvature: use second derivatives if the model allows it.
+        learning_rate: otherwise, the first step's rate; the server adapts it from then on.
+        momentum: the decay of running means of gradients (first order only).
+        gap: when to stop: the possible relative improvement of the worst risk, proved if possible
+            (cross-entropy or squared error with a ridge). 0 runs all rounds. It does not identify a
+            run: a run with a smaller gap continues where one with a larger gap stopped.
         name: the method's name in tables.
-        output: without meaning here; the answer is the model with the lowest worst risk.
+        output: not used; the result is the model with the lowest worst risk.
     """
 
     epsilon: float = 0.0
@@ -79,24 +78,24 @@ class FedMinMaxFast:
         check_fast_settings(self, gap=self.gap, epsilon=self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FastState:
-        """Nothing is known yet: the first round asks for the sums of the model as it is."""
+        """Nothing is known yet: the first round collects the sums of the initial model."""
         weights = shares_within_floor(self.name, census, self.epsilon)
         return start_server(self, parameters, census, weights)
 
     def is_done(self, state: FastState) -> bool:
-        """Return whether what is left is within the gap."""
+        """Return whether the possible improvement is within the gap."""
         return is_within(self.gap, state)
 
     def order(self, state: FastState, key: RoundKey) -> Order:
-        """Broadcast the next try; holders need no weights."""
+        """Broadcast the next candidate; holders need no weights."""
         return ask_for_sums(key, state.parameters)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return loss and gradient sums by group at the broadcast model, and maybe curvature."""
+        """Return loss and gradient sums by group, with curvature if it is used."""
         return self.row_sums(order, holder, [workspace])
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the same for any rows, whoever holds them."""
+        """Return the same for any set of rows."""
         rows, groups = holder.examples, holder.groups
         reply = replace(
             zero_sums(0, groups, 0),
@@ -118,10 +117,10 @@ class FedMinMaxFast:
         return replace(reply, step=gradients.flatten().cpu(), group_loss=group_loss)
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Expect sums over all rows; the squares of the groups' gradients add up to the reach's.
+        """Expect sums over all rows; the squared norms of the groups' gradients share one reach.
 
-        No row is of two groups, so sum_a |g_a|^2 <= sum_a (sum_i s_i^2) (sum_i |x_i|^2) over the
-        rows i of a, which is at most the product of the sums over all rows.
+        Each row belongs to one group, so sum_a |g_a|^2 <= sum_a (sum_i s_i^2) (sum_i |x_i|^2) over
+        the rows i of a, which is at most the product of the sums over all rows.
         """
         groups = len(sender.counts)
         total = reply.group_loss.sum()
@@ -136,16 +135,16 @@ class FedMinMaxFast:
         linear = with_curvature(self, layout_of(len(order.parameters), sender), groups)
         if linear is None:
             return expected
-        most, told = limits_of_curvature(linear, sender, reply)
-        return replace(expected, least=-most, most=most, told_curvature=told)
+        upper, reported = curvature_limits(linear, sender, reply)
+        return replace(expected, lower=-upper, upper=upper, reported_curvature=reported)
 
     def update(self, state: FastState, total: Sums) -> FastState:
-        """Hand the groups' sums to the server."""
+        """Pass the groups' sums to the server."""
         groups = len(total.group_count)
-        told = RiskSums(
+        reported = RiskSums(
             total.group_count.cpu(),
             total.group_loss,
             total.step.reshape(groups, -1),
             total.statistics.reshape(groups, -1),
         )
-        return after_round(self, state, told, self.epsilon)
+        return after_round(self, state, reported, self.epsilon)

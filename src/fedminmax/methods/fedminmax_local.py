@@ -1,9 +1,9 @@
-"""FedMinMax with several local steps: fewer rounds, at the price of client drift.
+"""FedMinMax with several local steps: fewer rounds, at the cost of client drift.
 
 An extension of Algorithm 1 of Papadaki et al. 2021: a holder trains for some epochs on its
 weighted loss, with the weights fixed, and still returns the group losses of the model that it
-received. One epoch with one full batch is Algorithm 1; more of them need not have the same fixed
-point, because each holder drifts towards its own optimum.
+received. One epoch with one full batch is Algorithm 1; more steps may have a different fixed point,
+because each holder drifts towards its own optimum.
 """
 
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ class FedMinMaxLocal:
 
     @property
     def minmax(self) -> FedMinMax:
-        """Algorithm 1 with the same settings: it is the server's half."""
+        """Algorithm 1 with the same settings, for the server's half."""
         return FedMinMax(self.learning_rate, self.adversary_rate, self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:

@@ -2,9 +2,9 @@
 
 Zhang, Kuang, Liu, Chen, Wu, Wu, Lu, Shao, Xiao: Unified group fairness on federated learning,
 arXiv 2111.04986, 2021, first version; the rounds are those of Deng, Kamani, Mahdavi:
-Distributionally robust federated averaging, NeurIPS 2020. All who take part train on their loss
-weighted by w = mu / rho, and their models and snapshots are averaged by rows. The second question
-asks for exact loss sums by group at the mean snapshot, so no holder's own loss is shown.
+Distributionally robust federated averaging, NeurIPS 2020. All participants train on their loss
+weighted by w = mu / rho, and their models and snapshots are averaged by rows. The second request
+collects exact loss sums by group at the mean snapshot, so no holder's own loss is revealed.
 
 | symbol           | name                        |
 |------------------|-----------------------------|
@@ -44,9 +44,9 @@ from fedminmax.methods.shared.sampling import (
 
 @dataclass(frozen=True, eq=False)
 class GroupDRFAState:
-    """The model, mu, the shares rho that turn mu into importance weights, who plays, the snapshot.
+    """The model, mu, the shares rho for importance weights, the playable groups, the snapshot.
 
-    The snapshot has one line while the second question is open, else none.
+    The snapshot has one row while the second request is pending, else none.
     """
 
     parameters: Tensor
@@ -69,7 +69,7 @@ class GroupDRFAState:
 )
 @dataclass(frozen=True)
 class GroupDRFA:
-    """Local steps on the weighted loss; mu sees a random model among those of the round."""
+    """Local steps on the weighted loss; mu sees a random intermediate model of the round."""
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.01
@@ -95,14 +95,14 @@ class GroupDRFA:
 
     def order(self, state: GroupDRFAState, key: RoundKey) -> Order:
         """Broadcast the model, w = mu / rho and t'."""
-        lots = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
+        rng = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         weights = with_snapshot_step(
-            state.weights / state.group_shares, draw_snapshot_step(self.steps, lots)
+            state.weights / state.group_shares, draw_snapshot_step(self.steps, rng)
         )
         return Order(key, state.parameters, weights)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Train with a snapshot; when asked again, tell the groups' loss sums."""
+        """Train with a snapshot; in the second phase, return the groups' loss sums."""
         if order.phase == 1:
             return sums_before_training(order, holder, workspace)
         by_group = order.weights[:-1].to(order.parameters)
@@ -116,7 +116,7 @@ class GroupDRFA:
         )
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Both displacements, or the groups' loss sums alone."""
+        """Both displacements, or only the groups' loss sums."""
         if order.phase == 1:
             return ExpectedReply(numbers=0, scale=0.0, rows=sender.rows, evaluations=0)
         return expect_snapshot(
@@ -129,7 +129,7 @@ class GroupDRFA:
         )
 
     def update(self, state: GroupDRFAState, total: Sums) -> GroupDRFAState:
-        """Move to the mean of the trained models and keep that of the snapshots."""
+        """Move to the mean of the trained models and store the mean snapshot."""
         trained, snapshot = descend_twice(state.parameters, total)
         return replace(state, parameters=trained, snapshot=snapshot)
 

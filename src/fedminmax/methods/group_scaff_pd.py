@@ -12,23 +12,23 @@ Yu, Karimireddy, Ma, Jordan: Scaff-PD: communication efficient fair and robust f
 | kappa                             | extrapolation                   |
 | eta, eta_mu, epsilon              | learning_rate, adversary_rate, epsilon |
 
-A round has two questions, as in the paper.
+A round has two requests, as in the paper.
 0. Holders return the loss sum and the gradient sum of each group at theta^r. The server ascends
    first, mu <- Pi(mu + eta_mu (r + kappa (r - r_before))), and forms c with the new weights.
 1. Holders take local steps u <- u - eta (grad F_k(u) - grad F_k(theta^r) + c) on their weighted
    loss F_k = (1/n_k) sum_i w_{a_i} loss_i; the server moves to the average of the results.
 
 The first step goes along c at every holder, and at a saddle point c = 0 and no holder moves,
-however different the holders are: with full batches the fixed points are FedMinMax's. One question
-would not do, because c needs the new weights, and they need the risks. Gradients by group keep it
-at two with nothing but sums shown; the price is one vector per group in the first reply.
+however different the holders are: with full batches the fixed points are FedMinMax's. One request
+is not enough, because c needs the new weights, which need the risks. With gradients by group, two
+are enough and only sums are revealed; the cost is one vector per group in the first reply.
 
 The steps are constant, for which kappa = 1. Under strong convexity with modulus m the paper's
 schedule is faster: gamma_{r+1} = gamma_r (1 + m tau_r), tau_r = tau_0 sqrt(gamma_0 / gamma_r),
 sigma_r = gamma_r tau_r, kappa_r = sigma_{r-1} / sigma_r, for the steps tau of theta and sigma of
-mu. The last iterate is the answer: extrapolation is there to make it converge by itself. Where
-only some holders take part, kappa also amplifies the difference between them from round to round;
-0 is calmer then.
+mu. The last iterate is returned, because extrapolation makes it converge without averaging. If only
+some holders take part, kappa also amplifies the difference between them from round to round; 0 is
+more stable then.
 """
 
 from dataclasses import dataclass, field, replace
@@ -58,9 +58,9 @@ from fedminmax.methods.shared.replies import displacement
 
 @dataclass(frozen=True, eq=False)
 class GroupSCAFFPDState:
-    """theta^r, mu^r, rho, who plays, the groups' last losses, c, and the question that is next.
+    """theta^r, mu^r, rho, the playable groups, the groups' last losses, c, and the next phase.
 
-    Between rounds ``phase`` is 0 and ``direction`` is that of the round before.
+    Between rounds ``phase`` is 0 and ``direction`` is that of the previous round.
     """
 
     parameters: Tensor
@@ -112,7 +112,7 @@ class GroupSCAFFPD:
         check_plan(self.name, self.epochs, self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> GroupSCAFFPDState:
-        """Start where FedMinMax does; no group has told a loss yet."""
+        """Start as FedMinMax does; no group's loss is known yet."""
         start = FedMinMax(epsilon=self.epsilon, name=self.name).init(parameters, census)
         nothing = zero_sums(parameters.numel(), census.groups, 0)
         return GroupSCAFFPDState(
@@ -124,7 +124,7 @@ class GroupSCAFFPD:
         )
 
     def order(self, state: GroupSCAFFPDState, key: RoundKey) -> Order:
-        """Ask for losses and gradients by group: that needs the model alone."""
+        """Request losses and gradients by group, for which only the model is sent."""
         return Order(key, state.parameters, NO_WEIGHTS)
 
     def ask_again(self, state: GroupSCAFFPDState, key: RoundKey) -> Order | None:
@@ -135,10 +135,10 @@ class GroupSCAFFPD:
         return Order(key, state.parameters, weights, state.phase)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Answer either question, starting from theta^r."""
+        """Reply to either request, starting from theta^r."""
         workspace.load(order.parameters)
         if order.phase == 0:
-            return _tell_by_group(order, holder, workspace)
+            return _sums_by_group(order, holder, workspace)
         return self._train(order, holder, workspace)
 
     def _train(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
@@ -187,7 +187,7 @@ class GroupSCAFFPD:
             weight=float(rows),
             row_weight=float(by_group[sender.counts > 0].max()),
         )
-        # Each step also has c - grad F_k(theta^r): the latter is a weighted mean over all rows.
+        # Each step also contains c - grad F_k(theta^r), a weighted mean over all rows.
         own = float(torch.dot(sender.counts.to(torch.float64), by_group.square()).sqrt())
         return replace(
             plain,
@@ -200,7 +200,7 @@ class GroupSCAFFPD:
     def update(self, state: GroupSCAFFPDState, total: Sums) -> GroupSCAFFPDState:
         """Ascend along the extrapolated risks, then weigh the groups' gradients with the result.
 
-        A group not seen keeps its weight, and what it last told.
+        A missing group keeps its weight and its last losses.
         """
         seen = total.group_count > 0
         risks = total.group_risks
@@ -227,8 +227,8 @@ class GroupSCAFFPD:
         return replace(state, parameters=descend(state.parameters, total), phase=0)
 
 
-def _tell_by_group(order: Order, holder: Holder, workspace: Workspace) -> Sums:
-    """Return each group's loss sum, and the groups' gradient sums one after another as the step."""
+def _sums_by_group(order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    """Return each group's loss sum, and the groups' gradient sums concatenated as the step."""
     examples = holder.examples
     count = torch.bincount(examples.group, minlength=holder.groups).cpu()
     loss = torch.zeros(holder.groups, dtype=torch.float64)

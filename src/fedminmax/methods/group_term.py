@@ -3,8 +3,8 @@
 Li, Beirami, Sanjabi, Smith: Tilted empirical risk minimization, ICLR 2021, with the groups as the
 parts: J = (1/t) log sum_a rho_a exp(t r_a). Its gradient is sum_a mu_a grad r_a with
 mu_a proportional to rho_a exp(t r_a): Algorithm 1 of Papadaki et al. 2021 with mu in closed form.
-The server weighs with the risks that the last round told it, so a round stays one message each
-way; the fixed point is the same. t near 0 is plain risk minimisation, large t approaches minimax.
+The server uses the risks of the previous round, so a round needs one message each way; the fixed
+point is the same. t near 0 is plain risk minimisation, large t approaches minimax.
 
 | symbol | name               |
 |--------|--------------------|
@@ -30,8 +30,8 @@ from fedminmax.methods.shared.replies import weigh_by_group
 class GroupTERMState:
     """theta^t, the weights of the next round, the shares rho, and which groups are tilted.
 
-    Groups too small for an adversary (see ``shared.replies``) keep their share here, too: the tilt
-    is of the others' risks.
+    Groups too small for an adversary (see ``shared.replies``) keep their share here, too: only the
+    others are tilted.
     """
 
     parameters: Tensor
@@ -82,9 +82,9 @@ class GroupTERM:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: GroupTERMState, total: Sums) -> GroupTERMState:
-        """Descend in theta; tilt by the risks just told.
+        """Descend in theta; tilt by this round's risks.
 
-        A group not seen keeps its weight, and the others share the rest among themselves.
+        A missing group keeps its weight, and the others share the rest.
         """
         seen = (total.group_count > 0) & state.playable
         weights = state.weights.clone()

@@ -1,10 +1,10 @@
-"""What a method is: a frozen record that says what is sent, computed and done with the total.
+"""What a method is: a frozen record that defines what is sent, computed and done with the total.
 
-A method never knows who its holders are: a loop in this process or machines behind a network.
-A one-step method's holders take one full-batch gradient step, so a table of row weights says
-everything about their work. A local method's holders train on their own; some are asked twice in a
-round. A keeping method's holders also keep something to themselves. These three need only the sum
-of the replies; a vector method needs each reply by itself.
+A method does not know where its holders are: in this process or on machines behind a network. A
+one-step method's holders take one full-batch gradient step, so row weights fully describe their
+work. A local method's holders train on their own; some get two requests in a round. A keeping
+method's holders also keep private state. These three need only the sum of the replies; a vector
+method needs each reply separately.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class ServerState(Protocol):
-    """What every method's state has: the model, and its adversary's weights (maybe none)."""
+    """The common part of every method's state: the model, and the adversary's weights, if any."""
 
     @property
     def parameters(self) -> Tensor:
-        """The present model, theta^t."""
+        """The current model, theta^t."""
         ...
 
     @property
@@ -41,36 +41,36 @@ class ServerState(Protocol):
 
 @runtime_checkable
 class SelectingState(Protocol):
-    """The state of a method that chooses its answer itself: a best model, or a mixture."""
+    """The state of a method that chooses its result itself: a best model, or a mixture."""
 
     @property
     def selected(self) -> Tensor:
-        """The chosen models, one per line; several are a mixture with equal shares."""
+        """The chosen models, one per row; several form a mixture with equal shares."""
         ...
 
 
 @runtime_checkable
 class MixingState(SelectingState, Protocol):
-    """The state of a method that answers with a mixture of the models it fitted."""
+    """The state of a method that returns a mixture of the models it fitted."""
 
     @property
     def members(self) -> Tensor:
-        """The models of the mixture, one per line."""
+        """The models of the mixture, one per row."""
         ...
 
 
 @runtime_checkable
 class JudgingState(Protocol):
-    """The state of a method that knows how far its answer may be from the best."""
+    """The state of a method that knows how far its result may be from the optimum."""
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved of the answer; None if nothing is."""
+        """What is proved about the result; None if nothing is."""
         ...
 
     @property
     def remaining(self) -> float | None:
-        """The share of the risk it minimises that may be left to gain; None if nobody can tell.
+        """The possible relative improvement of the risk it minimises; None if unknown.
 
         It is proved if there is a certificate.
         """
@@ -81,7 +81,7 @@ StateT = TypeVar("StateT", bound=ServerState)
 
 
 class ServerHalf(Protocol[StateT]):
-    """The server's half, which all kinds have."""
+    """The server's half, common to all kinds."""
 
     @property
     def name(self) -> str:
@@ -90,28 +90,28 @@ class ServerHalf(Protocol[StateT]):
 
     @property
     def output(self) -> Iterate:
-        """The iterate that a run answers with, wherever it is run.
+        """The iterate that a run returns, wherever it is run.
 
-        It is the paper's, but for the average of all rounds, which still leans towards the start:
-        the tail average takes its place.
+        It is the paper's, except that the tail average replaces the average of all rounds, which
+        is biased towards the start.
         """
         ...
 
     @property
     def reveals(self) -> Reveals:
-        """What one holder's reply shows to the server."""
+        """What one holder's reply reveals to the server."""
         ...
 
     @property
     def learning_rate(self) -> float | None:
-        """The model's step size, eta_theta; None is one that is safe for the rows.
+        """The model's step size, eta_theta; None means one that is safe for the rows.
 
-        A run chooses that before its first round: see ``core.bounds``.
+        A run chooses it before its first round: see ``core.bounds``.
         """
         ...
 
     def init(self, parameters: Tensor, census: Census) -> StateT:
-        """Return the state before the first round; refuse what the method cannot do."""
+        """Return the state before the first round; refuse unsupported settings."""
         ...
 
     def order(self, state: StateT, key: RoundKey) -> Order:
@@ -123,7 +123,7 @@ class Method(ServerHalf[StateT], Protocol[StateT]):
     """A method that needs only the sum of its holders' replies."""
 
     def update(self, state: StateT, total: Sums) -> StateT:
-        """Return the state after the holders' replies were added up."""
+        """Return the state after a round, given the sum of the holders' replies."""
         ...
 
 
@@ -140,10 +140,10 @@ class RowWeights:
 
 
 class EndingMethod(Method[StateT], Protocol[StateT]):
-    """A method that knows when it is done: the next round would change next to nothing."""
+    """A method that knows when it is done: another round would change almost nothing."""
 
     def is_done(self, state: StateT) -> bool:
-        """Return whether the state is as good as wanted."""
+        """Return whether the state is good enough to stop."""
         ...
 
 
@@ -151,15 +151,15 @@ class OneStepMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders take one full-batch gradient step."""
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
-        """Return the row weights of these holders, who have these counts [holders, groups]."""
+        """Return the row weights of these holders, whose counts are [holders, groups]."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """One holder at work: its number, its rows, how many holders and groups there are.
+    """One working holder: its number, its rows, and the numbers of holders and groups.
 
-    ``kept`` is what it kept to itself since it last took part; empty for most methods.
+    ``kept`` is its private state from its last participation; empty for most methods.
     """
 
     number: int
@@ -171,64 +171,64 @@ class Holder:
 
 
 class HasExpectations(Protocol):
-    """What methods other than one-step ones say of honest replies."""
+    """What methods other than one-step ones declare about honest replies."""
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Return what an honest sender replies; losses and counts are within its census."""
+        """Return what an honest sender replies; losses and counts already match its census."""
         ...
 
 
 class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
-    """A method whose holders do work of their own."""
+    """A method whose holders do local work."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return what this holder sends back."""
+        """Return this holder's reply."""
         ...
 
 
 class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
-    """A local method whose replies are sums over rows: one holder of all rows sends their total."""
+    """A local method whose replies are sums over rows: pooled rows give the total directly."""
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
-        """Return what this holder sends back; each workspace may be given to a thread."""
+        """Return this holder's reply; each workspace may be used by one thread."""
         ...
 
 
 class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
-    """A local method whose round has further questions, to the same holders."""
+    """A local method whose round has further requests to the same holders."""
 
     def ask_again(self, state: StateT, key: RoundKey) -> Order | None:
-        """Return the next question of this round; None if the round is complete."""
+        """Return the next request of this round; None if the round is complete."""
         ...
 
     def update_again(self, state: StateT, total: Sums) -> StateT:
-        """Return the state after the replies to a further question were added up."""
+        """Return the state after a further request, given the sum of the replies."""
         ...
 
 
 class KeepingMethod(Method[StateT], HasExpectations, Protocol[StateT]):
-    """A method whose holders keep something to themselves from round to round."""
+    """A method whose holders keep private state from round to round."""
 
     def start_keeping(self, parameters: Tensor) -> Tensor:
-        """Return what every holder has before its first round."""
+        """Return every holder's private state before its first round."""
         ...
 
     def local_and_keep(
         self, order: Order, holder: Holder, workspace: Workspace
     ) -> tuple[Sums, Tensor]:
-        """Return what this holder sends back, and what it keeps (in place of ``holder.kept``)."""
+        """Return this holder's reply, and its new private state (replacing ``holder.kept``)."""
         ...
 
 
 class VectorMethod(ServerHalf[StateT], HasExpectations, Protocol[StateT]):
-    """A method that needs each holder's reply by itself (``Reveals.OWN_VECTOR``)."""
+    """A method that needs each holder's reply separately (``Reveals.OWN_VECTOR``)."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return what this holder sends back."""
+        """Return this holder's reply."""
         ...
 
     def update_from_each(self, state: StateT, replies: Sequence[Sums]) -> StateT:
-        """Return the state after the holders' replies, which come in the holders' order."""
+        """Return the state after the holders' replies, given in the holders' order."""
         ...
 
 
@@ -236,8 +236,8 @@ SumsMethod = OneStepMethod[StateT] | LocalMethod[StateT]
 AnyMethod = SumsMethod[StateT] | KeepingMethod[StateT] | VectorMethod[StateT]
 
 
-# What sets a kind apart is one function. Asking for it takes no time; comparing a method with a
-# whole protocol, as isinstance does, takes as long as a small round's arithmetic.
+# One function distinguishes each kind. Looking it up is cheap; an isinstance check against a whole
+# protocol takes as long as the arithmetic of a small round.
 
 
 def takes_one_step(method: AnyMethod[StateT]) -> "TypeIs[OneStepMethod[StateT]]":
@@ -249,7 +249,7 @@ def rate_of(method: ServerHalf[StateT]) -> float:
     """Return the learning rate of a method whose run has begun."""
     if method.learning_rate is None:
         raise InputError(
-            f"{method.name} has no learning rate yet; begin with train, or give it one"
+            f"{method.name} has no learning rate yet; start with train, or give it one"
         )
     return method.learning_rate
 
@@ -261,20 +261,20 @@ def is_done(method: AnyMethod[StateT], state: StateT) -> bool:
 
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":
-    """Return whether replies are sums over rows, whoever holds them."""
+    """Return whether replies are sums over rows, independent of how holders split them."""
     return hasattr(method, "row_sums")
 
 
 def asks_again(method: AnyMethod[StateT]) -> "TypeIs[AsksAgain[StateT]]":
-    """Return whether a round may have further questions."""
+    """Return whether a round may have further requests."""
     return hasattr(method, "ask_again")
 
 
 def lets_holders_keep(method: AnyMethod[StateT]) -> "TypeIs[KeepingMethod[StateT]]":
-    """Return whether holders keep something to themselves."""
+    """Return whether holders keep private state."""
     return hasattr(method, "local_and_keep")
 
 
 def needs_each_reply(method: AnyMethod[StateT]) -> "TypeIs[VectorMethod[StateT]]":
-    """Return whether the server needs each reply by itself."""
+    """Return whether the server needs each reply separately."""
     return hasattr(method, "update_from_each")

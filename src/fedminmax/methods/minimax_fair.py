@@ -1,8 +1,8 @@
 """MinimaxFair: the worst-off group's risk, by exponential weights against fitted models.
 
 Diana, Gill, Kearns, Kenthapadi, Roth: Minimax group fairness: algorithms and experiments, AIES
-2021, the algorithm without relaxation. Its answer is the uniform mixture of all fitted models,
-which are kept: m * d numbers. The mixture's risks are the means of its members' risks.
+2021, the algorithm without relaxation. It returns the uniform mixture of all fitted models, which
+are kept: m * d numbers. The mixture's risks are the means of its members' risks.
 
 | symbol                        | name                       |
 |-------------------------------|----------------------------|
@@ -11,7 +11,7 @@ which are kept: m * d numbers. The mixture's risks are the means of its members'
 | h_1, ..., h_T                 | state.selected             |
 
 The weights start at rho. The authors' program divides a by the largest squared target when it fits
-quantities; here losses are taken as they come, so scale a to their size. One outer step is
+quantities; here losses are not rescaled, so choose a to match their size. One outer step is
 ``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
 
@@ -66,7 +66,7 @@ class MinimaxFair:
         return start_hedging(parameters, census.group_shares, census)
 
     def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
-        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        """Broadcast the model of the current fit and its weights."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
@@ -74,7 +74,7 @@ class MinimaxFair:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
-        """Go on with the fit, or end it and move the weights with eta_t."""
+        """Continue the fit, or end it and update the weights with eta_t."""
         return hedge(
             state,
             total,

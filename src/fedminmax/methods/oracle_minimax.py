@@ -1,11 +1,11 @@
 """Robust optimisation with an oracle: multiplicative weights on the groups' cumulative risks.
 
 Chen, Lucier, Singer, Syrgkanis: Robust optimization for non-convex objectives, NeurIPS 2017, with
-the groups as the objectives and weighted fits as the oracle. The answer is the uniform mixture of
-the T oracle solutions. If the oracle is an alpha-approximation, the mixture's worst risk is at most
-alpha times the best possible one plus O(sqrt(log A / T)), for losses in [0, 1]; nothing needs to
-be convex. Only for convex losses would the single averaged model do as well. All T models are
-kept: T * d numbers.
+the groups as the objectives and weighted fits as the oracle. It returns the uniform mixture of the
+T oracle solutions. If the oracle is an alpha-approximation, the mixture's worst risk is at most
+alpha times the optimum plus O(sqrt(log A / T)), for losses in [0, 1]; convexity is not required.
+Only for convex losses would the single averaged model be as good. All T models are kept: T * d
+numbers.
 
 | symbol                      | name                        |
 |-----------------------------|-----------------------------|
@@ -15,7 +15,7 @@ kept: T * d numbers.
 | x_1, ..., x_T               | state.selected              |
 
 The weights start uniform. A run of ``fits`` outer steps takes ``fits`` * (``fit_rounds`` + 1)
-rounds (see ``shared.fits``); one that goes on keeps the rate.
+rounds (see ``shared.fits``); a longer run keeps the rate.
 """
 
 import math
@@ -61,7 +61,7 @@ class OracleMinimax:
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def __post_init__(self) -> None:
-        check_whole(self.name, least=1, fits=self.fits)
+        check_whole(self.name, minimum=1, fits=self.fits)
         check_fits(self.name, self.learning_rate, self.fit_rounds)
 
     def init(self, parameters: Tensor, census: Census) -> HedgedFitsState:
@@ -69,7 +69,7 @@ class OracleMinimax:
         return start_hedging(parameters, uniform_weights(census), census)
 
     def order(self, state: HedgedFitsState, key: RoundKey) -> Order:
-        """Broadcast the model of the present fit and the weights that it is fitted to."""
+        """Broadcast the model of the current fit and its weights."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
@@ -77,7 +77,7 @@ class OracleMinimax:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: HedgedFitsState, total: Sums) -> HedgedFitsState:
-        """Go on with the fit, or end it and move the weights of the A playable groups with eta."""
+        """Continue the fit, or end it and update the A playable groups' weights with eta."""
         return hedge(
             state,
             total,

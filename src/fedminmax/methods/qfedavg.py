@@ -12,13 +12,13 @@ It descends sum_k p_k F_k^{q+1} / (q+1) with a step from an estimate of the loca
 | h_k = q F_k^{q-1} |v_k|^2 + L F_k^q      | Sums.scale            |
 
 Numerator and denominator may be divided by any common number. We divide F_k by a reference F near
-the last round's mean loss, phi_k = (F_k / F)^q, so that powers stay floating-point numbers while
-only sums leave a holder; the first round has no such loss and divides by 1. If the sum of the
-scales shows that all powers were too small, or one too large, the same round is asked again with
-its own mean loss as the reference: then the largest power is at least 1, and (F_k / F)^q is at
-most (n / n_k)^q. Where that is too large the reference is larger by a factor, and a power that is
-too large even then is refused. So no power is ever cut off. With all holders taking part,
-p_k = n_k / n makes q = 0 exactly FedAvg.
+the previous round's mean loss, phi_k = (F_k / F)^q, so that powers neither overflow nor underflow
+while holders send only sums; the first round has no such loss and divides by 1. If the sum of the
+scales shows that all powers were too small, or one too large, the same round is repeated with its
+own mean loss as the reference: then the largest power is at least 1, and (F_k / F)^q is at most
+(n / n_k)^q. If that is too large, the reference is increased by a factor, and a power that is still
+too large is refused. So powers are never clipped. If all holders take part, p_k = n_k / n makes
+q = 0 exactly FedAvg.
 """
 
 import math
@@ -42,11 +42,11 @@ from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 # A holder that fits its rows perfectly must not divide by zero (q < 1) or vanish (q > 1).
 MIN_LOSS = 1e-10
-# Compared with a row that has the mean loss, and counts 1.
+# Relative to a row with the mean loss, which counts 1.
 VANISHING = 1e-20
-# If all powers are this far below the reference's (in logarithms), the reference is no good.
+# If all powers are this far below the reference's (in logarithms), the reference is unsuitable.
 FAR_BELOW = 20.0
-# A step however short is a step.
+# The factor of a step is never exactly 0.
 MIN_FACTOR = 1e-300
 FIRST, SECOND = 0, 1
 
@@ -60,11 +60,11 @@ class HolderWeighting(Enum):
 
 @dataclass(frozen=True, eq=False)
 class QFedAvgState:
-    """theta^t, the reference loss F of the next question, and what the last step was divided by.
+    """theta^t, the reference loss F of the next request, and the factor of the last step.
 
     ``step_factor`` is the length of the step relative to plain averaging with the same pulls:
     far below 1 the curvature term dominates, and the method stalls. It is 0 while a round waits
-    for its second question.
+    for its second request.
     """
 
     parameters: Tensor
@@ -115,16 +115,16 @@ class QFedAvg:
         return f"q-FedAvg (q={self.q:g})"
 
     def init(self, parameters: Tensor, census: Census) -> QFedAvgState:  # noqa: ARG002
-        """Start from the initial model; nobody has told a loss yet."""
+        """Start from the initial model; no loss is known yet."""
         return QFedAvgState(parameters, 1.0, 1.0)
 
     def order(self, state: QFedAvgState, key: RoundKey) -> Order:
-        """Broadcast the model and the loss that the holders divide theirs by."""
+        """Broadcast the model and the reference loss."""
         reference = torch.tensor([state.reference_loss], dtype=torch.float64)
         return Order(key, state.parameters, reference, FIRST)
 
     def ask_again(self, state: QFedAvgState, key: RoundKey) -> Order | None:
-        """Ask the same with a better reference, if the powers were out of range."""
+        """Repeat the request with a better reference, if the powers were out of range."""
         if state.step_factor > 0:
             return None
         return replace(self.order(state, key), phase=SECOND)
@@ -140,7 +140,7 @@ class QFedAvg:
                 f"{loss:g}; use a loss that is never negative"
             )
         plan = LocalEpochs(self.epochs, self.batch_size, self.learning_rate)
-        # The same question again has the same draws, and the same model as its answer.
+        # A repeated request has the same draws, and so gives the same model.
         stream = local_stream(replace(order, phase=FIRST), holder)
         trained = train_locally(workspace, holder.examples, plan, stream)
         lipschitz = 1.0 / self.learning_rate
@@ -157,7 +157,7 @@ class QFedAvg:
         )
 
     def _relative_weight(self, order: Order, loss: float, rows: int) -> float:
-        """Return p_k phi_k; too large a power is cut off in a first question, which is repeated."""
+        """Return p_k phi_k; a power that is too large is clipped, and the request repeated."""
         weight = rows if self.weighting is HolderWeighting.ROWS else 1
         reference = float(order.weights[0])
         exponent, limit = self.q * math.log(loss / reference), _limit(order.parameters)
@@ -169,7 +169,7 @@ class QFedAvg:
         return weight * math.exp(min(exponent, limit))
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """The weights follow from the losses told, and the curvature from the step."""
+        """The weights follow from the reported losses, and the curvature from the step."""
         loss = max(float(reply.group_loss.sum()), 0.0) / sender.rows + MIN_LOSS
         relative = self._relative_weight(order, loss, sender.rows)
         weight = relative / self.learning_rate
@@ -178,19 +178,19 @@ class QFedAvg:
         length = float(torch.linalg.vector_norm(reply.step, dtype=torch.float64))
         curvature = self.q * length * (length / relative) / loss if relative > 0 else 0.0
         if relative < VANISHING and order.parameters.dtype != torch.float64:
-            # In single precision such a step is lost on the way; what it counts is next to nothing.
+            # Such a step underflows in single precision; its contribution is negligible.
             curvature = min(max(reply.curvature, curvature), VANISHING)
         return replace(plain, scale=weight + curvature, curvature=curvature)
 
     def update(self, state: QFedAvgState, total: Sums) -> QFedAvgState:
-        """Step by the quotient, unless powers were out of range; remember the next reference."""
+        """Step by the quotient, unless powers were out of range; store the next reference."""
         rows, limit = int(total.group_count.sum()), _limit(state.parameters)
-        # The largest power is at most (n / n_k)^q; half of what is too much goes to either side.
+        # The largest power is at most (n / n_k)^q; split the excess evenly.
         below = min(max(self.q * math.log(rows) - limit, 0.0), limit)
         mean_loss = max(float(total.group_loss.sum()), 0.0) / rows + MIN_LOSS
         reference = mean_loss * (math.exp(below / self.q) if self.q > 0 else 1.0)
         powers = (total.scale - total.curvature) * self.learning_rate
-        # A power that was cut off is a good deal above this.
+        # A clipped power is well above this.
         too_large = powers >= math.exp(limit - 1.0)
         too_small = total.scale * self.learning_rate < math.exp(-below - FAR_BELOW)
         if state.step_factor > 0 and (too_large or too_small):
@@ -206,5 +206,5 @@ class QFedAvg:
 
 
 def _limit(parameters: Tensor) -> float:
-    """Return the largest exponent: powers times steps and rows must stay numbers of this type."""
+    """Return the largest exponent for which powers times steps and rows do not overflow."""
     return 0.5 * math.log(torch.finfo(parameters.dtype).max)

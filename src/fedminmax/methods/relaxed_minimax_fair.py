@@ -1,8 +1,8 @@
-"""MinimaxFair, relaxed: the least mean risk among models whose group risks are at most gamma.
+"""MinimaxFair, relaxed: the lowest mean risk among models whose group risks are at most gamma.
 
 Diana, Gill, Kearns, Kenthapadi, Roth: Minimax group fairness: algorithms and experiments, AIES
 2021, the relaxed algorithm: projected gradient ascent on the multipliers nu of the constraints
-r_a <= gamma, against models fitted to the Lagrangian sum_a (rho_a + nu_a) r_a. The answer is the
+r_a <= gamma, against models fitted to the Lagrangian sum_a (rho_a + nu_a) r_a. It returns the
 uniform mixture of the fitted models, which are kept: m * d numbers.
 
 | symbol                                      | name                          |
@@ -13,23 +13,23 @@ uniform mixture of the fitted models, which are kept: m * d numbers.
 | eta_t = a / sqrt(t)                         | adversary_rate is a           |
 | p = (rho + nu) / (1 + sum nu)               | weights of the gradient steps |
 
-nu_a <- max(0, nu_a + eta_t (r_a - gamma)); a group not seen keeps its nu. The gradient steps use p,
-which has the same minimum as rho + nu: the learning rate then means the same however large nu is.
-The early fits, before nu has grown, break the constraints; ``discard`` leaves the first ones out of
-the mixture (by default none, as in the paper). One outer step is ``fit_rounds`` + 1 rounds (see
-``shared.fits``).
+nu_a <- max(0, nu_a + eta_t (r_a - gamma)); a missing group keeps its nu. The gradient steps use p,
+which has the same minimum as rho + nu, so the effective learning rate does not depend on the size
+of nu. The early fits, before nu has grown, violate the constraints; ``discard`` skips the first
+ones in the mixture (by default none, as in the paper). One outer step is ``fit_rounds`` + 1 rounds
+(see ``shared.fits``).
 
-When there is no such model. A model with all risks at most gamma also has sum_a p_a r_a <= gamma.
-So if the least value of sum_a p_a r_a is above gamma, there is none, nor a mixture (weak duality:
-true without convexity). Conversely, for convex risks and an unreachable gamma the dual function is
-unbounded, so the ascent comes to such a p, though slowly if gamma is nearly reachable. A fit is not
-quite a minimum; it counts against gamma if sum_a p_a r_a is above gamma by more than the share
+Infeasible gamma: a model with all risks at most gamma also has sum_a p_a r_a <= gamma. So if the
+minimum of sum_a p_a r_a is above gamma, there is no such model, nor a mixture (weak duality, which
+does not need convexity). Conversely, for convex risks and an infeasible gamma the dual function is
+unbounded, so the ascent reaches such a p, though slowly if gamma is nearly feasible. A fit is not
+exactly a minimum; it counts against gamma if sum_a p_a r_a exceeds gamma by more than the share
 ``SLACK`` of it, and by more than ``REACH`` further fits would gain at the pace of its last step.
 After ``fit_patience`` such fits in a row (``state.stalled_fits``) the run stops.
 
 Groups too small for an adversary (see ``shared.replies``) have no constraint: their nu stays 0. A
-model within gamma may then cost them more than the fit does. In the sum above their part counts
-with the opposite sign, which allows for twice the risk that they have now; it vanishes as nu grows.
+model within gamma may then have a higher risk for them than the fit. In the sum above they count
+with the opposite sign, which allows for twice their current risk; this term vanishes as nu grows.
 """
 
 import math
@@ -49,10 +49,10 @@ from fedminmax.methods.shared.fits import (
     after_fit,
     after_step,
     check_fits,
+    initial_fits,
     is_evaluation,
     mixture_so_far,
     next_start,
-    no_fits,
     no_members,
     order_step,
     with_member,
@@ -65,10 +65,10 @@ REACH = 100
 
 @dataclass(frozen=True, eq=False)
 class RelaxedMinimaxFairState:
-    """The model of the present fit, nu, where the fits stand, and the fitted models [m, d].
+    """The model of the current fit, nu, the progress of the fits, and the fitted models [m, d].
 
-    ``entering_risk`` is sum_a p_a r_a at the model that entered the last round, infinite if not
-    every group was seen; ``stalled_fits`` counts the fits in a row that speak against gamma.
+    ``entering_risk`` is sum_a p_a r_a at the model that entered the last round, infinite if a group
+    was missing; ``stalled_fits`` counts the fits in a row that indicate an infeasible gamma.
     """
 
     parameters: Tensor
@@ -85,7 +85,7 @@ class RelaxedMinimaxFairState:
 
     @property
     def selected(self) -> Tensor:
-        """The uniform mixture of the fitted models; before the first one, the present model."""
+        """The uniform mixture of the fitted models; before the first one, the current model."""
         return mixture_so_far(self.members, self.parameters)
 
 
@@ -109,7 +109,7 @@ class RelaxedMinimaxFairState:
 )
 @dataclass(frozen=True)
 class RelaxedMinimaxFair:
-    """Least mean risk with every group's risk at most gamma."""
+    """Lowest mean risk with every group's risk at most gamma."""
 
     gamma: float
     learning_rate: float | None = None
@@ -125,8 +125,8 @@ class RelaxedMinimaxFair:
         check_not_negative(self.name, gamma=self.gamma)
         check_positive(self.name, adversary_rate=self.adversary_rate)
         check_fits(self.name, self.learning_rate, self.fit_rounds)
-        check_whole(self.name, least=0, discard=self.discard)
-        check_whole(self.name, least=1, fit_patience=self.fit_patience)
+        check_whole(self.name, minimum=0, discard=self.discard)
+        check_whole(self.name, minimum=1, fit_patience=self.fit_patience)
 
     @property
     def name(self) -> str:
@@ -138,14 +138,14 @@ class RelaxedMinimaxFair:
         return RelaxedMinimaxFairState(
             parameters,
             torch.zeros(census.groups, dtype=torch.float64),
-            no_fits(parameters, census),
+            initial_fits(parameters, census),
             no_members(parameters),
             entering_risk=math.inf,
             stalled_fits=0,
         )
 
     def order(self, state: RelaxedMinimaxFairState, key: RoundKey) -> Order:
-        """Broadcast the model of the present fit and the weights p that it is fitted to."""
+        """Broadcast the model of the current fit and its weights p."""
         return order_step(key, state.parameters, state.weights, state.fits)
 
     def weigh(self, order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
@@ -153,7 +153,7 @@ class RelaxedMinimaxFair:
         return weigh_by_group(order, holders, counts)
 
     def update(self, state: RelaxedMinimaxFairState, total: Sums) -> RelaxedMinimaxFairState:
-        """Go on with the fit, or end it and move the multipliers; stop if gamma is unreachable."""
+        """Continue the fit, or end it and update the multipliers; stop if gamma is infeasible."""
         risk = _weighted_risk(state, total)
         if not is_evaluation(state.fits, self.fit_rounds):
             return replace(
@@ -173,14 +173,14 @@ class RelaxedMinimaxFair:
         )
 
     def _ascend(self, state: RelaxedMinimaxFairState, total: Sums) -> Tensor:
-        """Move nu by the violations r_a - gamma, with eta_t."""
+        """Update nu by the violations r_a - gamma, with eta_t."""
         rate = self.adversary_rate / math.sqrt(state.fits.done + 1)
         moved = (state.multipliers + rate * (total.group_risks - self.gamma)).clamp(min=0.0)
         seen = (total.group_count > 0) & state.fits.playable
         return torch.where(seen, moved, state.multipliers)
 
     def _count_stalled(self, state: RelaxedMinimaxFairState, risk: float) -> int:
-        """Count this fit if it speaks against gamma; stop after too many in a row."""
+        """Count this fit if it indicates an infeasible gamma; stop after too many in a row."""
         if math.isinf(risk):
             return state.stalled_fits
         last_gain = max(0.0, state.entering_risk - risk)
@@ -197,7 +197,7 @@ class RelaxedMinimaxFair:
 
 
 def _weighted_risk(state: RelaxedMinimaxFairState, total: Sums) -> float:
-    """Return sum_a p_a r_a, less small groups' part; infinite if a group was not seen."""
+    """Return sum_a p_a r_a minus the small groups' part; infinite if a group was missing."""
     if not bool((total.group_count > 0).all()):
         return math.inf
     playable, weights = state.fits.playable, state.weights

@@ -2,8 +2,8 @@
 
 Mohri, Sivek, Suresh: Agnostic federated learning, ICML 2019, with both unbiased estimates of the
 model's gradient. The gradient in lambda is |K| times a batch's loss at the coordinate of a holder
-drawn uniformly. Several draws are averaged. Both players move at once; the model and lambda are
-averaged over the rounds.
+drawn uniformly. Several draws are averaged. Both players move simultaneously; the model and lambda
+are averaged over the rounds.
 
 | symbol                    | name                        |
 |---------------------------|-----------------------------|
@@ -12,8 +12,8 @@ averaged over the rounds.
 | eta_w, eta_lambda         | learning_rate, adversary_rate |
 | c in c chi^2(lambda || p) | chi_squared                 |
 
-With a penalty, lambda ascends on <lambda, r> - c sum_k (lambda_k - p_k)^2 / p_k. One step must not
-jump over p: adversary_rate * c should stay below half of the smallest p_k.
+With a penalty, lambda ascends on <lambda, r> - c sum_k (lambda_k - p_k)^2 / p_k. A step must not
+overshoot p: adversary_rate * c should stay below half of the smallest p_k.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ from fedminmax.methods.shared.expected_reply import (
     OwnLoss,
     Sender,
     batch_sizes,
-    reach_of_one_batch,
+    one_batch_reach,
 )
 from fedminmax.methods.shared.replies import sums_before_training
 from fedminmax.methods.shared.sampling import draw_holders, mean_loss, only_rows, with_own_loss
@@ -90,7 +90,7 @@ class StochasticAFLState:
 class StochasticAFL:
     """AFL on batches; ``batch_size=None`` takes all rows of a holder.
 
-    ``draws`` is the number of lots for the losses, and with WEIGHTED also for the gradient.
+    ``draws`` is the number of draws for the losses, and with WEIGHTED also for the gradient.
     """
 
     learning_rate: float | None = None
@@ -109,9 +109,9 @@ class StochasticAFL:
         check_not_negative(
             self.name, adversary_rate=self.adversary_rate, chi_squared=self.chi_squared
         )
-        check_whole(self.name, least=1, draws=self.draws)
+        check_whole(self.name, minimum=1, draws=self.draws)
         if self.batch_size is not None:
-            check_whole(self.name, least=1, batch_size=self.batch_size)
+            check_whole(self.name, minimum=1, batch_size=self.batch_size)
 
     def init(self, parameters: Tensor, census: Census) -> StochasticAFLState:
         """lambda^0 as in AFL."""
@@ -121,16 +121,16 @@ class StochasticAFL:
         )
 
     def order(self, state: StochasticAFLState, key: RoundKey) -> Order:
-        """Broadcast the model, how much each holder's gradient counts, how often its loss."""
-        lots = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
+        """Broadcast the model, the weight of each holder's gradient, and its number of losses."""
+        rng = numpy_stream(key.seed, Purpose.SERVER_DRAWS, key.round)
         step_weights = state.weights
         if self.estimator is GradientEstimator.WEIGHTED:
-            step_weights = draw_holders(state.weights, self.draws, lots)
-        loss_draws = draw_holders(state.row_shares > 0, self.draws, lots)
+            step_weights = draw_holders(state.weights, self.draws, rng)
+        loss_draws = draw_holders(state.row_shares > 0, self.draws, rng)
         return Order(key, state.parameters, torch.stack([step_weights, loss_draws]))
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Return the weighted batch gradient, and the drawn loss from batches of its own."""
+        """Return the weighted batch gradient, and the drawn loss from separate batches."""
         reply = sums_before_training(order, holder, workspace)
         step_weight, loss_draws = order.weights[:, holder.number].tolist()
         stream = local_stream(order, holder)
@@ -153,9 +153,9 @@ class StochasticAFL:
         )
 
     def _draw_rows(self, holder: Holder, times: int, stream: torch.Generator) -> Holder:
-        """Draw one batch per lot, each anew from all rows, and put them together.
+        """Draw ``times`` batches, each from all rows, and concatenate them.
 
-        They are equally large, so the mean over all is the mean of the batches' means.
+        They have equal sizes, so the mean over all is the mean of the batches' means.
         """
         rows = len(holder.examples)
         drawn = [next(shuffled_batches(rows, self.batch_size, stream)) for _ in range(times)]
@@ -166,20 +166,20 @@ class StochasticAFL:
         """A weighted batch gradient, and the mean loss of other batches times its draws."""
         step_weight, loss_draws = order.weights[:, sender.number].tolist()
         size = batch_sizes(sender.rows, self.batch_size)[0]
-        lots = 1 if self.estimator is GradientEstimator.PER_DOMAIN else int(step_weight)
-        drawn = sender.rows if size == sender.rows else lots * size
+        draws = 1 if self.estimator is GradientEstimator.PER_DOMAIN else int(step_weight)
+        drawn = sender.rows if size == sender.rows else draws * size
         highest = min(sender.limits.max_loss, float(reply.group_loss.sum()) / size)
         return ExpectedReply(
             numbers=len(order.parameters),
             scale=step_weight,
             rows=sender.rows,
             evaluations=drawn if step_weight else 0,
-            reach=rate_of(self) * step_weight * reach_of_one_batch(sender, reply, size),
+            reach=rate_of(self) * step_weight * one_batch_reach(sender, reply, size),
             own_loss=OwnLoss(1, 0.0, loss_draws * highest),
         )
 
     def update(self, state: StochasticAFLState, total: Sums) -> StochasticAFLState:
-        """Descend in the model, ascend in lambda; who did not answer keeps its weight."""
+        """Descend in the model, ascend in lambda; absent holders keep their weight."""
         holders = int((state.row_shares > 0).sum())
         excess = state.weights / state.row_shares - 1.0
         weights = ascend_on_simplex(

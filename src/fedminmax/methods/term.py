@@ -13,10 +13,10 @@ groups' weights fixed at their values there.
 | R_k                               | the holder's tilted loss                 |
 | omega_k = p_k exp(t R_k) / sum    | state.holder_weights                     |
 
-A round has two questions: first all holders tell R_k at theta^{t-1}, then they train from there,
-and the server averages with omega over the holders that took part. Knowing every R_k it subtracts
-the largest, which no sum of replies would tell: exp(t R_k) itself leaves the floating-point
-numbers at t R_k = 709, in single precision at 88.
+A round has two requests: first all holders return R_k at theta^{t-1}, then they train from there,
+and the server averages with omega over the holders that took part. Knowing every R_k, it subtracts
+the largest, which a sum of replies would not reveal: exp(t R_k) itself overflows at t R_k = 709, in
+single precision at 88.
 """
 
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ EVALUATE, TRAIN = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class TERMState:
-    """theta^t, and omega between the two questions of a round; empty between rounds."""
+    """theta^t, and omega between the two requests of a round; empty between rounds."""
 
     parameters: Tensor
     holder_weights: Tensor
@@ -90,21 +90,21 @@ class TERM:
         return f"TERM (t={self.tilt:g}{groups})"
 
     def init(self, parameters: Tensor, census: Census) -> TERMState:  # noqa: ARG002
-        """Start from the initial model; nobody has told a loss yet."""
+        """Start from the initial model; no loss is known yet."""
         return TERMState(parameters, NO_WEIGHTS)
 
     def order(self, state: TERMState, key: RoundKey) -> Order:
-        """Ask for the losses of the present model."""
+        """Request the losses of the current model."""
         return Order(key, state.parameters, NO_WEIGHTS, EVALUATE)
 
     def ask_again(self, state: TERMState, key: RoundKey) -> Order | None:
-        """Ask for training, with this round's omega; a holder uses only its own entry."""
+        """Request training with this round's omega; a holder uses only its own entry."""
         if len(state.holder_weights) == 0:
             return None
         return Order(key, state.parameters, state.holder_weights, TRAIN)
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
-        """Tell n_k R_k, or train and return omega_k (theta - theta_k) on the scale omega_k."""
+        """Return n_k R_k, or train and return omega_k (theta - theta_k) on the scale omega_k."""
         if order.phase == EVALUATE:
             return self._evaluate(order, holder, workspace)
         workspace.load(order.parameters)
@@ -117,7 +117,7 @@ class TERM:
             workspace,
             holder.examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
-            # Evaluating draws nothing, so training has the draws of a first question: FedAvg's.
+            # Evaluation draws nothing, so training uses the draws of a first request, as FedAvg.
             local_stream(replace(order, phase=EVALUATE), holder),
             row_weights=row_weights,
         )
@@ -165,11 +165,11 @@ class TERM:
         return float(tilted_mean(shares, risks, self.group_tilt)), weights
 
     def update(self, state: TERMState, total: Sums) -> TERMState:
-        """Weigh the holders that told their loss; the model waits for the second question."""
-        told = total.holder_count > 0
+        """Weight the holders that returned a loss; the second request updates the model."""
+        seen = total.holder_count > 0
         weights = torch.zeros_like(total.holder_loss)
-        rows = total.holder_count[told].to(torch.float64)
-        weights[told] = tilted_weights(rows, total.holder_risks[told], self.tilt)
+        rows = total.holder_count[seen].to(torch.float64)
+        weights[seen] = tilted_weights(rows, total.holder_risks[seen], self.tilt)
         return TERMState(state.parameters, weights)
 
     def update_again(self, state: TERMState, total: Sums) -> TERMState:

@@ -45,18 +45,18 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan)
 class Bounds:
     """The least and the most that one row can score; infinite where there is no bound."""
 
-    least: float
-    most: float
+    lower: float
+    upper: float
 
     @property
     def of_differences(self) -> "Bounds":
         """The least and the most by which two scores of one row can differ."""
-        return Bounds(self.least - self.most, self.most - self.least)
+        return Bounds(self.lower - self.upper, self.upper - self.lower)
 
     @property
     def known(self) -> bool:
         """Whether both are finite."""
-        return math.isfinite(self.least) and math.isfinite(self.most)
+        return math.isfinite(self.lower) and math.isfinite(self.upper)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def mean_interval(scored: Scored, bounds: Bounds, confidence: float = CONFIDENCE
     if rows == 0 or (rows < MIN_ROWS and not bounds.known):
         return Estimate(mean, math.nan, math.nan)
     if rows == 1:
-        return Estimate(mean, bounds.least, bounds.most)
+        return Estimate(mean, bounds.lower, bounds.upper)
     spread = max(0.0, scored.squares - scored.total * mean)
     farthest = math.sqrt(spread / (rows - 1)) * min(math.sqrt(rows - 1), MAX_DEVIATIONS)
     quantile = _student_quantile(rows - 1, confidence)
@@ -116,8 +116,8 @@ def mean_interval(scored: Scored, bounds: Bounds, confidence: float = CONFIDENCE
 
     return Estimate(
         mean,
-        max(bounds.least, mean - reach(bounds.least)),
-        min(bounds.most, mean + reach(bounds.most)),
+        max(bounds.lower, mean - reach(bounds.lower)),
+        min(bounds.upper, mean + reach(bounds.upper)),
     )
 
 

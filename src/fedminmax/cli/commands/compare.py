@@ -14,7 +14,7 @@ from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import markdown_table
-from fedminmax.methods.catalogue import CARDS, complaints
+from fedminmax.methods.catalogue import CARDS, unusable_methods
 from fedminmax.runs.convergence import notes_on_convergence
 from fedminmax.runs.layout import claim_folder
 from fedminmax.studies.adult import AdultConfig
@@ -96,7 +96,7 @@ def compare(
 def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
     """Make the entries from a comma-separated list, where "all" is one of every method."""
     if ALL in split_words(words):
-        for complaint in complaints():
+        for complaint in unusable_methods():
             say(f"warning: {complaint}")
     parts = [key for word in split_words(words) for key in (CARDS if word == ALL else [word])]
     return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]

@@ -9,7 +9,7 @@ from rich.markup import escape
 from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.methods.card import MethodCard
-from fedminmax.methods.catalogue import CARDS, complaints
+from fedminmax.methods.catalogue import CARDS, unusable_methods
 
 
 def list_methods(names: Sequence[str], *, as_json: bool) -> None:
@@ -18,7 +18,7 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
         if name not in CARDS:
             raise InputError(f"method '{name}' is unknown; choose from {', '.join(CARDS)}")
     cards = [CARDS[name] for name in names or CARDS]
-    for words in [] if names else complaints():
+    for words in [] if names else unusable_methods():
         say(f"warning: {words}")
     if as_json:
         print(json.dumps([_plain(card) for card in cards]))

@@ -30,7 +30,12 @@ from fedminmax.methods.method import (
     sums_over_rows,
     takes_one_step,
 )
-from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender, ToldCurvature
+from fedminmax.methods.shared.expected_reply import (
+    ExpectedReply,
+    OwnLoss,
+    ReportedCurvature,
+    Sender,
+)
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
@@ -111,7 +116,7 @@ def check_reply(
         expected = _of_local_training(expected, reply)
     _check_numbers(reply, expected, site)
     _check_own_loss(reply, sender, expected.own_loss, site)
-    _check_curvature(expected.told_curvature, site)
+    _check_curvature(expected.reported_curvature, site)
     length = _check_step(reply, expected, sender.lengths, site)
     if before is not None and sender.limits.at_every_model:
         rounding = LIMIT_ROUNDING if lighter is Lighter.STEP else ROUNDING
@@ -255,10 +260,10 @@ def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
 
 def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
     """Refuse other lengths, counts, scales and statistics than the order asks for."""
-    if len(reply.step) != expected.numbers or len(reply.statistics) != len(expected.least):
+    if len(reply.step) != expected.numbers or len(reply.statistics) != len(expected.lower):
         raise RefusedError(
             f"{site} sent a step of {len(reply.step):,} and {len(reply.statistics):,} further "
-            f"numbers, expected {expected.numbers:,} and {len(expected.least):,}; refused"
+            f"numbers, expected {expected.numbers:,} and {len(expected.lower):,}; refused"
         )
     rows = int(reply.group_count.sum())
     if rows != expected.rows:
@@ -275,16 +280,16 @@ def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
             f"{site} counts {reply.gradient_evaluations:,} gradient evaluations, expected "
             f"{expected.evaluations:,}; refused"
         )
-    room = ROUNDING * (1.0 + expected.most.abs())
+    room = ROUNDING * (1.0 + expected.upper.abs())
     if bool(
         (
-            (reply.statistics < expected.least - room) | (reply.statistics > expected.most + room)
+            (reply.statistics < expected.lower - room) | (reply.statistics > expected.upper + room)
         ).any()
     ):
         raise RefusedError(f"{site} sent statistics that its rows cannot have; refused")
 
 
-def _check_curvature(told: ToldCurvature | None, site: str) -> None:
+def _check_curvature(told: ReportedCurvature | None, site: str) -> None:
     """Refuse second derivatives that are not positive semidefinite, or too large for the rows."""
     if told is None:
         return
@@ -315,8 +320,8 @@ def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str)
     if bool(reply.holder_loss[others].any()) or bool(reply.holder_count[others].any()):
         raise RefusedError(f"{site} sent a loss for another holder; refused")
     count, loss = int(reply.holder_count[sender.number]), float(reply.holder_loss[sender.number])
-    room = ROUNDING * (abs(own.most) + own.count * LOSS_ROUNDING)
-    if count != own.count or not own.least - room <= loss <= own.most + room:
+    room = ROUNDING * (abs(own.upper) + own.count * LOSS_ROUNDING)
+    if count != own.count or not own.lower - room <= loss <= own.upper + room:
         raise RefusedError(
             f"{site} sent a loss of its own of {loss:g} over {count:,}, which its groups' losses "
             "do not give; refused"

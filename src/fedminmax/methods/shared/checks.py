@@ -12,14 +12,14 @@ from fedminmax.methods.method import AnyMethod, StateT
 
 
 def check_positive(method: str, **values: float) -> None:
-    """Refuse a step size or the like that is not a positive finite number."""
+    """Refuse a number that is not positive and finite."""
     for name, value in values.items():
         if not (is_finite(value) and value > 0):
             raise InputError(f"{method}: {name} = {format_value(value)}; give a positive number")
 
 
 def check_rate(method: str, learning_rate: float | None) -> None:
-    """Refuse a learning rate that is not positive; None is left to the rows."""
+    """Refuse a learning rate that is not positive; None means a safe rate for the rows."""
     if learning_rate is not None:
         check_positive(method, learning_rate=learning_rate)
 
@@ -34,7 +34,7 @@ def check_not_negative(method: str, **values: float) -> None:
 
 
 def check_share(owner: str, **values: float) -> None:
-    """Refuse what is no share above 0 and of at most 1."""
+    """Refuse a share that is not above 0 and at most 1."""
     for name, value in values.items():
         if not (is_finite(value) and 0.0 < value <= 1.0):
             raise InputError(
@@ -42,20 +42,20 @@ def check_share(owner: str, **values: float) -> None:
             )
 
 
-def check_whole(owner: str, *, least: int, **values: float) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+def check_whole(owner: str, *, minimum: int, **values: float) -> None:
+    """Refuse a value that is not a whole number of at least ``minimum``."""
     for name, value in values.items():
-        if not is_whole(value, least):
+        if not is_whole(value, minimum):
             raise InputError(
-                f"{owner}: {name} = {value!r}; give a whole number of at least {least}"
+                f"{owner}: {name} = {value!r}; give a whole number of at least {minimum}"
             )
 
 
 def checked_method(method: AnyMethod[StateT]) -> AnyMethod[StateT]:
-    """Refuse what is no method, or has an option of the wrong kind.
+    """Refuse an object that is not a method, or has an option of the wrong type.
 
-    Returns the method with numpy's numbers as Python's: settings are compared by how they are
-    written when a run goes on, and are sent and saved.
+    Returns the method with numpy's numbers as Python's: settings are sent, saved, and compared as
+    text when a run is resumed.
     """
     given: object = method
     if isinstance(given, type):
@@ -79,14 +79,14 @@ def checked_method(method: AnyMethod[StateT]) -> AnyMethod[StateT]:
 
 
 def check_plan(method: str, epochs: int, batch_size: int | None) -> None:
-    """Refuse local epochs or batches that cannot be counted; None means all rows in one batch."""
-    check_whole(method, least=1, epochs=epochs)
+    """Refuse invalid numbers of epochs or batch sizes; None means all rows in one batch."""
+    check_whole(method, minimum=1, epochs=epochs)
     if batch_size is not None:
-        check_whole(method, least=1, batch_size=batch_size)
+        check_whole(method, minimum=1, batch_size=batch_size)
 
 
 def check_floor(method: str, epsilon: float, size: int, what: str, total: float = 1.0) -> None:
-    """Refuse a floor that leaves no room among weights of this total."""
+    """Refuse a floor that is infeasible for weights with this total."""
     check_not_negative(method, epsilon=epsilon)
     if epsilon * size > total:
         raise InputError(

@@ -1,7 +1,7 @@
 """The server that looks ahead: second order for linear models, first order for all others.
 
-Its players are the groups, or for AFL's objective the holders. Where it does not look at the groups
-of a holder, the holder sends sums over all of its rows (``sums_of_all_rows``).
+Its players are the groups, or the holders for AFL's objective. If it does not need a holder's
+groups, the holder sends sums over all of its rows (``sums_of_all_rows``).
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from fedminmax.methods.shared.checks import check_not_negative, check_positive, 
 from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
+    curvature_limits,
     layout_of,
-    limits_of_curvature,
 )
 from fedminmax.methods.shared.first_order_server import (
     FirstOrderState,
@@ -38,12 +38,12 @@ from fedminmax.methods.shared.second_order_server import (
 )
 
 FastState = SecondOrderState | FirstOrderState
-# When to stop: the share of the worst risk that is left to gain.
+# When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
 
 
 class FastSettings(Protocol):
-    """What an expert may set of every method with this server: see ``FedMinMaxFast``."""
+    """Expert settings of every method with this server: see ``FedMinMaxFast``."""
 
     @property
     def name(self) -> str:
@@ -52,48 +52,48 @@ class FastSettings(Protocol):
 
     @property
     def curvature(self) -> bool:
-        """Whether to use second derivatives where the model allows it."""
+        """Whether to use second derivatives if the model allows it."""
         ...
 
     @property
     def learning_rate(self) -> float:
-        """The first step of first order."""
+        """The rate of the first step (first order only)."""
         ...
 
     @property
     def momentum(self) -> float:
-        """The share of the past in running means."""
+        """The decay of running means."""
         ...
 
 
 def check_fast_settings(settings: FastSettings, *, gap: float = 0.0, epsilon: float = 0.0) -> None:
-    """Refuse what cannot be a gap, a floor, a rate or the share of a running mean."""
+    """Refuse an invalid gap, floor, rate or momentum."""
     check_not_negative(settings.name, gap=gap, epsilon=epsilon)
     check_positive(settings.name, learning_rate=settings.learning_rate)
     check_share(settings.name, **{"1 - momentum": 1.0 - settings.momentum})
 
 
 def ask_for_sums(key: RoundKey, parameters: Tensor) -> Order:
-    """Broadcast the next try; holders need no weights."""
+    """Broadcast the next candidate; holders need no weights."""
     return Order(key, parameters, torch.zeros(0, dtype=torch.float64))
 
 
 def is_within(gap: float, state: FastState) -> bool:
-    """Return whether what is left is within the gap; nothing is within a gap of 0."""
+    """Return whether the possible improvement is within the gap; never for a gap of 0."""
     return gap > 0 and state.remaining is not None and state.remaining <= gap
 
 
 def with_curvature(
     settings: FastSettings, structure: LinearStructure | None, players: int
 ) -> LinearStructure | None:
-    """Return the linear model's layout if its second derivatives are used; both sides ask this."""
+    """Return the linear model's layout if its second derivatives are used; called by both sides."""
     return structure if settings.curvature and second_order_fits(structure, players) else None
 
 
 def start_server(
     settings: FastSettings, parameters: Tensor, census: Census, weights: Tensor
 ) -> FastState:
-    """Return the state before the first round; the players are the census' groups."""
+    """Return the state before the first round; the players are the census's groups."""
     structure, counts = census.linear, census.counts.sum(dim=0)
     linear = with_curvature(settings, structure, census.groups)
     if linear is not None:
@@ -104,12 +104,12 @@ def start_server(
 
 
 def after_round(
-    settings: FastSettings, state: FastState, told: RiskSums, epsilon: float = 0.0
+    settings: FastSettings, state: FastState, reported: RiskSums, epsilon: float = 0.0
 ) -> FastState:
-    """Return the state after a round's sums; ``epsilon`` is the least weight of a player."""
+    """Return the state after a round's sums; ``epsilon`` is the minimum weight of a player."""
     if isinstance(state, SecondOrderState):
-        return after_second_order_round(state, told, epsilon)
-    return after_first_order_round(state, told, epsilon, settings.momentum)
+        return after_second_order_round(state, reported, epsilon)
+    return after_first_order_round(state, reported, epsilon, settings.momentum)
 
 
 def sums_of_all_rows(
@@ -117,7 +117,7 @@ def sums_of_all_rows(
 ) -> Sums:
     """Return gradient and, for a linear model, curvature sums at the broadcast model.
 
-    Losses are by group: that is what a run shows.
+    Losses are by group, for the run's log.
     """
     rows = holder.examples
     if linear is not None:
@@ -142,7 +142,7 @@ def sums_of_all_rows(
     )
 
 
-def expected_of_all_rows(
+def expect_all_rows(
     settings: FastSettings, players: int, order: Order, sender: Sender, reply: Sums
 ) -> ExpectedReply:
     """Return what an honest sender of these sums replies."""
@@ -158,5 +158,5 @@ def expected_of_all_rows(
     if linear is None:
         return expected
     everyone = replace(sender, counts=sender.counts.sum(dim=0, keepdim=True))
-    most, told = limits_of_curvature(linear, everyone, reply)
-    return replace(expected, least=-most, most=most, told_curvature=told)
+    upper, reported = curvature_limits(linear, everyone, reply)
+    return replace(expected, lower=-upper, upper=upper, reported_curvature=reported)

@@ -1,4 +1,4 @@
-"""The server of networks: from loss and gradient sums to the next model to try.
+"""The server for networks: from loss and gradient sums to the next candidate model.
 
 The prox-linear step (Drusvyatskiy, Paquette: Efficiency of minimizing compositions of convex
 functions and smooth maps, 2019) with an adaptive diagonal metric: at theta, with risks r_a and
@@ -6,26 +6,26 @@ slopes g_a of the players (groups, or holders),
 
     minimise over p:  max_a (r_a + g_a . p) + 1/(2 eta) p' D p.
 
-Its dual has one unknown per player; those that may not be chosen have fixed weights (see
-``core.simplex``). So the weights are those that will be right after the step; weights that
-follow the risks of the round before make both swing. g_a are running means of the
-slopes, D = diag(sqrt(v)) with v the running mean of the squared weighted slope, both as in Adam
-(Kingma, Ba: Adam, ICLR 2015).
+Its dual has one unknown per player; players that may not be chosen have fixed weights (see
+``core.simplex``). So the weights are those that will be optimal after the step; weights that follow
+the risks of the previous round make both oscillate. g_a are running means of the slopes,
+D = diag(sqrt(v)) with v the running mean of the squared weighted slope, both as in Adam (Kingma,
+Ba: Adam, ICLR 2015).
 
-The rate eta needs no choosing. All rows are in every sum, so the worst risk is known and not
-estimated: a try that does not lower it has failed, and the next one starts from the best model,
-with half the rate and without what the running means remember of the way there. Each success makes
-the rate longer. What is compared is the risk itself: against the fall that a step predicts, a
-try with momentum often looks bad although it is not, and rates became too short too early. So the
-worst risk never rises, and a failure costs one round.
+The rate eta is adapted automatically. Every sum covers all rows, so the worst risk is exact and not
+an estimate: a candidate that does not lower it has failed, and the next one starts from the best
+model, with half the rate and reset running means. Each success increases the rate. The risk itself
+is compared, not the decrease that a step predicts: by that measure a candidate with momentum often
+looks bad although it is not, and rates became too small too early. So the worst risk never rises,
+and a failure costs one round.
 
-Where only some holders take part, the worst risks of two rounds are of different rows. There every
-try is kept, unless its risk is far off, and the rate grows while the smoothed worst risk falls and
-shrinks when that has stopped.
+If only some holders take part, the worst risks of two rounds are on different rows. Then every
+candidate is kept, unless its risk is far off; the rate grows while the smoothed worst risk falls,
+and shrinks once that has stopped.
 
 | symbol     | name                                |
 |------------|-------------------------------------|
-| theta      | state.parameters, the next try      |
+| theta      | state.parameters, the next candidate |
 | r, g       | state.risks, slopes, at state.best  |
 | mu         | state.weights                       |
 | eta        | state.rate                          |
@@ -43,28 +43,28 @@ from fedminmax.core.max_of_quadratics import highest_mix
 from fedminmax.core.simplex import FixedShares, maximise_on_simplex
 from fedminmax.methods.shared.replies import RiskSums
 
-# Of the rate, after a success before and after the first failure, and after a failure.
+# Factors of the rate: after a success before and after the first failure, and after a failure.
 FIRST_GROWTH, GROWTH, SHRINKAGE = 2.0, 1.2, 0.5
-# The running mean of squared slopes.
-MEMORY_OF_SQUARES = 0.99
-# No number moves further in one step than this, or this multiple of the largest one; and one of
-# them moves by at least a few of the last digits that the largest one has.
+# Decay of the running mean of squared slopes.
+SQUARES_DECAY = 0.99
+# No parameter moves further in one step than this, or this multiple of the largest one; and at
+# least one of them moves by a few units in the last place of the largest one.
 MAX_MOVE, MAX_RELATIVE_MOVE, MIN_DIGITS = 1.0, 10.0, 8.0
-# Of the metric's largest entry: where the slope was always 0, any number will do.
+# Relative to the metric's largest entry: where the slope was always 0, any value works.
 MIN_METRIC = 1e-8
-# With partial participation: the worst risk's running mean, how far off a failure is, after how
-# many rounds without a new low the rate is too long, and how it grows with a new low.
+# With partial participation: decay of the worst risk's running mean, which increase is a failure,
+# after how many rounds without a new minimum the rate shrinks, and its growth with a new minimum.
 SMOOTHING, FAR_OFF, PATIENCE, PARTIAL_GROWTH = 0.9, 2.0, 30, 1.1
 
 
 @dataclass(frozen=True, eq=False)
 class FirstOrderState:
-    """The next try, and the model that it starts from with what is known there.
+    """The next candidate, and the model that it starts from with what is known there.
 
     ``slope_sums`` [m, p] are the running means of slopes before bias correction, over ``steps``
     rounds. ``level`` is the worst risk of ``best``, smoothed if only some holders take part,
-    ``lowest`` its lowest value, and ``stale`` the rounds since. ``rounds`` counts the tries
-    that were kept, ``failures`` the others.
+    ``lowest`` its minimum, and ``stale`` the rounds since. ``rounds`` counts the candidates that
+    were kept, ``failures`` the others.
     """
 
     parameters: Tensor
@@ -87,17 +87,17 @@ class FirstOrderState:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved of the selected model: nothing."""
+        """Nothing is proved about the selected model."""
         return None
 
     @property
     def remaining(self) -> float | None:
-        """The share of the worst risk that is left to gain: not known."""
+        """The possible improvement of the worst risk is unknown."""
         return None
 
     @property
     def selected(self) -> Tensor:
-        """The model that the next try starts from: with all holders, the one of lowest risk."""
+        """The model that the next candidate starts from: with all holders, that of lowest risk."""
         return self.best.unsqueeze(0)
 
 
@@ -109,7 +109,7 @@ def start_first_order(
     playable: Tensor,
     rate: float,
 ) -> FirstOrderState:
-    """Nothing is known yet: the first round asks for the sums of the model as it is."""
+    """Nothing is known yet: the first round collects the sums of the initial model."""
     slopes = parameters.new_zeros(len(counts), len(parameters), device="cpu")
     return FirstOrderState(
         parameters=parameters,
@@ -133,12 +133,12 @@ def start_first_order(
 
 
 def after_first_order_round(
-    state: FirstOrderState, told: RiskSums, epsilon: float, momentum: float
+    state: FirstOrderState, reported: RiskSums, epsilon: float, momentum: float
 ) -> FirstOrderState:
-    """Keep the try or go back, and look ahead from there."""
-    tried = _with_sums(state, told)
+    """Keep the candidate or go back, and choose the next one from there."""
+    tried = _with_sums(state, reported)
     now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
-    complete = torch.equal(told.counts, state.counts)
+    complete = torch.equal(reported.counts, state.counts)
     if state.rounds == 0:
         kept = replace(tried, level=now, lowest=now)
     elif complete and now < state.level:
@@ -153,7 +153,7 @@ def after_first_order_round(
         replace(
             kept,
             slope_sums=momentum * state.slope_sums + (1.0 - momentum) * kept.slopes,
-            squares=torch.lerp(slope.square(), state.squares, MEMORY_OF_SQUARES),
+            squares=torch.lerp(slope.square(), state.squares, SQUARES_DECAY),
             steps=state.steps + 1,
             rounds=state.rounds + 1,
         ),
@@ -163,7 +163,7 @@ def after_first_order_round(
 
 
 def step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
-    """Return the state after a failed try: start from the best model again, with a shorter rate."""
+    """Return the state after a failure: start from the best model again, with a smaller rate."""
     return _look_ahead(
         replace(
             state,
@@ -177,14 +177,14 @@ def step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstO
     )
 
 
-def _with_sums(state: FirstOrderState, told: RiskSums) -> FirstOrderState:
-    """Return what is known at the try; a player that nobody told of keeps its last word."""
-    seen, point = told.counts > 0, state.parameters.cpu()
-    rows = told.counts[seen].double()
+def _with_sums(state: FirstOrderState, reported: RiskSums) -> FirstOrderState:
+    """Return what is known at the candidate; a missing player keeps its last values."""
+    seen, point = reported.counts > 0, state.parameters.cpu()
+    rows = reported.counts[seen].double()
     risks, slopes = state.risks.clone(), state.slopes.clone()
     penalty = 0.5 * state.ridge * float(point.double().square().sum())
-    risks[seen] = told.losses[seen] / rows + penalty
-    slopes[seen] = (told.gradients[seen] / rows[:, None]).to(slopes) + state.ridge * point
+    risks[seen] = reported.losses[seen] / rows + penalty
+    slopes[seen] = (reported.gradients[seen] / rows[:, None]).to(slopes) + state.ridge * point
     return replace(state, best=state.parameters, risks=risks, slopes=slopes)
 
 
@@ -198,9 +198,9 @@ def _with_smoothed_level(tried: FirstOrderState, now: float) -> FirstOrderState:
 
 
 def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
-    """Choose the next try from the best model."""
+    """Choose the next candidate from the best model."""
     slopes = state.slope_sums / (1.0 - momentum**state.steps)
-    metric = (state.squares / (1.0 - MEMORY_OF_SQUARES**state.rounds)).sqrt()
+    metric = (state.squares / (1.0 - SQUARES_DECAY**state.rounds)).sqrt()
     steepest = float(metric.max())
     metric = metric + MIN_METRIC * steepest if steepest > 0.0 else torch.ones_like(metric)
     scaled = (state.fixed.mix(slopes) / metric.sqrt()).double()
@@ -221,7 +221,7 @@ def _look_ahead(state: FirstOrderState, epsilon: float, momentum: float) -> Firs
             break
         rate = 0.5 * longest / unit
     if 0.0 < rate * unit < shortest:
-        # It would be lost in rounding, and no try could succeed any more.
+        # It would be lost in rounding, and no candidate could succeed any more.
         rate = shortest / unit
     point = torch.sub(best, direction, alpha=rate)
     return replace(state, parameters=point.to(state.best), weights=weights, rate=rate)

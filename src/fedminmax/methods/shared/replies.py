@@ -1,18 +1,18 @@
-"""What replies and orders of several methods have in common.
+"""Common parts of the replies and orders of several methods.
 
 Every method with local training replies with risks before training and counts
-(``sums_before_training``). A server that looks ahead knows after a round each player's sums at the
-model it sent (``RiskSums``); the players are the groups, or for AFL's objective the holders.
+(``sums_before_training``). After a round, a server that looks ahead knows each player's sums at the
+model it sent (``RiskSums``); the players are the groups, or the holders for AFL's objective.
 
-Methods over groups share where their weights start, and how rows are weighed by them. A group that
-is too small for the adversary to choose keeps its share rho_b as weight. With s the sum of these
-shares, the adversary moves within
+Methods over groups share the initial weights, and how these weight the rows. A group that is too
+small for the adversary to choose keeps its share rho_b as weight. With s the sum of these shares,
+the adversary moves within
 
     {mu: mu_b = rho_b for small b, mu_a >= epsilon and sum mu_a = 1 - s over the others},
 
-so that two rows with odd labels have the weight of two rows. A method leaves the small groups out
-of its ascent as it does groups that nobody had in a round: they keep their weight, and the others
-share what is left.
+so two rows with odd labels have the weight of two rows. A method's ascent skips the small groups,
+as it does groups that no holder had in a round: they keep their weight, and the others share the
+rest.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from fedminmax.methods.shared.checks import check_floor
 def sums_before_training(order: Order, holder: Holder, workspace: Workspace) -> Sums:
     """Load the broadcast model and return its loss sums on this holder's rows.
 
-    The step is left empty: the caller puts its own in its place.
+    The step is empty: the caller fills it in.
     """
     workspace.load(order.parameters)
     losses = losses_of(workspace, holder.examples, holder.rows_per_chunk)
@@ -43,14 +43,14 @@ def sums_before_training(order: Order, holder: Holder, workspace: Workspace) -> 
 
 
 def sum_by_group(values: Tensor, holder: Holder) -> Tensor:
-    """Add up one number per row by the row's group, in float64."""
+    """Sum one number per row by the row's group, in float64."""
     return torch.bincount(
         holder.examples.group, weights=values.to(torch.float64), minlength=holder.groups
     ).cpu()
 
 
 def displacement(order: Order, trained: Tensor) -> Tensor:
-    """How far local training went, theta - theta_k, in the model's own precision."""
+    """Return the displacement by local training, theta - theta_k, in the model's precision."""
     return order.parameters - trained
 
 
@@ -79,9 +79,9 @@ def weigh_by_group(order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
 
 @dataclass(frozen=True, eq=False)
 class RiskSums:
-    """By player: rows [m], losses [m], gradients [m, p] and packed curvature [m, q], maybe none.
+    """By player: rows [m], losses [m], gradients [m, p] and packed curvature [m, q], if any.
 
-    A player without rows was not heard of in this round.
+    A player without rows was absent from this round.
     """
 
     counts: Tensor

@@ -1,12 +1,12 @@
-"""Drawing holders at random, and local steps with a snapshot on the way.
+"""Drawing holders at random, and local steps with a snapshot.
 
-The server draws holders with replacement, and one that came up c times counts c times: sums over
-the drawn ones are then unbiased.
+The server draws holders with replacement, and a holder drawn c times counts c times, so sums over
+the drawn holders are unbiased.
 
-Local steps with a snapshot are the first question of DRFA and of its group form. Holders take tau
-steps and return where they were after step t' and after the last one. The server draws one t' for
-all; the adversary then moves by the losses at the mean snapshot, an unbiased sample of the tau
-models that the round went through.
+Local steps with a snapshot are the first request of DRFA and of its group form. Holders take tau
+steps and return their models after step t' and after the last one. The server draws one t' for all;
+the adversary then moves by the losses at the mean snapshot, an unbiased sample of the round's tau
+intermediate models.
 
 | symbol                  | name                    |
 |-------------------------|-------------------------|
@@ -34,22 +34,22 @@ from fedminmax.methods.shared.expected_reply import (
     ExpectedReply,
     Sender,
     batch_sizes,
+    batches_reach,
     path_of,
-    reach_of_batches,
     rounding_of_steps,
 )
 from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 
-def draw_holders(odds: Tensor, draws: int, lots: np.random.Generator) -> Tensor:
-    """Draw in proportion to ``odds``; return how often each holder came up, in float64."""
+def draw_holders(odds: Tensor, draws: int, rng: np.random.Generator) -> Tensor:
+    """Draw in proportion to ``odds``; return how often each holder was drawn, in float64."""
     probabilities = odds.to(torch.float64) / odds.sum()
-    drawn = lots.choice(len(odds), size=draws, p=probabilities.tolist())
+    drawn = rng.choice(len(odds), size=draws, p=probabilities.tolist())
     return torch.tensor(np.bincount(drawn, minlength=len(odds)), dtype=torch.float64)
 
 
 def only_rows(holder: Holder, batch: Tensor | None) -> Holder:
-    """Return the holder with these rows alone; None stands for all rows."""
+    """Return the holder with only these rows; None stands for all rows."""
     if batch is None:
         return holder
     return replace(holder, examples=holder.examples.rows(batch.to(holder.examples.group.device)))
@@ -77,20 +77,20 @@ class LocalSteps:
     learning_rate: float
 
     def check(self, method: str) -> None:
-        """Refuse steps that cannot be counted or a rate that is not positive."""
+        """Refuse an invalid number of steps or a rate that is not positive."""
         check_positive(method, learning_rate=self.learning_rate)
-        check_whole(method, least=1, steps=self.steps)
+        check_whole(method, minimum=1, steps=self.steps)
         if self.batch_size is not None:
-            check_whole(method, least=1, batch_size=self.batch_size)
+            check_whole(method, minimum=1, batch_size=self.batch_size)
 
 
-def draw_snapshot_step(steps: int, lots: np.random.Generator) -> int:
+def draw_snapshot_step(steps: int, rng: np.random.Generator) -> int:
     """Draw t' uniformly from 1 to ``steps``."""
-    return int(lots.integers(1, steps, endpoint=True))
+    return int(rng.integers(1, steps, endpoint=True))
 
 
 def with_snapshot_step(weights: Tensor, snapshot_step: int) -> Tensor:
-    """Put t' behind the weights of an order."""
+    """Append t' to the weights of an order."""
     return torch.cat([weights, weights.new_tensor([snapshot_step])])
 
 
@@ -103,9 +103,9 @@ def train_with_snapshot(
     weight: float,
     row_weights: Tensor | None = None,
 ) -> Sums:
-    """Return both displacements, one after the other, times ``weight`` and on that scale.
+    """Return both displacements, concatenated, times ``weight`` and on that scale.
 
-    A holder without weight does not train; it still tells the losses of the model it received.
+    A holder without weight does not train; it still returns the losses of the model it received.
     """
     before = sums_before_training(order, holder, workspace)
     if weight == 0:
@@ -114,13 +114,13 @@ def train_with_snapshot(
     endless = shuffled_batches(len(examples), plan.batch_size, local_stream(order, holder))
     batches = list(islice(endless, plan.steps))
 
-    def go_on(stretch: list[Tensor | None]) -> Tensor:
-        for batch in stretch:
+    def run_steps(part: list[Tensor | None]) -> Tensor:
+        for batch in part:
             take_step(workspace, examples, batch, row_weights, plan.learning_rate)
         return displacement(order, workspace.in_model_order(workspace.flat))
 
-    at_snapshot = go_on(batches[:snapshot_step])
-    at_end = go_on(batches[snapshot_step:])
+    at_snapshot = run_steps(batches[:snapshot_step])
+    at_end = run_steps(batches[snapshot_step:])
     return replace(
         before,
         step=torch.cat([at_end, at_snapshot]).mul_(weight),
@@ -138,7 +138,7 @@ def expect_snapshot(
     weight: float,
     row_weight: float = 1.0,
 ) -> ExpectedReply:
-    """Expect both displacements times ``weight``; ``row_weight`` is the largest of a row."""
+    """Expect both displacements times ``weight``; ``row_weight`` is the largest row weight."""
     if weight == 0:
         numbers = 2 * len(order.parameters)
         return ExpectedReply(numbers=numbers, scale=0.0, rows=sender.rows, evaluations=0)
@@ -148,8 +148,8 @@ def expect_snapshot(
 
     def reach(steps: int) -> float:
         whole, more = divmod(steps, len(sizes))
-        per_epoch = reach_of_batches(sizes, plan.learning_rate)
-        return slope * (whole * per_epoch + reach_of_batches(sizes[:more], plan.learning_rate))
+        per_epoch = batches_reach(sizes, plan.learning_rate)
+        return slope * (whole * per_epoch + batches_reach(sizes[:more], plan.learning_rate))
 
     return ExpectedReply(
         numbers=2 * len(order.parameters),
@@ -163,12 +163,12 @@ def expect_snapshot(
 
 
 def descend_twice(parameters: Tensor, total: Sums) -> tuple[Tensor, Tensor]:
-    """Return the mean of the trained models, and that of the snapshots as one line of a table."""
+    """Return the mean of the trained models, and that of the snapshots as a one-row table."""
     at_end, at_snapshot = torch.split(total.step, len(parameters))
     trained = descend(parameters, replace(total, step=at_end))
     return trained, descend(parameters, replace(total, step=at_snapshot)).unsqueeze(0)
 
 
 def no_snapshot(parameters: Tensor) -> Tensor:
-    """Return the empty table: no question is open."""
+    """Return the empty table: no request is pending."""
     return parameters.new_zeros(0, len(parameters))

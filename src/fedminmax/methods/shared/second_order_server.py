@@ -1,19 +1,19 @@
-"""The server of linear models: from sums with curvature to the next model to try.
+"""The server for linear models: from sums with curvature to the next candidate model.
 
-With loss, gradient and curvature sums the server knows a quadratic model of every player's risk (a
-player is a group, or a holder) and goes to the lowest point of the highest model: the weights are
-those that will be right after the step, not those that would have been right before it. Players
-that may not be chosen keep their share (see ``core.simplex``). A trust
-region in the manner of Levenberg and Marquardt (More: The Levenberg-Marquardt algorithm, 1978)
-makes the steps safe for every data set with the same settings: a step that fails costs one round,
-never the run. Squared error is its own model: one round of sums is the whole problem.
+With loss, gradient and curvature sums the server has a quadratic model of every player's risk (a
+player is a group, or a holder) and goes to the minimum of their maximum: the weights are those that
+will be optimal after the step, not those that were optimal before it. Players that may not be
+chosen keep their share (see ``core.simplex``). A trust region in the manner of Levenberg and
+Marquardt (More: The Levenberg-Marquardt algorithm, 1978) makes the steps safe for every data set
+with the same settings: a failed step costs one round, never the run. For squared error the
+quadratic model is exact: one round of sums is the whole problem.
 
 With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
 ``core.certificate``).
 
 | symbol         | name                            |
 |----------------|---------------------------------|
-| theta          | state.parameters, the next try  |
+| theta          | state.parameters, the next candidate |
 | best theta     | state.best                      |
 | mu             | state.weights                   |
 | r, g, H        | state.risks, slopes, curvature  |
@@ -42,29 +42,29 @@ from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_m
 from fedminmax.core.simplex import FixedShares
 from fedminmax.methods.shared.replies import RiskSums
 
-# Numbers of second derivatives that a server keeps: 160 MB.
+# Maximum number of second derivatives that a server stores: 160 MB.
 MAX_CURVATURE = 20_000_000
-# A step is good if the worst risk falls by half of what the models promised, and fails below a
-# tenth.
+# A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD, FAIR = 0.5, 0.1
 FIRST_DAMPING = 1e-3
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
-ROUNDS_OF_CUTS = 3
-TIMES_THE_PROMISE = 100.0
-# A start this many times as bad as a model of zeros is given up for it; that costs a round.
+MAX_CUT_ROUNDS = 3
+PREDICTION_FACTOR = 100.0
+# A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
 FAR_OFF = 1.5
 
 
 @dataclass(frozen=True, eq=False)
 class SecondOrderState:
-    """The next try, the best model so far with what is known there, and the bounds.
+    """The next candidate, the best model so far with what is known there, and the bounds.
 
-    ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen of each
-    parameter. ``promised`` is the fall that the models expect of the next try. ``cuts`` are lines
-    below the risks: constant and slope. ``upper`` and ``lower`` bound the game's value; lower is
-    minus infinity where nothing is proved. ``answer`` is the worst risk of the selected model, with
-    its penalty; infinite unless all rows told of it. ``size`` is what rounding depends on.
+    ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
+    parameter. ``promised`` is the predicted decrease at the next candidate. ``cuts`` are linear
+    lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
+    lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
+    model, with its penalty; infinite unless it was measured on all rows. ``size`` determines
+    rounding errors.
     """
 
     parameters: Tensor
@@ -88,7 +88,7 @@ class SecondOrderState:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved of the selected model; None if nothing is."""
+        """What is proved about the selected model; None if nothing is."""
         if not math.isfinite(self.lower) or not math.isfinite(self.answer):
             return None
         best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
@@ -103,9 +103,9 @@ class SecondOrderState:
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
     def worst_of(self, risks: Tensor) -> float:
-        """Return the most that an adversary can make of these risks of the next try, rounded up.
+        """Return the adversary's maximum over these risks of the next candidate, rounded up.
 
-        Its penalty is part of it; players that may not be chosen keep their share.
+        It includes the penalty; players that may not be chosen keep their share.
         """
         point = self.structure.to_free(self.parameters)
         worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
@@ -115,10 +115,10 @@ class SecondOrderState:
 
     @property
     def remaining(self) -> float | None:
-        """The certificate's gap; else what the next step promises, many times over.
+        """The certificate's gap; else a large multiple of the next step's predicted decrease.
 
-        A promise is of a step within the trust region, and no promise is a proof. None as long as
-        the region is what makes it small.
+        The prediction is for a step within the trust region, and is not a proof. None while the
+        prediction is small only because the region is.
         """
         proved = self.certificate
         if proved is not None:
@@ -129,17 +129,17 @@ class SecondOrderState:
             return 0.0
         if self.damping > FIRST_DAMPING or self.promised < 0.0:
             return None
-        return TIMES_THE_PROMISE * self.promised / max(self.answer, 1e-300)
+        return PREDICTION_FACTOR * self.promised / max(self.answer, 1e-300)
 
     @property
     def selected(self) -> Tensor:
-        """The model with the lowest worst risk so far; for squared error the next one is known."""
+        """The model with the lowest worst risk; for squared error, the next candidate."""
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
 
 
 def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
-    """Return whether the model is linear and its players' second derivatives can be kept."""
+    """Return whether the model is linear and its players' second derivatives can be stored."""
     return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
 
 
@@ -151,9 +151,9 @@ def start_second_order(
     playable: Tensor,
     size: RowSize,
 ) -> SecondOrderState:
-    """Nothing is known yet: the first round asks for the sums of the model as it is."""
+    """Nothing is known yet: the first round collects the sums of the initial model."""
     players, numbers = len(counts), structure.free_numbers
-    # A common shift of all outputs changes no prediction, and would cost ridge.
+    # A common shift of all outputs changes no prediction but increases the ridge penalty.
     start = structure.from_free(structure.to_free(parameters)).to(parameters)
     new = torch.zeros(0, dtype=torch.float64).new_zeros
     return SecondOrderState(
@@ -179,48 +179,48 @@ def start_second_order(
 
 
 def after_second_order_round(
-    state: SecondOrderState, told: RiskSums, epsilon: float
+    state: SecondOrderState, reported: RiskSums, epsilon: float
 ) -> SecondOrderState:
-    """Keep the try if the worst risk fell as promised; then look ahead from the best model."""
-    tried = _with_bounds(_with_sums(state, told), told, epsilon)
+    """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
+    tried = _with_bounds(_with_sums(state, reported), reported, epsilon)
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
     first = state.rounds == 0
     gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
     if first or now < before:
-        complete = torch.equal(told.counts, tried.counts)
+        complete = torch.equal(reported.counts, tried.counts)
         state = replace(tried, best=state.parameters, answer=now if complete else math.inf)
     else:
         state = replace(state, cuts=tried.cuts, lower=tried.lower)
     state = replace(state, rounds=tried.rounds)
     nothing = state.structure.risk_at_zero
     if first and now > FAR_OFF * nothing:
-        # Rows with outputs far off have no curvature left to go by: 0 is the better start.
+        # Rows with extreme outputs have almost no curvature: 0 is the better start.
         start = torch.zeros_like(state.parameters)
         return replace(state, parameters=start, promised=now - nothing)
     return _look_ahead(state, gain, epsilon)
 
 
 def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
-    """Return the most that the adversary can make of these risks."""
+    """Return the adversary's maximum over these risks."""
     return highest_mix(state.fixed.mix(risks), state.fixed.floor(epsilon))
 
 
-def _with_sums(state: SecondOrderState, told: RiskSums) -> SecondOrderState:
-    """Return what is known at the try; a player that nobody told of keeps its last word."""
-    structure, seen = state.structure, told.counts > 0
+def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
+    """Return what is known at the candidate; a missing player keeps its last values."""
+    structure, seen = state.structure, reported.counts > 0
     point, ridge = structure.to_free(state.parameters), structure.ridge
-    rows = told.counts[seen].double()
+    rows = reported.counts[seen].double()
     before = (state.risks, state.slopes, state.curvature)
     risks, slopes, curvature = (known.clone() for known in before)
-    risks[seen] = told.losses[seen] / rows + 0.5 * ridge * point @ point
-    slopes[seen] = structure.to_free(told.gradients[seen]) / rows[:, None] + ridge * point
-    curvature[seen] = told.curvature[seen] / rows[:, None]
+    risks[seen] = reported.losses[seen] / rows + 0.5 * ridge * point @ point
+    slopes[seen] = structure.to_free(reported.gradients[seen]) / rows[:, None] + ridge * point
+    curvature[seen] = reported.curvature[seen] / rows[:, None]
     return replace(state, risks=risks, slopes=slopes, curvature=curvature, rounds=state.rounds + 1)
 
 
-def _with_bounds(tried: SecondOrderState, told: RiskSums, epsilon: float) -> SecondOrderState:
-    """Add what a round of all rows proves."""
-    if not torch.equal(told.counts, tried.counts):
+def _with_bounds(tried: SecondOrderState, reported: RiskSums, epsilon: float) -> SecondOrderState:
+    """Add the bounds that a round with all rows proves."""
+    if not torch.equal(reported.counts, tried.counts):
         return tried
     upper = min(tried.upper, _worst(tried, tried.risks, epsilon))
     tried = replace(tried, upper=upper)
@@ -246,20 +246,20 @@ def _with_cuts(
     errors: Errors,
     epsilon: float,
 ) -> SecondOrderState:
-    """Add a point's cuts, and what they prove with those before."""
+    """Add a point's cuts, and the bound that they prove together with earlier ones."""
     ridge = state.structure.ridge
     new = cuts_at(point, risks, slopes, ridge, errors, state.upper)
     lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
-    # With a floor on the weights, only a cut per player of one point proves something.
-    kept = 0 if epsilon else (ROUNDS_OF_CUTS - 1) * len(lines)
+    # With a floor on the weights, only the cuts of a single point prove a bound.
+    kept = 0 if epsilon else (MAX_CUT_ROUNDS - 1) * len(lines)
     cuts = torch.cat([lines, state.cuts[:kept]])
     bound = lower_bound(Cuts(cuts[:, 0], cuts[:, 1:]), ridge, state.fixed.floor(epsilon))
-    # Losses are not below 0.
+    # Losses are not negative.
     return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
 
 def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
-    """Choose the next try, from the best model, within a trust region that fits the gain."""
+    """Choose the next candidate from the best model, in a trust region adapted to the gain."""
     factor = 1.0 / DAMPING_FACTOR if gain >= GOOD else 1.0 if gain >= FAIR else DAMPING_FACTOR
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
     structure = state.structure
@@ -270,12 +270,12 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
     functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
     chosen = state.fixed.chosen(state.weights)
-    # A column that is 0 throughout has no curvature of its own.
+    # A column of zeros has no curvature.
     least = 1e-12 * float(scale.max())
     region = (0.0 if structure.is_quadratic else damping) * scale + least
     lowest = minimise_max(functions, region, chosen, floor)
     while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
-        # No model is that good: the promise is beyond where the quadratics hold.
+        # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     point = structure.to_free(state.best) + lowest.step
@@ -295,7 +295,7 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
 def _with_known(
     state: SecondOrderState, functions: Quadratics, parameters: Tensor, epsilon: float
 ) -> SecondOrderState:
-    """Add what quadratic risks say of the next model before anybody has tried it."""
+    """Add what quadratic risks determine about the next model before it is evaluated."""
     if not math.isfinite(state.answer):
         return state
     best, point = (state.structure.to_free(own) for own in (state.best, parameters))
