@@ -1,6 +1,6 @@
 """Sites with real keys, certificates and records, called in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -17,10 +17,12 @@ from fedminmax.federation.secure.identity import Authority, Identity
 from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Roster, Terms, default_threshold
 from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
+from fedminmax.federation.server.masked_totals import MaskedTotal, MaskedTotals, open_session
 from tests.federation.network_problem import DirectTransport
 
 SITES = ("east", "mid", "north", "south", "west")
+# With a threshold of five: two may go, or one may go and one may lie.
+SEVEN = (*SITES, "isle", "shore")
 FIRST = Context("answer", run=0, round=1, phase=0)
 LAYOUT = Layout((Section("step", 4, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
 ORDER = b"the model of round 1"
@@ -85,7 +87,7 @@ def terms_for(sites: tuple[str, ...] = SITES, run: str = "run-1") -> Terms:
 
 def answers_of(site: str, seed: int = 0) -> dict[str, Any]:
     """Some answer of this site."""
-    generator = np.random.default_rng([seed, SITES.index(site)])
+    generator = np.random.default_rng([seed, SEVEN.index(site)])
     return {"step": generator.normal(size=4), "counts": generator.integers(0, 1000, 2)}
 
 
@@ -124,11 +126,28 @@ class MaskedSites(DirectTransport):
         }
         self.calls: list[tuple[str, tuple[str, ...]]] = []
         self.transcript: list[tuple[str, str, object]] = []
+        self.lies: dict[tuple[str, str], Callable[[bytes], bytes]] = {}
+        # Sites that hear nothing from this question on, and whose answer to it gets lost.
+        self.gone: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
+        self._away: set[str] = set()
 
     def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        if self.gone.get(site) == question:
+            self._away.add(site)
+        if site in self._away:
+            raise TimeoutError
         message = getattr(self.masked[site], question)(**words)
+        if self.lost.get(site) == question:
+            self._away.add(site)
+            raise TimeoutError
+        message = self.lies.get((site, question), bytes)(message)
         self.transcript.append((site, question, message))
         return message
+
+    def all_back(self) -> None:
+        """The network is as it was; no process ended."""
+        self.gone, self.lost, self._away = {}, {}, set()
 
     def open(self) -> tuple[Roster, MaskedTotals]:
         roster, _ = open_session(self, self.terms, federation_certifier().authority)
@@ -139,6 +158,17 @@ class MaskedSites(DirectTransport):
         values = self.masked[site].values
         self.masked[site] = MaskedSite(site, self.folder, self.terms, values)
         return self.masked[site]
+
+    def ask(
+        self,
+        totals: MaskedTotals,
+        sites: tuple[str, ...] | None = None,
+        order: bytes = ORDER,
+        layout: Layout = LAYOUT,
+    ) -> MaskedTotal:
+        """The total of the first question."""
+        asked = self.terms.sites if sites is None else sites
+        return totals.total(FIRST, {"order": order}, order_hash(order), layout, asked)
 
     def plain_total(self, sites: tuple[str, ...]) -> dict[str, Any]:
         """The sum that nobody masked."""

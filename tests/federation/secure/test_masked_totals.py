@@ -1,25 +1,286 @@
 """Totals of masked answers equal plain sums, whoever drops out and whenever."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from fedminmax.federation.secure.messages import order_hash
+from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
+from fedminmax.federation.secure.messages import (
+    Unmasked,
+    from_bytes,
+    to_bytes,
+)
+from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES
+from fedminmax.federation.server.masked_totals import MaskedTotal, NoTotalError
 from tests.federation.secure.masked_sites import (
-    FIRST,
     LAYOUT,
-    ORDER,
+    SEVEN,
     SITES,
     MaskedSites,
+    terms_for,
 )
 
 
-def test_the_total_is_the_sum(tmp_path: Path) -> None:
-    sites = MaskedSites(tmp_path)
-    _, totals = sites.open()
-    total = totals.total(FIRST, {"order": ORDER}, order_hash(ORDER), LAYOUT, SITES)
-    plain = sites.plain_total(SITES)
-    assert total.sites == SITES
-    assert not total.failures
+def assert_total(total: MaskedTotal, sites: MaskedSites, of: tuple[str, ...]) -> None:
+    plain = sites.plain_total(of)
+    assert total.sites == of
     np.testing.assert_array_equal(total.values["counts"], plain["counts"])
     np.testing.assert_allclose(total.values["step"], plain["step"], rtol=0, atol=2.0**-38)
+
+
+@pytest.mark.parametrize("kind", ["gone", "lost"])
+@pytest.mark.parametrize(
+    ("question", "counted"), [("answer", SITES[:4]), ("confirm", SITES[:4]), ("unmask", SITES)]
+)
+def test_a_site_may_go_at_any_moment(
+    tmp_path: Path, kind: str, question: str, counted: tuple[str, ...]
+) -> None:
+    """Until all have confirmed, the others go on without it; after that its answer counts."""
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    setattr(sites, kind, {"west": question})
+    total = sites.ask(totals)
+    assert_total(total, sites, counted)
+    assert total.failures == {"west": "west did not answer in time"}
+    assert total.late == ({"west"} if question == "answer" else set())
+
+
+def test_nobody_has_gone(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    total = sites.ask(totals)
+    assert_total(total, sites, SITES)
+    assert not total.failures
+    assert [question for question, _ in sites.calls[2:]] == ["answer", "confirm", "unmask"]
+
+
+def test_sites_may_go_one_after_another(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path, terms_for(SEVEN))
+    _, totals = sites.open()
+    sites.gone = {"west": "answer", "south": "confirm"}
+    total = sites.ask(totals)
+    assert_total(total, sites, tuple(s for s in SEVEN if s not in ("west", "south")))
+    assert set(total.failures) == {"west", "south"}
+
+
+def test_too_few_are_left_for_a_total(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.gone = {"west": "answer", "south": "answer"}
+    with pytest.raises(NoTotalError, match=r"3 sites are left .* at least 4") as error:
+        sites.ask(totals)
+    assert set(error.value.failures) == {"west", "south"}
+    sites.all_back()
+    assert_total(sites.ask(totals), sites, SITES)
+
+
+def test_too_few_shares_are_left_until_the_sites_are_back(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.gone = {"west": "unmask", "south": "unmask"}
+    with pytest.raises(NoTotalError, match="'south' has gone, and 3 of 4 shares"):
+        sites.ask(totals)
+    # Three sites have told their seeds: they help with no other total of this question.
+    with pytest.raises(NoTotalError):
+        sites.ask(totals, SITES[:4])
+    sites.all_back()
+    assert_total(sites.ask(totals), sites, SITES)
+
+
+def test_a_site_that_was_killed_and_started_again(tmp_path: Path) -> None:
+    """It has no keys of this session any more; its record is as it was."""
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    first = sites.ask(totals)
+    for site in SITES:
+        sites.restart(site)
+    with pytest.raises(NoTotalError, match="before all sites' keys"):
+        sites.ask(totals)
+    _, later = sites.open()
+    # A server that goes on from its checkpoint asks again, and gets the same.
+    again = sites.ask(later)
+    for name in ("step", "counts"):
+        np.testing.assert_array_equal(first.values[name], again.values[name])
+    with pytest.raises(NoTotalError, match="helps with no total of other sites"):
+        sites.ask(later, SITES[:4])
+    with pytest.raises(NoTotalError, match="helps with no total of another order"):
+        sites.ask(later, order=b"another model")
+
+
+def test_one_site_that_is_killed_between_upload_and_confirmation(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+
+    def restart(message: bytes) -> bytes:
+        sites.restart("west")
+        return message
+
+    sites.lies = {("west", "answer"): restart}
+    total = sites.ask(totals)
+    assert_total(total, sites, SITES[:4])
+    assert "no masked answer" in total.failures["west"]
+
+
+def test_totals_do_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+    """Nor on the masks: two federations with the same answers have the same total, bit for bit."""
+    found = []
+    for name, seed in (("first", 5), ("second", 5)):
+        sites = MaskedSites(tmp_path / name, seed=seed)
+        _, totals = sites.open()
+        found.append(sites.ask(totals).values["step"])
+    np.testing.assert_array_equal(*found)
+
+
+def test_numbers_that_do_not_fit_are_asked_for_again(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    sites.masked["west"].values = {"step": np.full(4, -1e12), "counts": np.array([1, 2])}
+    _, totals = sites.open()
+    total = sites.ask(totals)
+    plain = sites.plain_total(SITES)
+    np.testing.assert_allclose(total.values["step"], plain["step"], rtol=1e-9)
+    np.testing.assert_array_equal(total.values["counts"], plain["counts"])
+    assert [section.exponent for section in total.layout.sections] == [8, 0]
+    assert not total.failures
+
+
+def test_counts_that_no_table_has_are_refused_by_name(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    sites.masked["west"].values = {"step": np.ones(4), "counts": np.array([2**61, 2])}
+    _, totals = sites.open()
+    total = sites.ask(totals)
+    assert total.failures == {"west": "west has counts that no table can have; refused"}
+    assert_total(total, sites, SITES[:4])
+
+
+def test_one_who_always_says_that_nothing_fits_stops_it(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    sites.masked["west"].values = {"step": np.full(4, 1e300), "counts": np.array([1, 2])}
+    _, totals = sites.open()
+    with pytest.raises(NoTotalError, match="numbers of step never fit"):
+        sites.ask(totals)
+
+
+def other_seed(message: bytes) -> bytes:
+    return to_bytes(replace(from_bytes(message, Unmasked, ""), seed=bytes(SECRET_BYTES)))
+
+
+def other_shares(message: bytes) -> bytes:
+    told = from_bytes(message, Unmasked, "")
+    return to_bytes(replace(told, shares=dict.fromkeys(told.shares, bytes(SHARE_BYTES))))
+
+
+def no_message(message: bytes) -> bytes:
+    return message[:-5]
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (other_seed, "mid sent another seed than it had promised"),
+        (other_shares, "mid sent another share than 'west' had made"),
+        (no_message, "mid sent no valid Unmasked"),
+    ],
+)
+def test_a_site_that_unmasks_wrongly_is_named_and_not_needed(
+    tmp_path: Path, lie: Callable[[bytes], bytes], reason: str
+) -> None:
+    sites = MaskedSites(tmp_path, terms_for(SEVEN))
+    _, totals = sites.open()
+    sites.gone = {"west": "unmask"}
+    sites.lies = {("mid", "unmask"): lie}
+    total = sites.ask(totals)
+    assert_total(total, sites, SEVEN)
+    assert total.failures["mid"].startswith(reason)
+
+
+def test_a_site_that_made_bad_shares_and_went_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    monkeypatch.setattr(
+        "fedminmax.federation.secure.site.deal",
+        lambda _, shares, __: {n + 1: n for n in range(shares)},
+    )
+    sites.gone = {"west": "unmask"}
+    with pytest.raises(NoTotalError, match="'west' has gone, and had made bad shares"):
+        sites.ask(totals)
+
+
+def test_a_replayed_upload_is_refused_by_name(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    kept: list[bytes] = []
+
+    def replay(message: bytes) -> bytes:
+        kept.append(message)
+        return kept[0]
+
+    sites.lies = {("west", "answer"): replay}
+    assert_total(sites.ask(totals), sites, SITES)
+    with pytest.raises(NoTotalError, match="west signed something else: its upload is of another"):
+        sites.ask(totals)
+
+
+def flipped(message: bytes) -> bytes:
+    """Another signature of the right length."""
+    return bytes([message[0] ^ 1]) + message[1:]
+
+
+def test_a_confirmation_that_is_not_signed_is_refused_by_name(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.lies = {("west", "confirm"): flipped}
+    total = sites.ask(totals)
+    assert_total(total, sites, SITES[:4])
+    assert "another question, order or set of sites" in total.failures["west"]
+
+
+def test_masks_that_do_not_cancel_give_no_total(tmp_path: Path) -> None:
+    """Nobody can say whose they are; the number of sites that comes out shows that they do not."""
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    joined = sites.masked["west"].secure._joined
+    assert joined is not None
+    wrong = dict.fromkeys(joined.secrets, bytes(32))
+    sites.masked["west"].secure._joined = replace(joined, secrets=wrong)
+    with pytest.raises(NoTotalError, match="masks of this total do not cancel"):
+        sites.ask(totals)
+
+
+def test_exact_sums_travel_masked(tmp_path: Path) -> None:
+    """A census column of every size, exactly; nothing of it is to be seen in the uploads."""
+    sites = MaskedSites(tmp_path)
+    layout = Layout((Section("counts", 1, Kind.COUNT), Section("sums", 2, Kind.EXACT)))
+    for place, site in enumerate(sites.masked.values()):
+        sums = [Fraction(0.1) ** 2 * (place - 2), Fraction(1e300) ** 2 + Fraction(5e-324) ** 2]
+        site.values = {"counts": np.array([place]), "sums": sums}
+    _, totals = sites.open()
+    sites.gone = {"west": "unmask"}
+    total = sites.ask(totals, layout=layout)
+    assert total.values["counts"].tolist() == [10]
+    assert total.values["sums"] == [
+        Fraction(0),
+        5 * (Fraction(1e300) ** 2 + Fraction(5e-324) ** 2),
+    ]
+
+
+def test_the_record_says_what_was_masked_and_unmasked(tmp_path: Path) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.gone = {"west": "answer"}
+    sites.ask(totals)
+    lines = (tmp_path / "east" / "masks.jsonl").read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert [(entry["did"], entry["attempt"], len(entry["sites"])) for entry in entries] == [
+        ("masked", 0, 5),
+        ("masked", 1, 4),
+        ("unmasked", 1, 4),
+    ]
+    assert {entry["question"] for entry in entries} == {"answer"}
+    assert LAYOUT.sections[0].name not in "".join(lines)

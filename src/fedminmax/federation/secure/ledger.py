@@ -5,7 +5,7 @@ to one order by one set of sites, however many attempts, sessions and restarts t
 over two sets would tell what the difference of the sets answered. The same order by the same sites
 may be unmasked again, since a server that goes on after a fault needs the same total again.
 
-Lines are on the disk before what they allow leaves the site.
+Lines are written before what they allow leaves the site, and lines about unmasking are on the disk.
 """
 
 import json
@@ -100,7 +100,9 @@ class MaskLedger:
     def _append(self, context: Context, total: Total, did: Did) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"time": when, "did": did.value, "name": self._run, "session": self._session}
-        append_entry(self._path, about | asdict(context) | asdict(total), sync=True)
+        # Masks end with the process that has the session's keys, power cut or not.
+        sync = did is Did.UNMASKED
+        append_entry(self._path, about | asdict(context) | asdict(total), sync=sync)
 
     def _read_on(self) -> None:
         if not self._path.exists():

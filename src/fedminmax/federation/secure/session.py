@@ -42,6 +42,9 @@ class Terms:
     threshold: int
 
 
+TERMS = TypeAdapter(Terms)
+
+
 class Entry(BaseModel):
     """One site's public keys, and the terms that it signed them for."""
 
@@ -57,7 +60,7 @@ class Entry(BaseModel):
     @property
     def signed(self) -> bytes:
         """What the kit's key signs."""
-        terms = TypeAdapter(Terms).dump_json(self.terms)
+        terms = TERMS.dump_json(self.terms)
         return digest("entry", self.site.encode(), terms, self.masking, self.signing, self.nonce)
 
     @property

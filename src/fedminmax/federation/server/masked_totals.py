@@ -190,8 +190,12 @@ class MaskedTotals:
                 total.add(upload.packed)
             for seed in seeds.values():
                 total.add_mask(self_mask_key(seed), -1)
+            try:
+                values = unpack(layout, total.packed, len(known))
+            except RefusedError as error:
+                raise NoTotalError(str(error), notes.failures) from error
             return MaskedTotal(
-                values=unpack(layout, total.packed, len(known)),
+                values=values,
                 sites=ask.sites,
                 failures=notes.failures,
                 late=frozenset(notes.late),

@@ -1,0 +1,45 @@
+"""Any t shares give the secret; t - 1 shares could be of any secret, each equally likely."""
+
+from collections import Counter
+from itertools import combinations, product
+from unittest.mock import patch
+
+import pytest
+
+from fedminmax.federation.secure import shamir
+from fedminmax.federation.secure.shamir import PRIME, deal, restore
+
+SMALL = 7
+
+
+def test_the_field_is_a_prime_one() -> None:
+    """Lucas and Lehmer: 2^p - 1 is prime if and only if s_(p-2) = 0, s_0 = 4, s_k+1 = s_k^2 - 2."""
+    value = 4
+    for _ in range(521 - 2):
+        value = (value * value - 2) % PRIME
+    assert value == 0
+    assert PRIME > 2 ** (8 * shamir.SECRET_BYTES)
+    assert (PRIME - 1).bit_length() <= 8 * shamir.SHARE_BYTES
+
+
+def test_any_threshold_shares_give_the_secret() -> None:
+    secret = int.from_bytes(bytes(range(200, 232)), "big")
+    shares = deal(secret, 6, 4)
+    for chosen in combinations(shares, 4):
+        assert restore({place: shares[place] for place in chosen}) == secret
+
+
+@pytest.mark.parametrize("places", [(1, 2), (1, 4), (3, 4)])
+def test_fewer_shares_say_nothing(places: tuple[int, int]) -> None:
+    """Over all polynomials: each pair of shares comes exactly once for every secret."""
+    seen: Counter[tuple[int, int, int]] = Counter()
+    for secret, *rest in product(range(SMALL), repeat=3):
+        with patch("secrets.randbelow", side_effect=rest):
+            shares = deal(secret, 4, 3, prime=SMALL)
+        seen[secret, shares[places[0]], shares[places[1]]] += 1
+    assert set(seen.values()) == {1}
+    assert len(seen) == SMALL**3
+
+
+def test_shares_are_drawn_anew() -> None:
+    assert deal(5, 3, 2) != deal(5, 3, 2)

@@ -1,0 +1,112 @@
+"""Nothing of an answer is to be seen in what leaves a site, however the server looks at it.
+
+Bytes of a masked vector are independent and uniform. For n of them Pearson's chi-square over 256
+cells has mean 255 and standard deviation 22.6; a correct implementation exceeds 500 with a
+probability below 1e-17. That of the answers themselves is in the millions.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedminmax.federation.secure.fixed_point import Kind, Layout, Packed, Section, pack
+from fedminmax.federation.secure.masks import Sum
+from fedminmax.federation.secure.messages import (
+    Ask,
+    Unmasked,
+    from_bytes,
+    upload_from_bytes,
+)
+from fedminmax.federation.secure.site import self_mask_key
+from tests.federation.secure.masked_sites import FIRST, SITES, MaskedSites
+
+BOUND = 500.0
+LENGTH = 20_000
+LAYOUT = Layout((Section("step", LENGTH, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
+
+
+def histogram(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    return np.bincount(np.frombuffer(words.tobytes(), dtype=np.uint8), minlength=256)
+
+
+def chi_square(words: NDArray[np.uint64]) -> float:
+    counts = histogram(words)
+    expected = counts.sum() / 256
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def chi_square_of_two(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> float:
+    """Of two samples of the same size, whatever distribution they share."""
+    first, second = histogram(one), histogram(two)
+    both = first + second
+    return float(((first - second)[both > 0] ** 2 / both[both > 0]).sum())
+
+
+def run(folder: Path, steps: Any) -> tuple[MaskedSites, dict[str, Packed]]:
+    sites = MaskedSites(folder)
+    for site in sites.masked.values():
+        site.values = {"step": steps, "counts": np.array([3, 4])}
+    _, totals = sites.open()
+    sites.ask(totals, layout=LAYOUT)
+    uploads = {
+        site: upload_from_bytes(message, Ask(FIRST, SITES, LAYOUT), site).packed
+        for site, question, message in sites.transcript
+        if question == "answer"
+    }
+    return sites, uploads
+
+
+def test_uploads_are_uniform_and_the_same_for_all_data(tmp_path: Path) -> None:
+    nothing, large = np.zeros(LENGTH), np.linspace(-1e4, 1e4, LENGTH)
+    _, first = run(tmp_path / "first", nothing)
+    _, second = run(tmp_path / "second", large)
+    plain = [
+        pack(LAYOUT, {"step": own, "counts": np.ones(2, int)}, 5).words for own in (nothing, large)
+    ]
+    # The tests see what is not masked.
+    assert min(chi_square(own) for own in plain) > 20 * BOUND
+    assert chi_square_of_two(*plain) > 20 * BOUND
+    for site in SITES:
+        one, two = first[site].words, second[site].words
+        assert chi_square(one) < BOUND
+        assert chi_square(two) < BOUND
+        assert chi_square_of_two(one, two) < BOUND
+        # Nor are masks used again, whose difference would be the data's.
+        assert chi_square(one - two) < BOUND
+
+
+def test_an_upload_without_its_own_mask_is_still_masked_by_the_others(tmp_path: Path) -> None:
+    """The server learns all seeds of a finished question: pairs' masks are still on."""
+    sites, uploads = run(tmp_path, np.zeros(LENGTH))
+    seeds = {
+        site: from_bytes(message, Unmasked, site).seed
+        for site, question, message in sites.transcript
+        if question == "unmask"
+    }
+    bare = {}
+    for site in SITES:
+        own = Sum(uploads[site])
+        own.add_mask(self_mask_key(seeds[site]), -1)
+        bare[site] = own.packed.words
+        assert chi_square(bare[site]) < BOUND
+    # Nor does a sum over all sites but one say anything.
+    four = bare["east"] + bare["mid"] + bare["north"] + bare["south"]
+    assert chi_square(four) < BOUND
+    assert not (four + bare["west"])[:LENGTH].any()
+
+
+def test_the_server_s_transcript_has_no_answer(tmp_path: Path) -> None:
+    """No word of any site's own numbers is among all that the server got."""
+    steps = np.random.default_rng(1).normal(size=LENGTH)
+    sites, _ = run(tmp_path, steps)
+    received = b"".join(m for _, _, m in sites.transcript if isinstance(m, bytes))
+    found = set(np.frombuffer(received[: len(received) // 8 * 8], dtype=np.uint64).tolist())
+    for start in range(1, 8):
+        shifted = received[start:]
+        found |= set(np.frombuffer(shifted[: len(shifted) // 8 * 8], dtype=np.uint64).tolist())
+    words = pack(LAYOUT, {"step": steps, "counts": np.array([3, 4])}, 5).words[:LENGTH]
+    assert len(found & set(words.tolist())) == 0
+    values = set(steps.view(np.uint64).tolist()) | set(np.float32(steps).astype(float).tolist())
+    assert len(found & values) == 0
