@@ -202,6 +202,18 @@ def test_a_rate_asks_for_algorithm_1_as_it_was() -> None:
     np.testing.assert_array_equal(asked.predict_proba(PROBLEM.x), given.predict_proba(PROBLEM.x))
 
 
+def test_a_rate_that_is_left_open_is_that_of_the_method_in_python() -> None:
+    method = FedMinMax(adversary_rate=0.3)
+    models = (FedMinMaxClassifier(adversary_rate=0.3), FedMinMaxClassifier(method=method))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        one, other = (
+            model.set_params(rounds=5).fit(PROBLEM.x, WORDS, sensitive_features=SEX)
+            for model in models
+        )
+    np.testing.assert_array_equal(one.predict_proba(PROBLEM.x), other.predict_proba(PROBLEM.x))
+
+
 def test_a_network_chooses_its_round_by_rows_that_it_is_not_trained_on() -> None:
     words: Any = {"rounds": 12, "hidden": (4,), "random_state": 3, "learning_rate": 0.5}
     trained = FedMinMaxClassifier(**words).fit(PROBLEM.x, PROBLEM.label, sensitive_features=SEX)

@@ -17,7 +17,7 @@ from fedminmax.federation.wire.plan import PlannedRun
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
-from fedminmax.runs.plan import plan_table_runs
+from fedminmax.runs.plan import federate, plan_table_runs
 from tests.federation.network_problem import write_tables
 
 
@@ -93,8 +93,16 @@ def test_an_open_rate_is_filled_in_wherever_it_is_open_and_nowhere_else() -> Non
     fixed = planned_runs(chosen("fedminmax", learning_rate="0.25"))
     assert not needs_learning_rate(fixed)
     assert with_rate(fixed, "0.37") == fixed
-    # Local epochs take their paper's rate.
-    assert not needs_learning_rate(planned_runs(chosen("fedavg", None)))
+
+
+@pytest.mark.parametrize("key", CARDS)
+def test_a_configuration_leaves_a_method_the_rate_that_it_has_in_python(key: str) -> None:
+    """Local epochs take their paper's rate, FCFL one that its gaps between rates allow."""
+    (method,) = built(with_rate(planned_runs(chosen(key, None)), "0.37"))
+    own = CARDS[key].build({}).learning_rate
+    assert method.learning_rate == (0.37 if own is None else own)
+    for other in built(with_rate(planned_runs(chosen("fedminmax-fast", key))[1:], "0.37")):
+        assert other.learning_rate == method.learning_rate
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +124,11 @@ def test_the_command_train_plans_the_same(
     )
     rate = rounded_rate(safe_learning_rate(brier_loss, x, group, linear=True))
     runs = with_rate(planned_runs(config.method), rate)
-    found = plan_table_runs(config, tables, tmp_path)
+    found = plan_table_runs(config, federate(config, tables, "cpu"), tmp_path)
     assert [run.card.key for run in found] == [run.method for run in runs]
     assert [run.method for run in found] == built(runs)
     assert [run.rounds for run in found] == [run.rounds for run in runs]
     assert [run.iterate for run in found] == [run.iterate for run in runs]
     assert [run.participation for run in found] == [run.participation for run in runs]
-    if CARDS[key].pace is Pace.ONE_STEP:
+    if CARDS[key].build({}).learning_rate is None:
         assert all(run.method.learning_rate == float(rate) for run in found)

@@ -130,17 +130,18 @@ def small_rule_of(settings: TrainingSettings) -> SmallGroupRule:
     return SmallGroupRule(settings.small)
 
 
-def method_of(settings: TrainingSettings, safe_rate: float) -> AnyMethod[Any]:
-    """Return the method to train with; ``safe_rate`` is for a learning rate that was left open."""
+def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
+    """Return the method to train with."""
     if settings.method is not None:
         return settings.method
     if not _asks_for_algorithm_1(settings):
         gap = DEFAULT_GAP if settings.gap is None else settings.gap
         return FedMinMaxFast(settings.epsilon, gap=gap)
-    rate = safe_rate if settings.learning_rate is None else settings.learning_rate
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
     # The average of all rounds still leans towards the start.
-    return FedMinMax(rate, adversary, settings.epsilon, output=Iterate.TAIL_AVERAGE)
+    return FedMinMax(
+        settings.learning_rate, adversary, settings.epsilon, output=Iterate.TAIL_AVERAGE
+    )
 
 
 def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:

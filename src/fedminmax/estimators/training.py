@@ -14,12 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedminmax.core.bounds import safe_learning_rate
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.exact_sums import exact_sums
 from fedminmax.core.losses import LOSSES_BY_NAME, Loss
-from fedminmax.core.models import checked_widths, linear_or_mlp
+from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
 from fedminmax.core.validation import ValidationRisk
@@ -149,10 +148,7 @@ def train_rows(
         small=small_rule_of(settings),
     )
     patience = patience_of(settings, has_validation_rows=bool(places.set_aside.any()))
-    is_linear = not checked_widths(settings.hidden)
-    kept = torch.from_numpy(places.train).to(device)
-    rate = safe_learning_rate(loss, x[kept], group[kept], linear=is_linear, ridge=ridge)
-    method = method_of(settings, rate)
+    method = method_of(settings)
     started = time.monotonic()
     rounds = train(federation, method, rounds=rounds_of(settings), seed=seed, patience=patience)
     done = next(rounds)

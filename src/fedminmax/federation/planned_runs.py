@@ -1,9 +1,9 @@
 """The runs of a configuration: the method, and a baseline that differs in its goal alone.
 
-Where the configuration leaves the learning rate open, a method of one step per round takes the
-largest one that is safe for these features, which is known only when all holders have encoded
-their rows: until then its word is "safe". The baseline takes the same learning rate, steps, rounds
-and iterate, or the same server that looks ahead, so that what differs is what it minimises.
+Where neither the configuration nor the method has a learning rate, the run takes the largest one
+that is safe for these features, as ``train`` does in Python. It is known only when all holders have
+encoded their rows: until then its word is "safe". The baseline takes the same learning rate, steps,
+rounds and iterate, or the same server that looks ahead, so that what differs is what it minimises.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
     """Return the method's run, and the baseline's unless there is to be none, or it is the same."""
     card = CARDS[choice.name]
     options = dict(choice.options)
-    if RATE not in options and card.pace is Pace.ONE_STEP and RATE in card.option_types:
+    if RATE not in options and _leaves_rate_open(card):
         options[RATE] = SAFE
     run = PlannedRun(
         choice.name,
@@ -84,13 +84,18 @@ def with_rate(runs: Sequence[PlannedRun], rate: str) -> tuple[PlannedRun, ...]:
     )
 
 
+def _leaves_rate_open(card: MethodCard) -> bool:
+    """Return whether the method has no learning rate of its own, in Python as everywhere else."""
+    return RATE in card.option_types and card.build({}).learning_rate is None
+
+
 def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> PlannedRun:
     looks_ahead = (card.pace is Pace.LOOK_AHEAD, baseline.pace is Pace.LOOK_AHEAD)
     if all(looks_ahead):
         shared = dict(run.options)
     elif any(looks_ahead):
         # Rates, epochs and rounds of one say nothing about the other's.
-        shared = {RATE: SAFE} if baseline.pace is Pace.ONE_STEP else {}
+        shared = {RATE: SAFE} if _leaves_rate_open(baseline) else {}
         run = replace(run, rounds=DEFAULT_ROUNDS[baseline.pace])
     else:
         run, shared = _with_the_same_steps(run, card, baseline)

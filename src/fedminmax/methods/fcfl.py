@@ -32,6 +32,10 @@ Choices that the paper or its code leaves open:
   that alpha is nearly one-hot.
 - The paper also bounds each loss in stage two by stage one's maximum; like its code, we rely on
   directions along which no loss rises.
+- The learning rate is the same wherever the method runs. The rate that is safe for the losses is
+  not safe here: a smoothed rate's second derivative in the outputs is at most
+  2 * 10^2 / (6 sqrt 3) = 19.2, that of a gap between two rates twice as much, against 0.62 for the
+  Brier loss.
 - A smoothed rate of a group is the mean of sigmoid(10 z), with z the difference of the two outputs.
   With more than two groups the disparity is the largest gap between two of them. A group without
   rows in the batch is skipped, and with fewer than two groups g_k = 0.

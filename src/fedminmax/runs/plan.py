@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedminmax.core.bounds import rounded_rate, safe_learning_rate
 from fedminmax.core.convergence import Convergence, judge_convergence, stopped_by_validation
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
@@ -94,11 +93,13 @@ class TableRun:
         return stopped_by_validation(found)
 
 
-def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) -> list[TableRun]:
+def plan_table_runs(
+    config: TableConfig, federation: InProcessFederation, folder: Path
+) -> list[TableRun]:
     """Return the configuration's runs with their folders: the method's, then the baseline's."""
     runs = planned_runs(config.method)
     if needs_learning_rate(runs):
-        runs = with_rate(runs, _safe_rate(config, tables))
+        runs = with_rate(runs, repr(federation.safe_learning_rate))
     folders = (folder, folder / BASELINE_FOLDER)
     return [
         TableRun(
@@ -112,18 +113,6 @@ def plan_table_runs(config: TableConfig, tables: FederatedTables, folder: Path) 
         )
         for own, run in zip(folders, runs, strict=False)
     ]
-
-
-def _safe_rate(config: TableConfig, tables: FederatedTables) -> str:
-    parts = [part.examples for part in tables.train]
-    rate = safe_learning_rate(
-        LOSSES_BY_NAME[config.model.loss],
-        torch.cat([part.x for part in parts]),
-        torch.cat([part.group for part in parts]),
-        linear=not config.model.hidden,
-        ridge=config.model.ridge,
-    )
-    return rounded_rate(rate)
 
 
 def _plain(value: Any) -> object:

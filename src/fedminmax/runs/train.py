@@ -151,8 +151,9 @@ def train_tables(
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
     """Read all tables and open the run folder; a mistake shows before anything is written."""
     tables = load_federated_tables(config)
-    job = TableJob(config, _text(config), tables, federate(config, tables, device), device)
-    runs = tuple(plan_table_runs(config, tables, folder))
+    federation = federate(config, tables, device)
+    job = TableJob(config, _text(config), tables, federation, device)
+    runs = tuple(plan_table_runs(config, federation, folder))
     open_runs(job, runs)
     return TableTraining(job, runs)
 

@@ -18,7 +18,7 @@ from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
 from fedminmax.federation.wire.plan import NetworkPlan
-from fedminmax.runs.plan import plan_table_runs
+from fedminmax.runs.plan import federate, plan_table_runs
 from tests.federation.network_problem import CONFIG, SITES, DirectTransport, plan_of, write_tables
 from tests.federation.silent_sites import SilentTransport
 
@@ -78,7 +78,8 @@ def test_the_rate_is_that_of_the_pooled_tables(model: str, tmp_path: Path) -> No
     config, plan = job(tmp_path, OPEN.replace('kind = "logistic"', model))
     transport = DirectTransport(tmp_path)
     (rate,) = agreed_rates(plan, transport, tmp_path)
-    runs = plan_table_runs(config, load_federated_tables(config), tmp_path)
+    federation = federate(config, load_federated_tables(config), "cpu")
+    runs = plan_table_runs(config, federation, tmp_path)
     assert [run.method.learning_rate for run in runs] == [float(rate)] * 2
     asked = [question for question, _ in transport.calls]
     assert asked == ["prepare", "encode", *["curvature"] * POWER_ITERATIONS, "take_rate"]
