@@ -70,6 +70,28 @@ def test_algorithm_1_is_certified_after_its_run(
     assert best["lower"] * (1 - 1e-4) <= proof["lower"] <= best["upper"] <= proof["upper"]
 
 
+def test_a_minimax_over_holders_proves_the_worst_holder_and_groups_only_if_asked(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over_holders = FAST.replace("fedminmax-fast", "afl-fast")
+    config = write_config(hospitals, model=LOGISTIC, method=over_holders)
+    run_here("train", config)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bring the worst holder's training risk (cross-entropy) below" in said
+    assert "its worst holder's risk in training is within" in said
+    own = results_of(RUN)
+    assert own["proof"]["players"] == "holder"
+    assert own["method"]["rounds"] < 40
+    run_here("train", config, "--certify")
+    assert "bring the worst group's training risk" in " ".join(capsys.readouterr().out.split())
+    asked = results_of(RUN)["proof"]
+    assert asked["players"] == "group"
+    worst = min(max(line["risks"]) for line in rounds_of(RUN))
+    assert asked["lower"] < worst + asked["penalty"]
+    run_here("train", config)
+    assert results_of(RUN)["proof"] == asked
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

@@ -1,17 +1,20 @@
 """AFLFast: Lemma 1's games by hand, and FedMinMaxFast where every holder is a group."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedminmax.core.losses import brier_loss, squared_error_loss
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from tests.epigraph import lowest_maximum
 from tests.methods.test_fast_networks import by_group, network
 from tests.methods.test_fedminmax_fast import classes
+from tests.problems import Vector
 
 Rows = tuple[Tensor, Tensor, Tensor]
 
@@ -51,7 +54,7 @@ def test_lemma_1_by_hand(
 def test_holders_that_are_groups_are_played_for_as_groups(model: nn.Module) -> None:
     rows = classes(3, 3, 3, 2)
     federation = InProcessFederation(model, brier_loss, by_group(rows))
-    *_, over_holders = train(federation, AFLFast(), rounds=8)
+    *_, over_holders = train(federation, AFLFast(gap=0.0), rounds=8)
     *_, over_groups = train(federation, FedMinMaxFast(gap=0.0), rounds=8)
     torch.testing.assert_close(over_holders.members, over_groups.members, atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(over_holders.weights, over_groups.weights, atol=1e-7, rtol=0.0)
@@ -75,9 +78,51 @@ def test_the_objective_is_that_of_afl() -> None:
         with torch.no_grad():
             return max(float(brier_loss(model(x), y).mean()) for x, y, _ in holders)
 
-    *_, fast = train(federation, AFLFast(), rounds=30)
+    *_, fast = train(federation, AFLFast(gap=0.0), rounds=30)
     *_, slow = train(federation, AFL(learning_rate=1.0, adversary_rate=0.1), rounds=1500)
     lowest = worst_holder(fast.members[0])
     over_groups = list(train(federation, FedMinMaxFast(gap=0.0), rounds=30))[-1]
     assert -1e-9 < worst_holder(slow.parameters()) - lowest < 1e-3
     assert worst_holder(over_groups.members[0]) > lowest + 3e-3
+
+
+@pytest.mark.parametrize(("loss", "outputs"), [(cross_entropy_loss, 2), (squared_error_loss, 1)])
+def test_bounds_of_the_worst_holder_enclose_what_another_solver_finds(
+    loss: Loss, outputs: int
+) -> None:
+    """Four holders of unlike sizes and mixed groups; the optimum over holders is SLSQP's."""
+    ridge, rng = 0.02, np.random.default_rng(1)
+    holders: list[Rows] = []
+    for number, rows in enumerate((40, 25, 12, 60)):
+        x = torch.from_numpy(rng.normal(size=(rows, 2)) * (1 + number))
+        noisy = x[:, 0] + (number - 1) * x[:, 1] + torch.from_numpy(rng.normal(size=rows))
+        y = (noisy > 0).long() if outputs == 2 else noisy
+        holders.append((x, y, torch.from_numpy(rng.integers(0, 2, rows))))
+    model = nn.Linear(2, outputs).double()
+    federation = InProcessFederation(model, loss, holders, ridge=ridge)
+
+    def risks(theta: Vector) -> tuple[Vector, Vector]:
+        point = torch.from_numpy(np.array(theta)).requires_grad_()
+        weight, bias = point[: 2 * outputs].reshape(outputs, 2), point[2 * outputs :]
+        values = [
+            loss(nn.functional.linear(x, weight, bias), y).mean() + 0.5 * ridge * point @ point
+            for x, y, _ in holders
+        ]
+        slopes = [torch.autograd.grad(value, point, retain_graph=True)[0] for value in values]
+        return torch.stack(values).detach().numpy(), torch.stack(slopes).numpy()
+
+    best = lowest_maximum(risks, np.zeros(3 * outputs))
+    *_, last = train(federation, AFLFast(gap=1e-7), rounds=30)
+    proved = last.certificate
+    assert proved is not None
+    assert (proved.players, last.number < 30) == ("holder", True)
+    assert proved.lower <= best * (1 + 1e-9)
+    assert best <= proved.upper * (1 + 1e-9)
+    assert proved.gap <= 1e-7
+    assert proved.upper == pytest.approx(risks(last.members[0].numpy())[0].max(), rel=1e-9)
+    # Minimax over groups is another question, with another answer.
+    *_, groups = train(federation, FedMinMaxFast(gap=1e-7), rounds=30)
+    assert groups.certificate is not None
+    assert abs(groups.certificate.upper - best) > 0.01 * best
+    *_, partial = train(federation, AFLFast(gap=1e-7), rounds=3, participation=0.5)
+    assert partial.certificate is None

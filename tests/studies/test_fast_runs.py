@@ -81,10 +81,10 @@ def test_a_run_in_pieces_chooses_the_same_round(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plan", plans(CONFIG), ids=lambda plan: plan.key)
 def test_a_linear_model_ends_when_its_method_is_done(plan: RunPlan, tmp_path: Path) -> None:
-    """AFLFast goes to its last round; the others know when they have arrived, and are finished."""
+    """All of them know when they have arrived, and are finished."""
     result = result_of(STUDY, plan, tmp_path)
     assert is_finished(plan, run_folder(tmp_path, plan))
-    assert (result.rounds == 12) == (plan.method.name == "AFLFast")
+    assert result.rounds < 12
     assert result.shown_name == "chosen"
     if plan.method.name == "FedAvgFast":
         assert result.convergence is not None

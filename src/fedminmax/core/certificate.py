@@ -33,7 +33,8 @@ bound by the rounding error of its own sums.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -50,21 +51,29 @@ UNIT = 2.0**-53
 PER_ROW = 10
 SAFETY = 2.0
 
+Players = Literal["group", "holder"]
+
 
 @dataclass(frozen=True)
 class Certificate:
     """A proof for a linear model: no model has a worst risk below ``lower``.
 
-    Both bounds are on the worst group's training risk plus the model's penalty m/2 |theta|^2, where
-    groups that are too small to be chosen have their share (see ``core.simplex``). ``penalty`` is
-    that of the returned model. A model whose parameters have at most the same norm has at most the
-    same penalty, so its worst risk is at least ``min_risk``.
+    Both bounds are on the training risk of the worst of the ``players`` (groups or holders) plus
+    the model's penalty m/2 |theta|^2, where groups that are too small to be chosen have their share
+    (see ``core.simplex``). ``penalty`` is that of the returned model. A model whose parameters have
+    at most the same norm has at most the same penalty, so its worst risk is at least ``min_risk``.
     """
 
     upper: float
     lower: float
     penalty: float
     ridge: float
+    players: Players = "group"
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether this is about the worst group, which is what users ask for a proof of."""
+        return self.players == "group"
 
     @property
     def gap(self) -> float:
@@ -83,7 +92,12 @@ class Certificate:
 
     def in_units(self, unit: float) -> "Certificate":
         """Return the certificate for losses multiplied by ``unit``."""
-        return Certificate(self.upper * unit, self.lower * unit, self.penalty * unit, self.ridge)
+        return replace(
+            self,
+            upper=self.upper * unit,
+            lower=self.lower * unit,
+            penalty=self.penalty * unit,
+        )
 
 
 def check_provable(structure: LinearStructure | None) -> None:
@@ -104,7 +118,7 @@ def check_provable(structure: LinearStructure | None) -> None:
         )
 
 
-def certificate_from_json(content: Mapping[str, float] | None) -> Certificate | None:
+def certificate_from_json(content: Mapping[str, Any] | None) -> Certificate | None:
     """Read a certificate from a file's content; None if it has none."""
     return None if content is None else Certificate(**content)
 

@@ -49,6 +49,7 @@ WITHIN_GAP = "within its gap"
 BY_VALIDATION = "no better on validation rows"
 WORST_GROUP = "worst group's risk"
 MEAN = "mean risk"
+WORST_HOLDER = "worst holder's risk"
 
 
 class LoggedRound(Protocol):
@@ -75,11 +76,13 @@ class Goal:
     """What a method minimises, as far as risks by group show it.
 
     ``weights_floor`` is the minimum weight of a group, for a method whose mean weights are the
-    best response to its mean model; None for others.
+    best response to its mean model; None for others. ``over_holders`` is a minimax over holders,
+    whose risks are not in the log.
     """
 
     minimax: bool
     weights_floor: float | None = None
+    over_holders: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class Convergence:
     rounds, ``slope`` its change per round there, negative if it falls. ``remaining`` is how much it
     may still change (None: too few rounds), ``weights_gap`` how far the weights are from the worst
     group (None: the method has no weights, or the check does not apply). ``rounds_needed`` is an
-    estimate; None if there is none, or no more rounds are needed.
+    estimate; None if there is none, or no more rounds are needed. For the worst
+    holder's risk, which is not in the log, ``risk`` is None and ``remaining`` is a share of it.
     """
 
     converged: bool
@@ -191,13 +195,15 @@ def _from_known_gap(
         for risk, count, plays in zip(last.risks, rows, playable, strict=True)
         if risk is not None and not math.isnan(risk)
     ]
+    converged = left <= TOLERANCE
+    reason = WITHIN_GAP if converged else "gap"
+    if goal.over_holders:
+        return Convergence(converged, reason, last.round, WORST_HOLDER, remaining=left)
     if goal.minimax:
         measure, risk = WORST_GROUP, max((risk for risk, _, plays in known if plays), default=0.0)
     else:
         total = sum(count for _, count, _ in known)
         measure, risk = MEAN, sum(risk * count for risk, count, _ in known) / max(total, 1)
-    converged = left <= TOLERANCE
-    reason = WITHIN_GAP if converged else "gap"
     return Convergence(converged, reason, last.round, measure, risk, 0.0, left * risk)
 
 

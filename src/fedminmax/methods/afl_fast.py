@@ -12,18 +12,21 @@ from operator import add
 import torch
 from torch import Tensor
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.workspace import Workspace
-from fedminmax.methods.card import LOOK_AHEAD, Over, Pace, Weights, register
+from fedminmax.methods.card import GAP, LOOK_AHEAD, Over, Pace, Weights, register
 from fedminmax.methods.method import Holder
 from fedminmax.methods.shared.expected_reply import ExpectedReply, OwnLoss, Sender
 from fedminmax.methods.shared.fast_server import (
+    DEFAULT_GAP,
     FastState,
     after_round,
     ask_for_sums,
     check_fast_settings,
     expect_all_rows,
+    is_within,
     start_server,
     sums_of_all_rows,
     with_curvature,
@@ -56,6 +59,17 @@ class AFLFastState:
         """The model with the lowest worst risk."""
         return self.server.selected
 
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved of the worst holder; None if nothing is."""
+        proved = self.server.certificate
+        return None if proved is None else replace(proved, players="holder")
+
+    @property
+    def remaining(self) -> float | None:
+        """The share of the worst holder's risk that is left to gain; None if nobody can tell."""
+        return self.server.remaining
+
 
 @register(
     key="afl-fast",
@@ -66,7 +80,7 @@ class AFLFastState:
     minimax=True,
     weights=Weights.HOLDERS,
     absent_keep_weight=False,
-    sources=LOOK_AHEAD,
+    sources=LOOK_AHEAD | GAP,
 )
 @dataclass(frozen=True)
 class AFLFast:
@@ -75,24 +89,31 @@ class AFLFast:
     curvature: bool = True
     learning_rate: float = 0.001
     momentum: float = 0.9
+    gap: float = field(default=DEFAULT_GAP, repr=False)
     name: str = "AFLFast"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
 
     def __post_init__(self) -> None:
-        check_fast_settings(self)
+        check_fast_settings(self, gap=self.gap)
 
     def init(self, parameters: Tensor, census: Census) -> AFLFastState:
         """Nothing is known yet: the first round collects the sums of the initial model."""
         players = torch.tensor(census.occupied)
         counts = torch.diag(census.holder_counts[players])
-        over_holders = Census(counts, census.classes, census.linear)
+        over_holders = Census(
+            counts, census.classes, census.linear, row_lengths=_longest_rows(census)
+        )
         weights = census.holder_shares[players]
         # Holders cannot know which others have no rows: both sides count all of them.
         curvature = with_curvature(self, census.linear, census.holders) is not None
         settings = replace(self, curvature=curvature)
         server = start_server(settings, parameters, over_holders, weights)
         return AFLFastState(server, players, census.holders)
+
+    def is_done(self, state: AFLFastState) -> bool:
+        """Return whether the possible improvement is within the gap."""
+        return is_within(self.gap, state.server)
 
     def order(self, state: AFLFastState, key: RoundKey) -> Order:
         """Broadcast the next candidate; holders need no weights."""
@@ -127,3 +148,15 @@ class AFLFast:
             curvature[place] = reply.statistics
         reported = RiskSums(counts, total.holder_loss[state.players], gradients, curvature)
         return replace(state, server=after_round(self, state.server, reported))
+
+
+def _longest_rows(census: Census) -> Tensor | None:
+    """Return at most how long the rows of each holder with rows are, as a census has it by group.
+
+    No holder has more than all rows: that is what is known of its own. Rounding errors that are
+    bounded by it are still far below any gap.
+    """
+    if census.row_lengths is None:
+        return None
+    longest = float(census.row_lengths.norm())
+    return torch.full((len(census.occupied),), longest, dtype=torch.float64)

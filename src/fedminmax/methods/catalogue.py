@@ -120,13 +120,16 @@ def goal_of(method: AnyMethod[Any]) -> Goal:
     """Return what a method minimises, as far as risks by group show it.
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
-    >>> goal_of(FedMinMax(epsilon=0.01)), goal_of(FedMinMax(adversary_rate=0.0))
-    (Goal(minimax=True, weights_floor=0.01), Goal(minimax=False, weights_floor=None))
+    >>> goal_of(FedMinMax(epsilon=0.01))
+    Goal(minimax=True, weights_floor=0.01, over_holders=False)
+    >>> goal_of(FedMinMax(adversary_rate=0.0))
+    Goal(minimax=False, weights_floor=None, over_holders=False)
     """
     card = card_of(method)
     # With a fixed adversary, the method minimises the mean risk.
     if card is None or not card.minimax_over_groups or getattr(method, "adversary_rate", 1) == 0:
-        return Goal(minimax=False)
+        over_holders = card is not None and card.minimax and card.over is Over.HOLDERS
+        return Goal(minimax=False, over_holders=over_holders)
     return Goal(minimax=True, weights_floor=getattr(method, "epsilon", None))
 
 

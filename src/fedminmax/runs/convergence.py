@@ -16,7 +16,7 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
     """Say whether the run of this name converged; if not, what to do, with which option."""
     if found is None:
         return f"It is not known whether {name} has converged: an earlier version trained it."
-    if found.reason == WITHIN_GAP and found.risk is not None and found.remaining is not None:
+    if found.reason == WITHIN_GAP and found.remaining is not None:
         left = found.remaining / (found.risk or 1.0)
         return (
             f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
@@ -79,17 +79,18 @@ def no_gain_yet(*models: tuple[str, bool | None]) -> str:
 
 
 def _why(found: Convergence) -> str:
+    start = f"after {counted(found.rounds, 'round')}: its"
+    if found.reason == "gap" and found.remaining is not None:
+        left = found.remaining / (found.risk or 1.0)
+        return f"{start} {found.measure} in training may be {_percent(left)} above the lowest"
     if found.risk is None or found.slope is None or found.remaining is None:
         return f"as far as can be told: {counted(found.rounds, 'round is', 'rounds are')} too few"
     # A perfect fit has a risk of 0, of which there are no shares.
     unit = found.risk or 1.0
-    start = f"after {counted(found.rounds, 'round')}: its"
     if found.reason == "weights":
         gap = _percent((found.weights_gap or 0.0) / unit)
         return f"{start} weights see a risk {gap} below the worst group's"
     left = found.remaining / unit
-    if found.reason == "gap":
-        return f"{start} {found.measure} in training may be {_percent(left)} above the lowest"
     distance = "far" if left > FAR else f"about {_percent(left)}"
     if found.reason == "swinging":
         return f"{start} {found.measure} in training swings by {distance}"

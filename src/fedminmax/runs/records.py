@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from fedminmax.core.certificate import Certificate
+from fedminmax.core.certificate import Certificate, Players
 from fedminmax.core.convergence import Convergence
 from fedminmax.core.old_names import current_name
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
@@ -153,11 +153,12 @@ class ProofOfRun(BaseModel):
     lower: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     penalty: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
     ridge: Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+    players: Players = "group"
 
     @property
     def certificate(self) -> Certificate:
         """The proof as the solver has it."""
-        return Certificate(self.upper, self.lower, self.penalty, self.ridge)
+        return Certificate(self.upper, self.lower, self.penalty, self.ridge, self.players)
 
 
 class RiskAfterRound(BaseModel):

@@ -1,7 +1,7 @@
 """Remarks on a run's answer: what is proved about it, and what validation rows chose.
 
-A proof says how low the worst group's training risk can be at all. Both remarks are kept as data in
-the results and written as text for the user.
+A proof says how low the worst group's (or holder's) training risk can be at all. Both remarks are
+kept as data in the results and written as text for the user.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ def certificate_words(results: Results) -> str | None:
     least, ours = _told_apart(proved.min_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
     terms = [f"every group weighs at least {floor:g}"] if floor else []
-    if results.small_groups:
+    if results.small_groups and proved.is_of_groups:
         terms.append("groups too small to be trained for weigh their share")
-    whose = f"worst group's ({', '.join(terms)})" if terms else "worst group's"
+    whose = f"worst {proved.players}'s" + (f" ({', '.join(terms)})" if terms else "")
     return (
         f"Proved: no {kind} model on these features with parameters as short as this one's can "
         f"bring the {whose} {risk} below {least}; this one has {ours}. With the penalty of ridge "

@@ -80,7 +80,7 @@ def finish_table(
     name = CHOSEN if answer is None else answer.value
     saved = _saved_model(members, name, config, tables, federation)
     last = rounds[-1]
-    if certified and last.certificate is None:
+    if certified and not (last.certificate and last.certificate.is_of_groups):
         last = replace(last, certificate=_certificate(members, tables, federation))
     census = census_of(tables)
     validation: ValidationOfRun | None = None
@@ -203,7 +203,8 @@ def _open_run(job: TableJob, run: TableRun) -> None:
 def is_finished(run: TableRun, *, certified: bool = False) -> bool:
     """Tell whether the run got as far as asked, or further, and is proved if that is wanted."""
     results = read_results(run.folder)
-    if results is not None and certified and results.proof is None:
+    proof = results.proof if results else None
+    if certified and not (proof and proof.certificate.is_of_groups):
         return False
     if results is None or results.method.rounds >= run.rounds:
         return results is not None

@@ -1,12 +1,13 @@
 """What is proved over a network after a run: the simulator's numbers, within the sites' rules."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation.certify import MAX_ROUNDS, certify
@@ -50,13 +51,17 @@ def proof_after(folder: Path, plan: NetworkPlan, transport: DirectTransport) -> 
     return told
 
 
+def numbers_of(proved: Certificate) -> tuple[float, ...]:
+    return proved.upper, proved.lower, proved.penalty, proved.ridge
+
+
 def test_the_bounds_are_the_simulators(tmp_path: Path) -> None:
     plan, transport = job(tmp_path), DirectTransport(tmp_path)
     told = proof_after(tmp_path, plan, transport)
     members = read_members(run_folder(tmp_path / "run", plan, 0))
     expected = certify(simulated_federation(tmp_path, plan, fused=True), members[0])
     assert told.certificate is not None
-    assert asdict(told.certificate) == pytest.approx(asdict(expected), rel=1e-9, abs=1e-12)
+    assert numbers_of(told.certificate) == pytest.approx(numbers_of(expected), rel=1e-9, abs=1e-12)
     # Four rounds of Algorithm 1 are far from the best.
     assert told.certificate.gap > 0.01
     # The baseline is there to compare with.
@@ -180,5 +185,5 @@ def test_a_wide_models_proof_is_one_round_of_gradients(
     members = read_members(run_folder(tmp_path / "run", plan, 0))
     expected = certify(simulated_federation(tmp_path, plan, fused=True), members[0])
     assert told.certificate is not None
-    assert asdict(told.certificate) == pytest.approx(asdict(expected), rel=1e-9, abs=1e-12)
+    assert numbers_of(told.certificate) == pytest.approx(numbers_of(expected), rel=1e-9, abs=1e-12)
     assert [question for question, _ in transport.calls].count("certify") == 1

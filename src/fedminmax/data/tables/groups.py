@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -92,6 +93,7 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     return labels.set(pl.Series(np.isnan(numbers)), None)
 
 
+@lru_cache(maxsize=10_000)  # every holder asks it of every group
 def key_by_value(key: GroupKey) -> GroupKey:
     """Return a key that is equal for equal values: models of older versions have true for 1."""
     values = by_value(pl.Series([value or "" for value in key], dtype=pl.String)).to_list()

@@ -230,7 +230,8 @@ def read_proof(folder: Path) -> ToldByProof | None:
 def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
     """Prove of the first run's answer what its own rounds have not proved."""
     rounds = read_last_rounds(folder / ROUNDS_FILE)
-    if rounds and rounds[-1].certificate is not None:
+    proved = rounds[-1].certificate if rounds else None
+    if proved is not None and proved.is_of_groups:
         return
     notice = folder.parent / NOTICE_FILE
     federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
