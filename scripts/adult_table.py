@@ -15,18 +15,18 @@ import numpy as np
 
 from fedminmax.core.files import write_text
 from fedminmax.data.adult import (
+    CATEGORIES,
     NUMBERS,
     PROTECTED,
     TEST,
     TRAIN,
-    WORDS,
     packed_folder,
     parse_rows,
     read_packed,
 )
 
 SITES = 40
-COLUMNS = (*NUMBERS, *WORDS, *PROTECTED, "income")
+COLUMNS = (*NUMBERS, *CATEGORIES, *PROTECTED, "income")
 
 
 def adult_table() -> str:

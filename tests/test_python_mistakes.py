@@ -96,7 +96,7 @@ def fit(**settings: Any) -> Any:
         (lambda: metrics([0, 1], y_pred=["0", "1"]), "can never be equal"),
         (lambda: metrics([0, 1], y_pred=[0, 1], confidence="0.9"), "confidence = '0.9'"),
         (lambda: metrics([], y_pred=[]), "there are no rows"),
-        (lambda: metrics([0, 1], y_prob=["a", "b"]), "y_prob holds what is no number"),
+        (lambda: metrics([0, 1], y_prob=["a", "b"]), "y_prob has values that are not numbers"),
         (lambda: metrics([0, 1], y_prob=[0.1, 0.2], classes="ab"), "classes = 'ab'"),
         (lambda: metrics([[0], [1]], y_pred=[0, 1]), "y_true has shape (2, 1)"),
         (lambda: metrics([0.0, float("nan")], y_pred=[0, 1]), "y_true is NaN in row 1"),

@@ -62,7 +62,7 @@ def test_a_download_that_broke_off_in_a_chosen_folder_goes_on_there(
         monkeypatch.setattr(run_study, "download_fashion_mnist", from_publisher)
         complaint = complaint_of(lambda: fashion_mnist(empty_machine))
         assert complaint.startswith(f"{empty_machine} lacks {FILES[1].name}, ")
-        assert "broke off after 100 of" in complaint
+        assert "stopped after 100 of" in complaint
         assert (empty_machine / f"{second}.partial").stat().st_size == 100
         publisher.broken_name = None
         assert len(fashion_mnist(empty_machine).train) == TRAIN_ROWS

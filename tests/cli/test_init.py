@@ -84,7 +84,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     write_files(tmp_path)
     words = ["init", "west.csv", "--target", "ill", "--groups", "sex"]
     assert complaint(*words, cwd=tmp_path) == (
-        "fedminmax: error: west.csv does not exist or is no file; correct the path\n"
+        "fedminmax: error: west.csv does not exist or is not a file; correct the path\n"
     )
     assert not (tmp_path / "fedminmax.toml").exists()
 

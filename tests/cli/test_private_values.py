@@ -67,7 +67,7 @@ def test_nothing_that_init_train_report_and_kits_write_has_a_value_of_a_row(
     # What is no number is for the user to correct.
     config = tmp_path / "fedminmax.toml"
     text = config.read_text()
-    assert "values that are no numbers: 1 of them in 2 rows" in text
+    assert "values that are not numbers: 1 of them in 2 rows" in text
     config.write_text(text.replace('[features.height]\nkind = "numeric"', ""))
     run_here("train", "fedminmax.toml", "--rounds", 3)
     run_here("evaluate", "runs/fedminmax", "tables/south.csv")

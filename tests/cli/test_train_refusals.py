@@ -29,7 +29,7 @@ def refused(capsys: Capture, config: Path) -> str:
 
 def test_a_missing_an_empty_and_a_wrongly_cut_file(hospitals: Path, capsys: Capture) -> None:
     config = write_config(hospitals, holders={"north": "north.csv", "east": "east.csv"})
-    assert "east.csv does not exist or is no file; correct the path" in refused(capsys, config)
+    assert "east.csv does not exist or is not a file; correct the path" in refused(capsys, config)
     Path("east.csv").touch()
     assert "east.csv is empty; it needs a header line and rows" in refused(capsys, config)
     config = write_config(hospitals, data='delimiter = ";"')

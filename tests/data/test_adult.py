@@ -17,13 +17,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from experiments.adult.pack import NAMES, read_published
 from fedminmax.core.examples import check_examples
 from fedminmax.data.adult import (
+    CATEGORIES,
     COLUMNS,
     GROUP_NAMES,
     NUMBERS,
     PROTECTED,
     TEST,
     TRAIN,
-    WORDS,
     Adult,
     AdultFile,
     load_adult,
@@ -103,16 +103,16 @@ def test_groups_are_those_of_the_raw_text(adult: Adult, file: AdultFile) -> None
 
 
 def test_features_are_those_of_scikit_learn(adult_with_all: Adult) -> None:
-    words = (*WORDS, *PROTECTED)
+    categories = (*CATEGORIES, *PROTECTED)
     train, test = raw_rows(TRAIN), raw_rows(TEST)
     scaler = StandardScaler().fit(columns(train, NUMBERS).astype(float))
-    encoder = OneHotEncoder(sparse_output=False).fit(columns(train, words))
-    known = zip(words, encoder.categories_, strict=True)
+    encoder = OneHotEncoder(sparse_output=False).fit(columns(train, categories))
+    known = zip(categories, encoder.categories_, strict=True)
     named = (f"{name}={word}" for name, own in known for word in own)
     assert adult_with_all.feature_names == (*NUMBERS, *named)
     for rows, raw in ((adult_with_all.train, train), (adult_with_all.test, test)):
         numbers = scaler.transform(columns(raw, NUMBERS).astype(float))
-        expected = np.hstack([numbers, encoder.transform(columns(raw, words))])
+        expected = np.hstack([numbers, encoder.transform(columns(raw, categories))])
         np.testing.assert_allclose(rows.x.numpy(), expected, atol=1e-5)
         check_examples(rows.x, rows.y, rows.group, "Adult")
 
@@ -177,4 +177,4 @@ def test_a_missing_damaged_or_changed_file_is_named(tmp_path: Path) -> None:
     assert "adult.data.xz is damaged" in complaint_of(lambda: load_adult(folder=tmp_path))
     changed = lzma.decompress(whole).replace(b"39,", b"93,", 1)
     path.write_bytes(lzma.compress(changed, preset=0))
-    assert "other content" in complaint_of(lambda: load_adult(folder=tmp_path))
+    assert "differs from the published file" in complaint_of(lambda: load_adult(folder=tmp_path))

@@ -98,7 +98,7 @@ def test_leaving_the_loop_keeps_what_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the process had been killed between two pieces."""
-    monkeypatch.setattr(module, "BYTES_PER_PIECE", 1000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     path = tmp_path / "file.gz"
     with serving(Publisher()) as remote:
         pieces = download(remote, path)

@@ -92,7 +92,7 @@ NAMED = {"target": "sick", "group": "sex"}
         ([FRAME.assign(sick="no")], NAMED, "holder 0: column 'sick' holds"),
         ([FRAME.assign(sex=["m", None, "f", "f"])], NAMED, "sex is missing in 1 of 4 rows"),
         ([FRAME.assign(a=[0.0, np.nan, 1.0, 2.0])], NAMED, "x is NaN or infinite in row 1"),
-        ([FRAME[["sick", "sex"]]], NAMED, "no column beside target and group"),
+        ([FRAME[["sick", "sex"]]], NAMED, "no column besides target and group"),
         ([FRAME.rename(columns={"b": "a"})], NAMED, "two columns are named 'a'"),
         ([FRAME, ROWS], NAMED, "give all alike"),
         ([ROWS], NAMED, "columns of data frames"),

@@ -186,7 +186,7 @@ def test_the_record_is_plain_data_and_the_same_each_time() -> None:
         ({}, "neither y_pred nor y_prob"),
         ({"y_pred": [1]}, "y_pred has shape (1,) for 3 rows"),
         ({"y_prob": np.ones((3, 3)) / 3}, "shape (3, 3) for 3 rows and 2 classes"),
-        ({"y_prob": np.ones((3, 2))}, "do not add up to 1"),
+        ({"y_prob": np.ones((3, 2))}, "do not sum to 1"),
         ({"y_prob": np.ones((3, 2)) / 2, "classes": [1, 2]}, "label 0 in row 0 is not one of"),
         ({"y_pred": [0, 1, 1], "confidence": 1.0}, "confidence = 1"),
         ({"y_prob": [0.1, 0.5, 0.2], "positive": 7}, "positive = 7 is not one of the classes"),

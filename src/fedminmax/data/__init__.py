@@ -1,4 +1,4 @@
-"""Data sets, and how their rows come to lie with holders."""
+"""Data sets, and how their rows are split between holders."""
 
 from fedminmax.core.lazy_names import lazy_names
 

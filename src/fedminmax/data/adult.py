@@ -3,11 +3,11 @@
 Becker, Kohavi: Adult, UCI Machine Learning Repository, 1996, doi.org/10.24432/C5XW20, CC BY 4.0.
 The files come with the package (``adult_files``), as published, so this needs no network.
 
-Features: five numbers, standardised by the training rows' mean and deviation, and five columns of
-words, one 0/1 column for each word of the training file; "?" (missing) is a word like any other.
-Left out: ``fnlwgt``, a survey weight that says how many people a row stands for and nothing about
-its person, and ``education``, the same fact as ``education-num`` in words. Sex and race are groups
-and no features unless asked for; ``relationship`` still tells a husband from a wife.
+Features: five numbers, standardised by the training rows' mean and deviation, and five categories,
+one-hot encoded with the values of the training file; "?" (missing) is a value like any other. Not
+used: ``fnlwgt``, a survey weight that says how many people a row represents and nothing about the
+person, and ``education``, which is ``education-num`` as text. Sex and race define the groups and
+are features only on request; ``relationship`` still distinguishes a husband from a wife.
 """
 
 import csv
@@ -44,7 +44,7 @@ COLUMNS = (
     "income",
 )
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-WORDS = ("workclass", "marital-status", "occupation", "relationship", "native-country")
+CATEGORIES = ("workclass", "marital-status", "occupation", "relationship", "native-country")
 PROTECTED = ("race", "sex")
 SEXES = ("Female", "Male")
 RACES = ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White")
@@ -83,9 +83,9 @@ def load_adult(*, include_protected: bool = False, folder: Traversable | None = 
     """
     where = folder or packed_folder()
     train, test = (parse_rows(read_packed(where, file)) for file in (TRAIN, TEST))
-    words = (*WORDS, *PROTECTED) if include_protected else WORDS
-    vocabulary = {name: np.unique(train[name]) for name in words}
-    named = (f"{name}={word}" for name, known in vocabulary.items() for word in known)
+    columns = (*CATEGORIES, *PROTECTED) if include_protected else CATEGORIES
+    vocabulary = {name: np.unique(train[name]) for name in columns}
+    named = (f"{name}={value}" for name, known in vocabulary.items() for value in known)
     return Adult(
         _examples(train, train, vocabulary),
         _examples(test, train, vocabulary),
@@ -95,12 +95,12 @@ def load_adult(*, include_protected: bool = False, folder: Traversable | None = 
 
 
 def packed_folder() -> Traversable:
-    """Return where the package keeps the compressed files."""
+    """Return the package's folder with the compressed files."""
     return resources.files("fedminmax.data") / "adult_files"
 
 
 def read_packed(folder: Traversable, file: AdultFile) -> str:
-    """Return a file's text, or say what is wrong with it."""
+    """Return a file's text; raise an ``InputError`` if it is missing or damaged."""
     path = folder / f"{file.name}.xz"
     try:
         content = lzma.decompress(path.read_bytes())
@@ -111,7 +111,7 @@ def read_packed(folder: Traversable, file: AdultFile) -> str:
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise InputError(
-            f"{path} has other content than the published file (SHA-256 {digest[:12]}... instead "
+            f"{path} differs from the published file (SHA-256 {digest[:12]}... instead "
             f"of {file.sha256[:12]}...); install fedminmax again"
         )
     return content.decode("ascii")
@@ -120,7 +120,7 @@ def read_packed(folder: Traversable, file: AdultFile) -> str:
 def parse_rows(text: str) -> dict[str, Column]:
     """Return the columns of a published file.
 
-    The test file begins with a line that is no row, and its labels end with a full stop.
+    The test file begins with a line that is not a row, and its labels end with a full stop.
 
     >>> row = "39, ?, 7, 9th, 5, Divorced, ?, Wife, Black, Female, 0, 0, 40, Cuba, >50K."
     >>> parse_rows(row)["income"].tolist()
@@ -136,8 +136,8 @@ def _examples(
     rows: Mapping[str, Column], train: Mapping[str, Column], vocabulary: Mapping[str, Column]
 ) -> Examples:
     numbers = [_standardised(rows[name], train[name]) for name in NUMBERS]
-    words = [rows[name][:, None] == known for name, known in vocabulary.items()]
-    x = np.concatenate([np.stack(numbers, axis=1), *words], axis=1, dtype=np.float32)
+    columns = [rows[name][:, None] == known for name, known in vocabulary.items()]
+    x = np.concatenate([np.stack(numbers, axis=1), *columns], axis=1, dtype=np.float32)
     sex, race = np.searchsorted(SEXES, rows["sex"]), np.searchsorted(RACES, rows["race"])
     return Examples(
         torch.from_numpy(x),

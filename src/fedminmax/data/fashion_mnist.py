@@ -4,8 +4,8 @@ Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking mac
 algorithms, 2017; 60,000 training and 10,000 test images, MIT licence. Papadaki et al. 2021,
 Appendix B, make each label a group.
 
-The files are in the IDX format of the MNIST family, plain or gzipped. They are searched for on this
-machine, or downloaded from their publisher, and recognised by their content.
+The files are in the IDX format of the MNIST family, plain or gzipped. They are looked up on this
+machine, or downloaded from their publisher, and verified by their content.
 """
 
 import gzip
@@ -28,8 +28,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose, numpy_stream
 
-BYTES_PER_PIECE = 2**17
-SECONDS_OF_SILENCE = 30
+CHUNK_BYTES = 2**17
+READ_TIMEOUT_SECONDS = 30
 GROUP_NAMES = (
     "T-shirt",
     "Trouser",
@@ -52,11 +52,11 @@ PIXEL_DEVIATION = 0.3530
 
 @dataclass(frozen=True)
 class IdxFile:
-    """A file that we know: its name, its array's shape and the digest of its content.
+    """A known file: its name, its array's shape and the digest of its content.
 
     An IDX file of bytes starts with 0, 0, 8, the number of dimensions, and one big-endian 32-bit
-    size per dimension; the bytes follow. The SHA-256 decides what a file is, not the name. It is
-    that of the content inside, because archives are recompressed by those who pass them on.
+    size per dimension; the bytes follow. A file is identified by SHA-256, not by name. The digest
+    is that of the uncompressed content, because mirrors recompress archives.
     """
 
     name: str
@@ -71,13 +71,13 @@ class IdxFile:
 
 
 def find_idx_file(folder: Path, file: IdxFile) -> Path | None:
-    """Return where this file lies in the folder, gzipped or plain."""
+    """Return the path of this file in the folder, gzipped or plain."""
     candidates = (folder / f"{file.name}.gz", folder / file.name)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def read_idx_file(path: Path, file: IdxFile, family: tuple[IdxFile, ...]) -> NDArray[np.uint8]:
-    """Return the file's array, or say by name what is wrong with it."""
+    """Return the file's array; an error names the file and what is wrong with it."""
     content = _content(path)
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
@@ -96,7 +96,7 @@ def _content(path: Path) -> bytes:
 
 
 def _fault(content: bytes, digest: str, file: IdxFile, family: tuple[IdxFile, ...]) -> str:
-    """Say what a file is instead of what its name promises."""
+    """Describe how a file's content differs from what its name says."""
     for other in family:
         if digest == other.sha256:
             return f"holds the content of {other.name}"
@@ -108,7 +108,7 @@ def _fault(content: bytes, digest: str, file: IdxFile, family: tuple[IdxFile, ..
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file at its publisher's: its address, and the checksum published with it."""
+    """A published file: its address and its checksum."""
 
     url: str
     md5: str
@@ -116,7 +116,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Fetched:
-    """How far a download is, in bytes; ``total`` is what the server announced, or 0."""
+    """Progress of a download in bytes; ``total`` is what the server announced, or 0."""
 
     name: str
     done: int
@@ -124,10 +124,10 @@ class Fetched:
 
 
 def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
-    """Fetch the file to ``path`` and yield how far it is after each piece.
+    """Download the file to ``path`` and yield the progress after each chunk.
 
-    What arrived before an interruption is kept beside under another name and completed by the next
-    call. The file gets its own name only after it was checked.
+    A partial download is kept under another name and completed by the next call. The file gets its
+    final name only after it was verified.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".partial")
@@ -141,35 +141,35 @@ def download(remote: RemoteFile, path: Path) -> Generator[Fetched]:
 
 def _fetch_rest(remote: RemoteFile, beside: Path) -> Iterator[Fetched]:
     there = beside.stat().st_size if beside.exists() else 0
-    # The address is the publisher's constant, or one that the caller chose.
+    # The address is the publisher's constant, or one chosen by the caller.
     request = urllib.request.Request(remote.url, headers={"Range": f"bytes={there}-"})  # noqa: S310
     try:
-        answer = urllib.request.urlopen(request, timeout=SECONDS_OF_SILENCE)  # noqa: S310
+        answer = urllib.request.urlopen(request, timeout=READ_TIMEOUT_SECONDS)  # noqa: S310
     except urllib.error.HTTPError as error:
         if there and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return  # nothing is missing: the checksum decides
         raise
     with answer:
-        # A server that does not know ranges sends everything from the start.
+        # A server without range support sends everything from the start.
         if answer.status != HTTPStatus.PARTIAL_CONTENT:
             there = 0
         announced = answer.headers.get("Content-Length")
         total = there + int(announced) if announced else 0
         with beside.open("ab" if there else "wb") as file:
-            while piece := answer.read(BYTES_PER_PIECE):
+            while piece := answer.read(CHUNK_BYTES):
                 file.write(piece)
                 there += len(piece)
                 yield Fetched(remote.url.rsplit("/", 1)[-1], there, total)
     if there < total:
         raise InputError(
-            f"the download of {remote.url} broke off after {there} of {total} bytes; "
-            "try again to go on from there"
+            f"the download of {remote.url} stopped after {there} of {total} bytes; "
+            "try again to resume it"
         )
 
 
 def _check(remote: RemoteFile, beside: Path) -> None:
-    """Remove what is not the published file: the next call must not build on it."""
-    # A published checksum against damage on the way, not a safeguard against forgery.
+    """Remove a file that is not the published one, so that the next call does not resume it."""
+    # The published checksum detects damage in transit; it does not protect against forgery.
     digest = hashlib.md5(beside.read_bytes(), usedforsecurity=False).hexdigest()
     if digest != remote.md5:
         beside.unlink()
@@ -221,31 +221,31 @@ class FashionMnist:
 
 
 def folders_to_search(data_dir: Path | None) -> list[Path]:
-    """Where the files may lie: the user's word first, then Debian's package, then the cache."""
+    """Return where to look: the user's folder first, then Debian's package, then the cache."""
     chosen = [data_dir] if data_dir else []
     if os.environ.get("FEDMINMAX_DATA"):
         chosen.append(Path(os.environ["FEDMINMAX_DATA"]))
-    # A folder for all data sets may have one of its own for this one.
+    # A folder for all data sets may have a subfolder for this one.
     named = [folder / name for folder in chosen for name in ("", "fashion-mnist")]
     return [*named, DEBIAN_FOLDER, cache_folder()]
 
 
 def cache_folder() -> Path:
-    """Where a download is kept for all later runs of this user."""
+    """Return where downloads are stored for later runs of this user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fedminmax" / "fashion-mnist"
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Name the files that the folder lacks."""
+    """Return the names of the files that are missing in the folder."""
     return [file.name for file in FILES if find_idx_file(folder, file) is None]
 
 
 def find_fashion_mnist(folders: list[Path], target: Path) -> Path | None:
-    """Return the first folder that has all four files; None if they must come to the target.
+    """Return the first folder with all four files; None if they must be downloaded to the target.
 
-    A target that has some of them is to be completed: a download may have broken off there. Any
-    other folder that has only some is refused.
+    A target with only some of them is completed: a download may have stopped there. Any other
+    folder with only some is refused.
     """
     for folder in folders:
         missing = missing_files(folder)
@@ -263,7 +263,7 @@ def find_fashion_mnist(folders: list[Path], target: Path) -> Path | None:
 
 
 def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator[Fetched]:
-    """Fetch from the publisher what the folder lacks, and yield how far it is."""
+    """Download the files that are missing in the folder, and yield the progress."""
     for file in FILES:
         if find_idx_file(folder, file) is None:
             remote = RemoteFile(f"{publisher}/{file.name}.gz", PUBLISHED_MD5[file.name])
@@ -271,7 +271,7 @@ def download_fashion_mnist(folder: Path, publisher: str = PUBLISHER) -> Iterator
 
 
 def where_to_get_it(data_dir: Path | None) -> str:
-    """Say what a user without the files and without a network can do."""
+    """Return what a user without the files and without a network can do."""
     return (
         f"install Debian's package {DEBIAN_PACKAGE}, or put the four files "
         f"{', '.join(file.name + '.gz' for file in FILES)} in {data_dir or cache_folder()}"
@@ -285,7 +285,7 @@ def load_fashion_mnist(folder: Path) -> FashionMnist:
 
 
 def choose_rows(examples: Examples, rows: int, seed: int) -> Examples:
-    """Draw as many rows of each group as of any other; all rows stay as they are."""
+    """Draw the same number of rows from each group; all rows are returned unchanged."""
     groups = len(GROUP_NAMES)
     if rows % groups or not groups <= rows <= len(examples):
         raise InputError(

@@ -1,8 +1,8 @@
 """Data frames of pandas or polars as holders' rows: named columns become (x, y, group).
 
 All columns but the target and the group columns are features, in the order of the first frame, and
-hold numbers. The target is a class number or a quantity; groups may have any values, and are named
-by them. Text features and labels need an encoding: that is what ``fedminmax train`` is for.
+hold numbers. The target is a class number or a quantity; groups may have any values, which are also
+their names. Text features and labels need an encoding: use ``fedminmax train`` for those.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]
 
 
 class Frame(Protocol):
-    """What a data frame has, whoever made it."""
+    """The interface of a data frame, of either library."""
 
     @property
     def columns(self) -> Any:
@@ -35,19 +35,19 @@ class Frame(Protocol):
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """Which column is the target, and which ones make the groups; several are crossed."""
+    """Which column is the target, and which ones define the groups; several are crossed."""
 
     target: str
     group: tuple[str, ...]
 
 
 def is_frame(given: object) -> bool:
-    """Return whether something is a data frame of pandas or polars."""
+    """Return whether an object is a data frame of pandas or polars."""
     return hasattr(given, "columns") and hasattr(given, "to_numpy")
 
 
 def frame_columns(target: str | None, group: str | Sequence[str] | None) -> FrameColumns:
-    """Check the names of the columns that are no features."""
+    """Check the names of the target and group columns."""
     if not isinstance(target, str) or group is None:
         raise InputError(
             f"holders are data frames, with target = {target!r} and group = {group!r}; name their "
@@ -86,14 +86,14 @@ def rows_of_frames(
 def _feature_names(frame: Frame, columns: FrameColumns) -> list[str]:
     features = [name for name in frame.columns if name not in (columns.target, *columns.group)]
     if not features:
-        raise InputError("holder 0: the data frame has no column beside target and group")
+        raise InputError("holder 0: the data frame has no column besides target and group")
     return features
 
 
 def _check_columns(
     frame: Frame, features: Sequence[str], columns: FrameColumns, owner: str
 ) -> None:
-    """Refuse a frame that lacks a column, has one twice, or has one that others do not have."""
+    """Refuse a frame with a missing, duplicate or extra column."""
     names = list(frame.columns)
     wanted = {*features, columns.target, *columns.group}
     for name in names:

@@ -1,11 +1,11 @@
-"""How rows come to lie with holders: the paper's three settings, and Dirichlet.
+"""How rows are split between holders: the paper's three settings, and Dirichlet.
 
 Papadaki et al. 2021, Section 6 and Appendix B. ESG: every holder has all groups, equal sizes and
 equal mixes. SSG: every holder has a single group. PSG: half of the holders have the first half of
 the groups, the others the rest. In SSG and PSG all sizes differ pairwise. Dirichlet over groups
-is the usual middle way (Hsu, Qi, Brown 2019), here over protected groups instead of labels.
+is the usual compromise (Hsu, Qi, Brown 2019), here over protected groups instead of labels.
 
-A partition is a list of row positions per holder; no row is lost and none occurs twice.
+A partition is a list of row positions per holder; every row occurs exactly once.
 """
 
 from enum import Enum
@@ -28,7 +28,7 @@ SIZE_CONCENTRATION = 8.0
 
 
 class Setting(Enum):
-    """The paper's names for who has which groups."""
+    """The paper's names for how groups are split between holders."""
 
     ESG = "ESG"
     SSG = "SSG"
@@ -56,9 +56,9 @@ def partition_by_setting(setting: Setting, group: Tensor, holders: int, seed: in
 
 
 def partition_equally(group: Tensor, holders: int, seed: int) -> list[Tensor]:
-    """ESG: deal each group's shuffled rows round the table, going on where the last one ended.
+    """ESG: deal each group's shuffled rows in turn, continuing where the previous group ended.
 
-    Counts per holder and group, and sizes, are equal where they can be, else differ by one.
+    Counts per holder and group, and sizes, are equal if possible, and otherwise differ by one.
     """
     _check(group, holders, seed)
     generator = numpy_stream(seed, Purpose.PARTITION)
@@ -120,9 +120,9 @@ def partition_by_dirichlet(
 
 
 def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
-    """Move rows within teams until no two holders anywhere have the same size.
+    """Move rows within teams until no two holders have the same size.
 
-    A team of one has nobody to give rows to and keeps what it has.
+    A team of one has no partner to exchange rows with and does not change.
 
     >>> make_pairwise_different([[3, 3], [4, 2]])
     [[5, 1], [4, 2]]
@@ -143,7 +143,7 @@ def make_pairwise_different(teams: list[list[int]]) -> list[list[int]]:
 
 
 def _separate(team: list[int], holder: int, taken: list[int]) -> None:
-    """Shift rows between this holder and a team-mate so that both get sizes nobody has."""
+    """Shift rows between this holder and a team-mate so that both sizes are unique."""
     size = team[holder]
     for shift in range(1, sum(team)):
         for mate, other in enumerate(team):
@@ -165,7 +165,7 @@ def _separate(team: list[int], holder: int, taken: list[int]) -> None:
 
 
 def _draw_sizes(rows: int, holders: int, generator: np.random.Generator) -> list[int]:
-    """Draw sizes of at least one row that add up to ``rows``."""
+    """Draw sizes of at least one row that sum to ``rows``."""
     if rows < holders:
         raise InputError(
             f"{counted(rows, 'row is', 'rows are')} too few for {counted(holders, 'holder')}; "
@@ -177,7 +177,7 @@ def _draw_sizes(rows: int, holders: int, generator: np.random.Generator) -> list
 
 
 def _mix(parts: list[Positions]) -> Positions:
-    """Interleave groups evenly, so that any stretch has about the same mix."""
+    """Interleave groups evenly, so that any slice has about the same mix."""
     places = np.concatenate([(np.arange(len(part)) + 0.5) / len(part) for part in parts])
     return np.concatenate(parts)[np.argsort(places, kind="stable")]
 

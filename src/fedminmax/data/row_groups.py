@@ -1,4 +1,4 @@
-"""The group of each row, from protected columns in any of the forms that Fairlearn takes.
+"""The group of each row, from protected columns in any form that Fairlearn accepts.
 
 One column, or several that are crossed: a Series, a list or an array (of one or two dimensions), a
 data frame of pandas or polars, a dict of columns. Only combinations that occur become groups.
@@ -70,7 +70,7 @@ def number_values(name: str, values: Any, rows: int) -> tuple[NDArray[np.int64],
     if missing.any():
         raise InputError(
             f"{name} is missing in {int(missing.sum())} of {rows} rows, first in row "
-            f"{int(missing.argmax())}; give them a value of their own, or leave the rows out"
+            f"{int(missing.argmax())}; give them their own value, or drop the rows"
         )
     comparable = column.astype(str) if column.dtype == object else column
     found, numbers = np.unique(comparable, return_inverse=True)
@@ -94,7 +94,7 @@ def _one_column(name: str, values: Any, rows: int) -> RowGroups:
 
 
 def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Find None, NaN and NaT, and pandas' NA, which refuses to be compared."""
+    """Find None, NaN and NaT, and pandas' NA, which cannot be compared."""
     if column.dtype != object:
         return np.asarray(column != column)
     return np.array(

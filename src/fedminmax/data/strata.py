@@ -1,13 +1,13 @@
-"""Rows that a holder sets aside, by group and label or by person: for testing, for validation.
+"""Rows that a holder sets aside for testing or validation, by group and label or by person.
 
-By group and label it is systematic sampling: rows in random order within their stratum, strata one
-after another, and every (1/share)-th row from a random start. So each stratum gives its share,
-rounded down or up, each holder gives its share of all rows, and no stratum loses its only row; with
-a share of at most a half no stratum loses all of its rows.
+By group and label it is systematic sampling: rows in random order within their stratum, strata
+concatenated, and every (1/share)-th row from a random start. So each stratum contributes its share,
+rounded down or up, each holder contributes its share of all rows, and no stratum loses its only
+row; with a share of at most a half no stratum loses all of its rows.
 
-By person, all rows of a person are set aside, or none. Who is drawn depends on the seed and the
-person alone, so that somebody with rows at two holders is on the same side at both. The share of
-persons is then only that of chance.
+By person, all rows of a person are set aside, or none. The draw depends only on the seed and the
+person, so a person with rows at two holders is on the same side at both. The share of persons then
+holds only on average.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def split_strata(
     generator = numpy_stream(seed, purpose, holder=number_of_name(holder))
     shuffled = generator.permutation(rows)
     order = shuffled[np.lexsort(strata[:, shuffled])]
-    # Rounded: 0.2 * 5 and its like must not miss a whole number by an ulp.
+    # Rounded: a product such as 0.2 * 5 must not miss a whole number by an ulp.
     steps = np.floor(np.round(share * np.arange(rows + 1) + generator.random(), 9))
     chosen = np.diff(steps) > 0
     ordered = strata[:, order]
@@ -58,7 +58,7 @@ def split_strata(
 def split_persons(
     persons: NDArray[np.uint64], share: float, seed: int, purpose: Purpose = Purpose.FOLDS
 ) -> tuple[Positions, Positions]:
-    """Split rows, given whom each is of; the rows of one person stay together.
+    """Split rows by their persons; the rows of one person stay together.
 
     >>> train, test = split_persons(np.array([7, 8, 7, 9, 7], np.uint64), 0.5, seed=2)
     >>> train.tolist(), test.tolist()
@@ -75,9 +75,9 @@ def split_persons(
 
 
 def max_held_out(train: int, share: float, strata: int) -> int:
-    """Return at most how many rows are held out beside so many training rows in so many strata.
+    """Return the maximum number of held-out rows for these numbers of training rows and strata.
 
-    Of N rows that lie in one stretch of the order, fewer than share * N + 1 are chosen.
+    Of N consecutive rows, fewer than share * N + 1 are chosen.
 
     >>> max_held_out(80, 0.2, 1), max_held_out(80, 0.0, 1)
     (21, 0)
@@ -86,9 +86,9 @@ def max_held_out(train: int, share: float, strata: int) -> int:
 
 
 def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Examples, Examples]:
-    """Return a holder's training rows and its validation rows, each in the order they had."""
+    """Return a holder's training rows and its validation rows, each in their original order."""
     group = rows.group.cpu()
-    # Quantities, and shares of classes, are no labels.
+    # Quantities and shares of classes are not labels.
     labels = rows.y.cpu() if rows.y.dtype == torch.int64 and rows.y.dim() == 1 else group
     strata = torch.stack([group, labels]).numpy()
     split = split_strata(strata, share, seed, holder, Purpose.VALIDATION)
@@ -97,5 +97,5 @@ def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Exa
 
 
 def number_of_name(name: str) -> int:
-    """Turn a name into a number of 64 bits that is the same in every process."""
+    """Map a name to a 64-bit number that is the same in every process."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

@@ -8,10 +8,10 @@ Bernoulli with probability u_a^l for x <= 0 and u_a^h for x > 0.
 | (u_a^l, u_a^h)                     | PROBABILITIES[a] |
 | m (weight of group 1 in a mixture) | weight           |
 
-A model sees x alone. With weight m on group 1 the best one predicts
+A model sees only x. With weight m on group 1 the optimal one predicts
 (1 - m) u_0 + m u_1 on each side, and then, in Brier risk summed over both classes,
-r_0(m) = 0.45 + 0.13 m^2 and r_1(m) = 0.18 + 0.13 (1 - m)^2. Least mean risk: m = 1/2,
-(0.4825, 0.2125). Minimax: m = 0, (0.45, 0.31), a corner where the risks stay unequal.
+r_0(m) = 0.45 + 0.13 m^2 and r_1(m) = 0.18 + 0.13 (1 - m)^2. Lowest mean risk: m = 1/2,
+(0.4825, 0.2125). Minimax: m = 0, (0.45, 0.31), a corner where the risks remain unequal.
 """
 
 import math
@@ -49,7 +49,7 @@ class GroupRisks:
 
 
 def draw_synthetic(rows: int, seed: int) -> Examples:
-    """Draw rows, exactly half of them from each group, so that ESG can be exact.
+    """Draw rows, exactly half of them from each group, so that ESG splits are exact.
 
     >>> draw_synthetic(6, seed=0).group.tolist()
     [0, 0, 0, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""Results by group with intervals, and what groups and holders can expect before training."""
+"""Results by group with intervals."""
 
 from fedminmax.core.lazy_names import lazy_names
 

@@ -1,10 +1,10 @@
 """Metrics by group: values with intervals, the worst group, the gap, and a table in Markdown.
 
-Where the rows are at hand, values are those of Fairlearn's MetricFrame (Weerts et al.: Fairlearn,
+If the rows are available, values are those of Fairlearn's MetricFrame (Weerts et al.: Fairlearn,
 JMLR 2023). The intervals are those of ``metrics.intervals``.
 
 The worst of several noisy values is bad partly by chance, and its interval does not account for
-having been picked: the smaller the groups and the more of them, the more this matters. Groups of
+this selection: the smaller the groups and the more of them, the more this matters. Groups with
 fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap.
 """
 
@@ -45,7 +45,7 @@ class Worst(Enum):
     NONE = "none is better than another"
 
 
-# Everything else is an error, a risk or a rate of errors: the highest is worst.
+# All others are errors, risks or error rates: the highest is worst.
 WORST = {
     "accuracy": Worst.LOWEST,
     "selection_rate": Worst.NONE,
@@ -58,7 +58,7 @@ BADNESS: dict[Worst, Callable[[float], float]] = {
     Worst.LOWEST: neg,
     Worst.FARTHEST: abs,
 }
-# What one row can add to each metric.
+# The range of one row's contribution to each metric.
 BOUNDS = {
     "accuracy": Bounds(0.0, 1.0),
     "brier_risk": Bounds(0.0, 2.0),
@@ -77,9 +77,9 @@ BOUNDS = {
 class MetricByGroup:
     """One metric: by group, over all rows, and the highest group's value minus the lowest's.
 
-    The gap's interval is that of the difference between these two groups: it reaches below 0 where
-    it is not sure which of them is higher. It does not know that they were picked for being far
-    apart: with many groups, some difference is only that. Without two groups of enough rows there
+    The gap's interval is that of the difference between these two groups: it extends below 0 if it
+    is uncertain which of them is higher. It does not account for their selection as the extremes:
+    with many groups, part of the difference is due to that. Without two groups of enough rows there
     is no gap.
     """
 
@@ -90,7 +90,7 @@ class MetricByGroup:
 
     @property
     def worst(self) -> Estimate | None:
-        """The worst group's value; None where there is no worst group."""
+        """The worst group's value; None if there is no worst group."""
         return None if self.worst_group is None else self.by_group[self.worst_group]
 
 
@@ -106,9 +106,9 @@ class GroupMetrics:
 def metric_by_group(
     metric: str, groups: Mapping[str, Scored], confidence: float, small: Collection[str] = ()
 ) -> MetricByGroup:
-    """Return a metric from what is known of each group's rows: those that the metric is about.
+    """Return a metric from statistics of each group's rows, those that the metric is about.
 
-    Groups that are too ``small`` in training, too, are neither the worst off nor part of the gap.
+    Groups that are too ``small`` in training are also neither the worst off nor part of the gap.
 
     >>> groups = {"a": Scored(100, 0.9, 90.0), "b": Scored(60, 0.5, 30.0), "c": Scored(1, 0.0, 0.0)}
     >>> found = metric_by_group("accuracy", groups, confidence=0.95)
@@ -153,12 +153,12 @@ def group_metrics(
     Args:
         y_true: the class of each row.
         sensitive_features: the group of each row, as in ``FedMinMaxClassifier.fit``.
-        y_pred: the answers; by default the most probable class.
+        y_pred: the predictions; by default the most probable class.
         y_prob: a column of probabilities per class (or, of two classes, the second one's column);
             without them there is no Brier risk and no calibration.
         classes: the classes in the order of those columns; by default those that occur, sorted.
         positive: the class that rates are about; by default the second of two.
-        confidence: how often intervals should cover what endless rows of a group would score.
+        confidence: how often intervals should cover the value for unlimited rows of a group.
 
     >>> found = group_metrics([0, 1] * 60, y_pred=[0, 1] * 30 + [0, 0] * 30,
     ...     sensitive_features=["a"] * 60 + ["b"] * 60)
@@ -187,8 +187,8 @@ def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
         raise InputError(f"results by group need Fairlearn: {install_command('fairlearn')}")
     from fairlearn.metrics import MetricFrame
 
-    # MetricFrame copies every argument of every metric row by row: row numbers in place of labels
-    # and columns halve its time.
+    # MetricFrame copies every argument of every metric row by row: passing row numbers instead of
+    # labels and columns halves its time.
     rows = np.arange(len(groups.numbers))
     return MetricFrame(
         metrics={name: partial(_quotient, score) for name, score in scores.items()},
@@ -209,7 +209,7 @@ def measure_scores(
     confidence: float = CONFIDENCE,
     small: Collection[str] = (),
 ) -> GroupMetrics:
-    """Measure rows whose scores are known already; ``small`` groups are never the worst off."""
+    """Measure rows with known scores; ``small`` groups are never the worst off."""
     if not (is_finite(confidence) and 0.0 < confidence < 1.0):
         raise InputError(f"confidence = {format_value(confidence)}; give a share between 0 and 1")
     rows = len(next(iter(scores.values())).numerators)
@@ -226,7 +226,7 @@ def measure_scores(
 
 
 def _scored(score: RowScore, values: Any, groups: RowGroups) -> dict[str, Scored]:
-    """Add up a score by group; the means are the MetricFrame's."""
+    """Sum a score by group; the means are the MetricFrame's."""
     columns = (score.denominators, score.numerators**2)
     rows, squares = (
         np.bincount(groups.numbers, weights=column, minlength=len(groups.names)).tolist()
@@ -279,7 +279,7 @@ def group_metrics_as_markdown(found: GroupMetrics) -> str:
 
 
 def _shown(estimate: Estimate) -> str:
-    """Show the value with its interval, as far as they are known."""
+    """Format the value with its interval, as far as they are known."""
     if math.isnan(estimate.value):
         return ""
     if math.isnan(estimate.low):

@@ -1,21 +1,21 @@
-"""An interval around the mean of some rows' scores that also holds for few and for skewed rows.
+"""A confidence interval for the mean of row scores that also holds for few and for skewed rows.
 
-Student's t interval (Biometrika 1908) of the rows and one more, made-up row: for the upper end it
-scores as much as a row can, for the lower end as little as a row can. Without it, rows that are all
-alike would be called certain, although rows of another kind may just not have been drawn; with it,
-n rows that all score the lowest possible value reach up to about 3 / n of the range, as the "rule
-of three" for proportions has it (Hanley and Lippman-Hand, JAMA 1983). The made-up row counts for
-less and less as there are more rows: the interval becomes the plain one.
+Student's t interval (Biometrika 1908) of the rows and one additional, artificial row: for the upper
+end it has the highest possible score, for the lower end the lowest. Without it, identical rows
+would have an interval of width 0, although other rows may just not have been drawn; with it, the
+interval of n rows that all have the lowest possible score extends to about 3 / n of the range, the
+"rule of three" for proportions (Hanley and Lippman-Hand, JAMA 1983). The artificial row matters
+less with more rows: the interval approaches the plain one.
 
-Where a score has no bound, as a squared error has none above, no interval holds for every
+If a score has no bound, as a squared error has none above, no interval holds for every
 distribution, however many rows there are (Bahadur and Savage, Annals of Mathematical Statistics
-1956). There the made-up row lies as far from the mean as any of n rows can, sqrt(n - 1) deviations
-(Samuelson, Journal of the American Statistical Association 1968), but not more than
-``MAX_DEVIATIONS``; and under ``MIN_ROWS`` rows there is no interval.
+1956). Then the artificial row is as far from the mean as any of n rows can be, sqrt(n - 1)
+deviations (Samuelson, Journal of the American Statistical Association 1968), but at most
+``MAX_DEVIATIONS``; and with fewer than ``MIN_ROWS`` rows there is no interval.
 
-It is a function of the number of rows, the sum and the sum of squares: sites that send these sums
-and nothing else get the interval of the pooled rows. `benchmarks/interval_coverage.py` measures how
-often it covers the true mean.
+It is a function of the number of rows, the sum and the sum of squares: sites that send only these
+sums get the interval of the pooled rows. `benchmarks/interval_coverage.py` measures how often it
+covers the true mean.
 """
 
 import math
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from functools import cache
 
 CONFIDENCE = 0.95
-# Under so many rows nothing is said about who is worst off, who gained and who paid. From here on
-# also squares of heavy-tailed errors are covered within 2 % of what is promised.
+# With fewer rows we do not say which group is worst off, gained or lost. From here on the coverage
+# is within 2 % of nominal even for squares of heavy-tailed errors.
 MIN_ROWS = 50
 MAX_DEVIATIONS = 20.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval; NaN where there is none."""
+    """A value and its interval; NaN if there is none."""
 
     value: float
     low: float
@@ -43,14 +43,14 @@ NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the most that one row can score; infinite where there is no bound."""
+    """The minimum and maximum score of one row; infinite if there is no bound."""
 
     lower: float
     upper: float
 
     @property
     def of_differences(self) -> "Bounds":
-        """The least and the most by which two scores of one row can differ."""
+        """The bounds of the difference between two scores of one row."""
         return Bounds(self.lower - self.upper, self.upper - self.lower)
 
     @property
@@ -61,7 +61,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Scored:
-    """How many rows there are, the mean of their scores (NaN without rows) and the sum of squares.
+    """The number of rows, the mean of their scores (NaN without rows) and the sum of squares.
 
     >>> Scored.of_sums(4, 2.0, 1.5) + Scored.of_sums(0, 0.0, 0.0)
     Scored(rows=4, mean=0.5, squares=1.5)
@@ -73,7 +73,7 @@ class Scored:
 
     @staticmethod
     def of_sums(rows: int, total: float, squares: float) -> "Scored":
-        """Return what is known of rows with this sum of scores."""
+        """Return the statistics of rows with these sums."""
         return Scored(rows, total / rows if rows else math.nan, squares)
 
     @property
@@ -82,14 +82,14 @@ class Scored:
         return self.rows * self.mean if self.rows else 0.0
 
     def __add__(self, other: "Scored") -> "Scored":
-        """Put the rows of both together."""
+        """Combine the rows of both."""
         return Scored.of_sums(
             self.rows + other.rows, self.total + other.total, self.squares + other.squares
         )
 
 
 def mean_interval(scored: Scored, bounds: Bounds, confidence: float = CONFIDENCE) -> Estimate:
-    """Return the mean of the rows with its interval; no interval where none holds.
+    """Return the mean of the rows with its interval; no interval if none is valid.
 
     >>> zero_or_one = Bounds(0.0, 1.0)
     >>> mean_interval(Scored(1, 0.0, 0.0), zero_or_one)

@@ -1,9 +1,8 @@
 """How a metric changes by group from one model to another, measured on the same test rows.
 
-Each row has a difference, after minus before, in which cancels what makes the row hard for both
-models. Its interval is that of a mean (see ``intervals``). Sums are all that is needed, since
-sum (a - b)^2 = sum a^2 - 2 sum a b + sum b^2: they may come from rows in this process or from
-sites.
+Each row has a difference, after minus before, in which the difficulty that a row has for both
+models cancels. Its interval is that of a mean (see ``intervals``). Sums are sufficient, since sum
+(a - b)^2 = sum a^2 - 2 sum a b + sum b^2: they may come from rows in this process or from sites.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,11 +25,11 @@ from fedminmax.metrics.sums import ScoreSums
 
 @dataclass(frozen=True)
 class PairedChange:
-    """The metric after minus the metric before; NaN where a group has no rows.
+    """The metric after minus the metric before; NaN if a group has no rows.
 
-    ``worst`` is the highest group's value after minus the highest group's before, which may be
-    another group; only groups of enough rows count. Like the gap, it does not know that these two
-    were picked.
+    ``worst`` is the highest group's value after minus the highest group's value before, which may
+    be another group; only groups of enough rows count. As for the gap, the interval ignores that
+    these two were selected.
     """
 
     by_group: tuple[Estimate, ...]
@@ -46,7 +45,7 @@ def paired_change(
 ) -> PairedChange:
     """Return the change between two models, from sums of two scores: after, before.
 
-    Groups that are too ``small`` in training are not the worst.
+    Groups that are too ``small`` in training never count as the worst.
 
     >>> import torch
     >>> from fedminmax.metrics.sums import sum_scores

@@ -4,11 +4,11 @@ A metric of some rows is ``sum of its numerators / sum of its denominators``; a 
 a given label has denominator 0 in all others, and a group without such rows has no value (NaN)
 rather than a flattering 0.
 
-Calibration is the mean predicted probability minus the observed rate: above 0, a group is given
-more of the class than it has. It is a mean over rows, hence as exact for a small group as for a
-large one; the expected calibration error takes absolute values in bins, which makes small groups
-look worse for their noise alone. What it cannot see is errors that cancel within a group: the
-Brier risk sees them.
+Calibration is the mean predicted probability minus the observed rate: above 0, the class is
+predicted more often than it occurs in the group. It is a mean over rows, hence unbiased for small
+and large groups; the expected calibration error takes absolute values in bins, which makes small
+groups look worse only because of noise. It does not detect errors that cancel within a group; the
+Brier risk does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from fedminmax.core.errors import InputError
 
 Column = NDArray[np.float64]
-# What the metrics call the risk that training is about.
+# The metrics' names of the training risks.
 RISKS = ("brier_risk", "squared_error")
-# Whose change against a baseline is measured row by row; each row counts in them.
+# Metrics whose change from a baseline is measured row by row; every row counts in them.
 PAIRED = (*RISKS, "accuracy", "absolute_error")
 
 
 @dataclass(frozen=True, eq=False)
 class RowScore:
-    """What each row adds to a metric's numerator and denominator."""
+    """Each row's contribution to a metric's numerator and denominator."""
 
     numerators: Column
     denominators: Column
@@ -55,7 +55,7 @@ def score_classes(
     classes: Sequence[Any] | None = None,
     positive: Any = None,
 ) -> dict[str, RowScore]:
-    """Score answers and, where they are given, probabilities (columns in the order of ``classes``).
+    """Score predictions and, if given, probabilities (columns in the order of ``classes``).
 
     ``classes`` are by default those that occur, sorted; ``positive`` is by default the second of
     two. Rates and calibration are those of the positive class; without one there are none.
@@ -66,7 +66,7 @@ def score_classes(
     if true.dtype.kind == "f" and np.isnan(true).any():
         raise InputError(f"y_true is NaN in row {int(np.isnan(true).argmax())}; drop that row")
     if y_pred is None and y_prob is None:
-        raise InputError("neither y_pred nor y_prob came; give one of them, or both")
+        raise InputError("neither y_pred nor y_prob was given; give one of them, or both")
     known = np.unique(true) if classes is None else np.asarray(classes)
     if known.ndim != 1:
         raise InputError(f"classes = {classes!r}; give a list of all classes")
@@ -93,7 +93,7 @@ def score_classes(
     if positive is None and len(known) == 2:
         positive = known[1]
     if positive is not None:
-        # A class that nobody has or is given would have rates of nothing.
+        # A class that is never true or predicted would have undefined rates.
         _place(positive, known if classes is not None else np.unique([*true, *predicted]))
         scores |= _rates(true == positive, predicted == positive)
         if probabilities is not None:
@@ -121,7 +121,9 @@ def _numbers(name: str, values: Any) -> Column:
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} holds what is no number ({error}); give numbers") from error
+        raise InputError(
+            f"{name} has values that are not numbers ({error}); give numbers"
+        ) from error
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
         raise InputError(f"{name} has shape {numbers.shape}; give one finite number per row")
     return numbers
@@ -132,7 +134,9 @@ def _probabilities(given: Any, rows: int, classes: int) -> Column:
     try:
         table = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"y_prob holds what is no number ({error}); give numbers") from error
+        raise InputError(
+            f"y_prob has values that are not numbers ({error}); give numbers"
+        ) from error
     if table.ndim == 1 and classes == 2:
         table = np.stack([1.0 - table, table], axis=1)
     if table.shape != (rows, classes):
@@ -141,7 +145,7 @@ def _probabilities(given: Any, rows: int, classes: int) -> Column:
             "per class, and name all classes in their order (classes=...)"
         )
     if not (np.abs(table.sum(axis=1) - 1.0) <= 1e-4).all() or not (table >= 0.0).all():
-        raise InputError("y_prob has rows that do not add up to 1; give probabilities")
+        raise InputError("y_prob has rows that do not sum to 1; give probabilities")
     return table
 
 
@@ -177,7 +181,7 @@ def _check_rows(rows: int, **columns: NDArray[Any]) -> None:
 
 
 def stacked(scores: Mapping[str, RowScore]) -> Column:
-    """Return numerators, then denominators, as columns of one table: what is added up."""
+    """Return numerators, then denominators, as columns of one table, ready to be summed."""
     return np.stack(
         [score.numerators for score in scores.values()]
         + [score.denominators for score in scores.values()],

@@ -1,4 +1,4 @@
-"""What a model says about encoded rows, and what each row adds to each metric."""
+"""A model's predictions for encoded rows, and each row's contribution to each metric."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 8192
 
 
 def predictions(model: nn.Module, x: Tensor, encoding: Encoding) -> NDArray[np.float64]:
-    """Return probabilities [rows, classes], or quantities [rows] in the target's own unit."""
+    """Return probabilities [rows, classes], or quantities [rows] in the target's unit."""
     with torch.no_grad():
         parts = torch.cat([model(part) for part in torch.split(x, ROWS_AT_ONCE)])
     outputs, scale = parts.double(), encoding.target_scale
@@ -30,7 +30,7 @@ def score_rows(model: nn.Module, rows: Examples, encoding: Encoding) -> dict[str
 def score_predictions(
     predicted: NDArray[np.float64], y: Tensor, encoding: Encoding
 ) -> dict[str, RowScore]:
-    """Score what a model said about rows with these encoded targets."""
+    """Score predictions for rows with these encoded targets."""
     target, scale = y.numpy(), encoding.target_scale
     if scale is None:
         classes = range(len(encoding.schema.target.classes))

@@ -1,10 +1,10 @@
-"""Sums of scores by group, and the metrics that follow from them: no row has to be shown.
+"""Sums of scores by group, and the metrics that follow from them: no row has to be disclosed.
 
-The rows themselves stay with their holders. n rows that score s_i have the sums S = sum s_i and
+The rows themselves stay with their holders. n rows with scores s_i have the sums S = sum s_i and
 P = sum s_i s_i^T. The mean of each score is S / n and n times its variance is on the diagonal of
 P - S S^T / n; the difference of two scores has the sum S_j - S_k and the sum of squares
-P_jj - 2 P_jk + P_kk. The intervals of ``metrics.intervals`` need no more. So values and intervals
-are functions of these sums, hence those of the pooled rows.
+P_jj - 2 P_jk + P_kk. That is all ``metrics.intervals`` needs. So values and intervals are functions
+of these sums, and equal those of the pooled rows.
 
 | symbol | name     |
 |--------|----------|
@@ -33,7 +33,7 @@ class ScoreSums:
     products: Tensor
 
     def __add__(self, other: "ScoreSums") -> "ScoreSums":
-        """Add what others have."""
+        """Add the sums of other rows."""
         return ScoreSums(
             self.counts + other.counts,
             self.totals + other.totals,
@@ -41,7 +41,7 @@ class ScoreSums:
         )
 
     def split(self, groups: int, into: int) -> tuple["ScoreSums", "ScoreSums"]:
-        """Return sums of the first groups, with all others within one of them, and of the others.
+        """Return sums of the first groups, with all others added to one of them, and of the others.
 
         >>> sums = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 1, 2]), 3)
         >>> first, others = sums.split(2, into=1)
@@ -62,7 +62,7 @@ class ScoreSums:
 
 
 def sum_scores(scores: Tensor, group: Tensor, groups: int) -> ScoreSums:
-    """Add up scores [rows, scores] within each group.
+    """Sum scores [rows, scores] within each group.
 
     >>> found = sum_scores(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 3)
     >>> found.counts.tolist(), found.totals[:, 0].tolist(), found.products[:, 0, 0].tolist()
@@ -86,7 +86,7 @@ def metrics_from_sums(
             denominators.
         sums: of all models, side by side.
         model: which of them.
-        small: groups that are never the worst off: the model was not trained for them.
+        small: groups that are never the worst off, because they were too small in training.
     """
     present = sums.counts.nonzero().flatten().tolist()
     squares = sums.products.diagonal(dim1=1, dim2=2)
@@ -108,7 +108,7 @@ def metrics_from_sums(
 
 
 def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums]:
-    """Return sums of what the first two models score, side by side, by metric."""
+    """Return the first two models' score sums, side by side, by metric."""
     pairs = {}
     for name in names:
         if name in PAIRED:
@@ -120,5 +120,5 @@ def paired_sums_of(names: Sequence[str], sums: ScoreSums) -> dict[str, ScoreSums
 
 
 def _column(names: Sequence[str], model: int, metric: str) -> int:
-    """Return where a model's numerators of a metric are among the scores."""
+    """Return the column of a model's numerators of a metric among the scores."""
     return model * 2 * len(names) + list(names).index(metric)

@@ -22,7 +22,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import Source, read_config
-from fedminmax.data.tables.encode import encode, in_known_groups
+from fedminmax.data.tables.encode import drop_unknown_groups, encode
 from fedminmax.data.tables.file_format import FormatChanges, check_format
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.read_file import name_without_ending
@@ -349,7 +349,7 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
     skipped: Counter[str] = Counter()
     examples = []
     for part in (part for source in read for part in source.parts):
-        rows, unknown = in_known_groups(part.rows, saved.encoding)
+        rows, unknown = drop_unknown_groups(part.rows, saved.encoding)
         examples.append(encode(rows, saved.encoding, part.source))
         skipped.update(unknown)
         if unknown:

@@ -152,8 +152,8 @@ def test_any_name_survives_being_written(name: str) -> None:
             'south = "south.csv"',
             'north = "south.csv"',
             (
-                "the same key is given twice (at line 8, column 20); give each holder and column a "
-                "name of its own"
+                "the same key is given twice (at line 8, column 20); give each holder and column "
+                "its own name"
             ),
         ),
         (
@@ -218,7 +218,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             COLUMNS,
             'columns = ["age"]\nbands = {age = [45, 30]}',
-            "[groups.bands] age = [45.0, 30.0]; give rising numbers",
+            "[groups.bands] age = [45.0, 30.0]; give increasing numbers",
         ),
         (
             COLUMNS,
@@ -233,7 +233,7 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             COLUMNS,
             'columns = ["age", "ward", "smoker"]',
-            "[features] leaves the model nothing to see; add a feature",
+            "[features] has no feature for the model; add one",
         ),
         (
             'kind = "logistic"',
@@ -265,7 +265,7 @@ def test_any_name_survives_being_written(name: str) -> None:
             'kind = "logistic"',
             'kind = "mlp"\nhidden = [3]\nridge = 0.1',
             (
-                "[model] ridge = 0.1 is a penalty of logistic and linear models; remove it, or "
+                "[model] ridge = 0.1 is a penalty for logistic and linear models; remove it, or "
                 "choose one of these"
             ),
         ),

@@ -179,7 +179,7 @@ def test_json_keeps_every_bit(rows: list[tuple[object, ...]]) -> None:
 
 def test_a_damaged_encoding_is_refused() -> None:
     assert complaint_of(lambda: encoding_from_json('{"schema": 1}', "encoding.json")) == (
-        "encoding.json is no encoding of this version (schema); train anew"
+        "encoding.json is not an encoding of this version (schema); train again"
     )
 
 

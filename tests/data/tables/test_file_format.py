@@ -10,7 +10,7 @@ import pytest
 
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.config_text import config_text
-from fedminmax.data.tables.data_warnings import far_rows
+from fedminmax.data.tables.data_warnings import outlier_rows
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, guess_number_format
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
@@ -210,8 +210,8 @@ def test_init_says_which_dates_it_cannot_tell() -> None:
         ('decimal = ";"', "[data] decimal is ';'"),
         ('thousands = "."', "[data] thousands is '.' with decimal '.'"),
         ('encoding = "utf-5"', "[data] encoding is 'utf-5', which is unknown"),
-        ('date_format = "%H"', "[data] date_format is '%H', from which no day can be read"),
-        ("[data.formats.nort]\n", "[data.formats.nort] is no holder or test file; did you mean"),
+        ('date_format = "%H"', "[data] date_format is '%H', which does not determine a day"),
+        ("[data.formats.nort]\n", "[data.formats.nort] is not a holder or test file; did you mean"),
         ('[data.formats.north]\ndecimal = "x"', "[data.formats.north] decimal is 'x'"),
     ],
 )
@@ -231,7 +231,7 @@ def test_utf_16_without_its_mark_is_told(tmp_path: Path) -> None:
 def far(*values: float) -> tuple[int, int]:
     """How many of these rows are far, and too far, among 99 ordinary ones."""
     ordinary = np.linspace(20.0, 80.0, 99)
-    warned, refused = far_rows(np.array([*ordinary, *values]))
+    warned, refused = outlier_rows(np.array([*ordinary, *values]))
     return int(warned.sum()), int(refused.sum())
 
 
@@ -245,8 +245,8 @@ def test_rows_that_are_far_from_all_others() -> None:
     assert far(np.nan) == (0, 0)
     # Where most rows are alike, the others decide.
     rare = np.array([*[0.0] * 997, 1.0, 2.0, 1e9])
-    assert [int(mask.sum()) for mask in far_rows(rare)] == [1, 1]
-    assert not far_rows(np.array([0.0] * 999 + [5.0]))[0].any()
+    assert [int(mask.sum()) for mask in outlier_rows(rare)] == [1, 1]
+    assert not outlier_rows(np.array([0.0] * 999 + [5.0]))[0].any()
 
 
 @pytest.mark.parametrize("cell", ["99999", "1e308"])

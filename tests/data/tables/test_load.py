@@ -108,7 +108,7 @@ def test_test_files_by_holder_and_for_all(tmp_path: Path) -> None:
     assert torch.equal(tables.test[0].examples.x, tables.train[0].examples.x)
     assert tables.warnings[0].replace(f"{tmp_path}/", "") == (
         "shared.csv (4 rows): 2 rows have a value of 'ward' that is not among its categories "
-        "(first: row 2); such a value counts as none of them"
+        "(first: row 2); such a value is treated as none of them"
     )
 
 
@@ -137,7 +137,7 @@ def test_rows_without_a_protected_value(tmp_path: Path) -> None:
     assert own.group_names == ("Female", "Male", "sex missing")
     out = load(tmp_path, (columns, f'{columns}\nmissing = "leave_out"'))
     assert [(len(part.examples), part.left_out) for part in out.train] == [(3, 1), (4, 0)]
-    assert "rows left out for want of a protected value: north 1" in out.notes
+    assert "rows skipped without a protected value: north 1" in out.notes
 
 
 def test_groups_that_were_not_agreed_on_are_refused_in_training(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_protected_columns_are_features_only_on_request(tmp_path: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     write_files(tmp_path)
     (tmp_path / "south.csv").unlink()
-    assert said(tmp_path) == "south.csv does not exist or is no file; correct the path"
+    assert said(tmp_path) == "south.csv does not exist or is not a file; correct the path"
 
 
 def test_a_holder_without_one_of_the_columns(tmp_path: Path) -> None:

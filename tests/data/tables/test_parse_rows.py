@@ -50,7 +50,7 @@ def test_a_category_that_is_not_listed_is_counted_in_a_warning() -> None:
     assert parsed().features.warnings == (
         (
             "north.csv (3 rows): 1 row has a value of 'ward' that is not among its categories "
-            "(first: row 3); such a value counts as none of them"
+            "(first: row 3); such a value is treated as none of them"
         ),
     )
 
@@ -142,7 +142,7 @@ def test_no_date() -> None:
 
 def test_a_class_that_is_not_listed() -> None:
     assert said(ill=["no", "yes", "maybe"]) == (
-        "north.csv (3 rows): target 'ill', row 3: 'maybe' is no class; expected 'no', 'yes'; "
+        "north.csv (3 rows): target 'ill', row 3: 'maybe' is not a class; expected 'no', 'yes'; "
         "correct it, or add it to classes in [data]"
     )
 

@@ -47,7 +47,7 @@ def test_byte_order_mark_blank_lines_spaces_and_line_ends(tmp_path: Path) -> Non
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    expected = "north.csv does not exist or is no file; correct the path"
+    expected = "north.csv does not exist or is not a file; correct the path"
     assert message(tmp_path / "north.csv") == expected
 
 
@@ -85,7 +85,7 @@ def test_a_compressed_file_is_read(name: str, tmp_path: Path) -> None:
     assert table.frame.rows() == [("1", "no"), ("2", "yes")]
     assert table.row_numbers.to_list() == [1, 3]
     path.write_bytes(path.read_bytes()[:-9])
-    assert message(path) == f"{name} is damaged: gzip cannot unpack it; write it anew"
+    assert message(path) == f"{name} is damaged: gzip cannot unpack it; write it again"
 
 
 def test_nul_bytes_are_warned_of(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_another_encoding(content: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     said = message(written(tmp_path, "age,ill\n1,no\n", "north.parquet"))
     assert said == (
-        "north.parquet is no Parquet file by its content; if that is right, let its name end in "
+        "north.parquet is not a Parquet file by its content; if that is right, rename it to end in "
         ".csv"
     )
     said = message(written(tmp_path, "PAR1 and so on", "north.parquet"))
     assert said.startswith("north.parquet cannot be read (")
-    assert said.endswith("); write the file anew")
+    assert said.endswith("); write the file again")
     assert "is a Parquet file by its content" in message(written(tmp_path, "PAR1"))
 
 

@@ -138,8 +138,8 @@ def test_groups_of_different_holders_that_differ_in_letter_case(tmp_path: Path) 
     south = tmp_path / "south.csv"
     south.write_text(south.read_text().replace("Female", "FEMALE"))
     assert complaint_of(lambda: load(tmp_path)) == (
-        "protected column 'sex' has 'Female' and 'FEMALE' at different holders, which differ in "
-        "letter case or spaces alone; correct one of them, or set merge_spellings = true in [data] "
+        "protected column 'sex' has 'Female' and 'FEMALE' at different holders, which differ only "
+        "in letter case or spaces; correct one of them, or set merge_spellings = true in [data] "
         "to read them as one"
     )
     target = 'target = "ill"'
@@ -173,7 +173,7 @@ def test_init_refuses_two_spellings_and_merges_them_if_asked(tmp_path: Path) -> 
     paths = [tmp_path / "north.csv", tmp_path / "south.csv"]
     paths[1].write_text(paths[1].read_text().replace("Male,a", "Male,A"))
     assert complaint_of(lambda: propose(paths, "ill", ["sex"], None, ANY_SIZE)) == (
-        "column 'ward' has 'a' and 'A', which differ in letter case or spaces alone; correct one "
+        "column 'ward' has 'a' and 'A', which differ only in letter case or spaces; correct one "
         "of them, or read them as one with --merge-spellings"
     )
     feature = propose(paths, "ill", ["sex"], None, MERGED).features["ward"].feature

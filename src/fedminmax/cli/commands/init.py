@@ -9,7 +9,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.config_text import config_text, rare_words
+from fedminmax.data.tables.config_text import config_text, rare_note
 from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
@@ -36,14 +36,14 @@ def init_config(
             print(f"{proposal.files[name]} is read with {words}; if that is wrong, correct {out}")
     minimum = choices.minimum_category
     for column, rare in proposal.rare_groups.items():
-        words = rare_words(rare, minimum, "value")
+        words = rare_note(rare, minimum, "value")
         print(f"group column '{column}': {words}, and counts as '{column} other'")
     for column, guess in proposal.features.items():
         if guess.feature is None:
             print(f"column '{column}' is skipped: it {guess.remark}")
             continue
         if guess.rare.values:
-            print(f"column '{column}': {rare_words(guess.rare, minimum, 'category')}")
+            print(f"column '{column}': {rare_note(guess.rare, minimum, 'category')}")
         if guess.remark:
             print(f"column '{column}': {guess.remark}")
     for warning in _warnings(out):

@@ -23,13 +23,13 @@ from fedminmax.data.tables.config_checks import (
 )
 from fedminmax.data.tables.config_sections import (
     CURRENT_NAME,
+    EMPTY_REPORT,
     NO_BASELINE,
-    NOTHING_STATED,
     ConfigSections,
     FeatureSection,
     ReportSection,
-    toml_complaint,
-    validation_complaint,
+    toml_error_message,
+    validation_error_message,
 )
 from fedminmax.data.tables.file_format import FileFormat
 from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
@@ -47,9 +47,9 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Source:
-    """A file and whose rows it holds; without an owner, its holder column says so row by row.
+    """A file and the owner of its rows; without an owner, the holder column names it row by row.
 
-    Without a ``format`` of its own, the file is written as the configuration says.
+    Without its own ``format``, the file has the format of the configuration.
     """
 
     path: Path
@@ -72,12 +72,11 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method's key, its options as words for its card, and the length of the run.
+    """A method's key, its options as text for its card, and the length of the run.
 
     ``baseline`` is the key of the method to compare with, if there is one. ``iterate`` (which of a
-    run's models is its answer) and ``patience`` are what was said: what holds if nothing was is in
-    ``TableConfig``. With ``certify`` it is proved after the run how much lower than its answer's
-    any model's worst risk can be.
+    run's models it returns) and ``patience`` are as given; ``TableConfig`` has the defaults. With
+    ``certify``, the run ends with a proof of how much lower the worst risk of any model can be.
     """
 
     name: str
@@ -92,7 +91,7 @@ class MethodChoice:
 
 @dataclass(frozen=True)
 class LoggingChoice:
-    """Where else rounds are written: TensorBoard's event files, an MLflow tracking address."""
+    """Additional logs of rounds: TensorBoard's event files, an MLflow tracking address."""
 
     tensorboard: bool = False
     mlflow: str | None = None
@@ -100,7 +99,7 @@ class LoggingChoice:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """All that a run on tables needs to know; ``text`` is the file that it was read from."""
+    """The complete configuration of a run on tables; ``text`` is the file's content."""
 
     training: tuple[Source, ...]
     test: tuple[Source, ...]
@@ -112,7 +111,7 @@ class TableConfig:
     model: ModelChoice
     method: MethodChoice
     logging: LoggingChoice = LoggingChoice()
-    report: ReportSection = NOTHING_STATED
+    report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
     text: str = field(default="", repr=False, compare=False)
 
@@ -123,10 +122,9 @@ class TableConfig:
 
     @property
     def iterate(self) -> Iterate:
-        """Which of a run's models is its answer: if nothing is said, what validation rows choose.
+        """Which of a run's models it returns: by default, the one chosen by validation rows.
 
-        Without these it is what the method answers with wherever it is run. The baseline's answer
-        is the same one.
+        Without validation rows it is the method's own default. The baseline uses the same iterate.
         """
         if self.method.iterate is not None:
             return self.method.iterate
@@ -134,13 +132,13 @@ class TableConfig:
 
     @property
     def patience(self) -> int | None:
-        """After how many rounds that are no better on validation rows a run stops; None: never."""
+        """Rounds without improvement on validation rows after which a run stops; None: never."""
         default = default_patience(CARDS[self.method.name].pace, self.validation)
         return self.method.patience or default
 
 
 def read_config(path: str | Path) -> TableConfig:
-    """Read and check a configuration; its files are looked for beside it."""
+    """Read and check a configuration; file names are relative to its folder."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; write one with 'fedminmax init'")
@@ -150,9 +148,9 @@ def read_config(path: str | Path) -> TableConfig:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {toml_complaint(error)}") from error
+        raise InputError(f"{path}: {toml_error_message(error)}") from error
     except ValidationError as error:
-        raise InputError(f"{path}: {validation_complaint(error, ConfigSections)}") from error
+        raise InputError(f"{path}: {validation_error_message(error, ConfigSections)}") from error
     try:
         check_sections(sections)
         return replace(with_certificate(_record(sections, path.parent)), text=text)
@@ -170,14 +168,14 @@ def adjusted(
     gap: float | None = None,
     certify: bool = False,
 ) -> TableConfig:
-    """Let a call have the last word, where it says something, over what the file says."""
-    config = with_gap(with_words(config, rounds, validation, patience), gap)
+    """Override settings of the file with those given in a call."""
+    config = with_gap(with_overrides(config, rounds, validation, patience), gap)
     config = with_certificate(config, certify=certify)
     return config if seed is None else replace(config, seed=seed)
 
 
 def with_certificate(config: TableConfig, *, certify: bool = False) -> TableConfig:
-    """Let the command line ask for a proof; refuse to prove what cannot be."""
+    """Add a proof if the command line asks for one; refuse it for models that have none."""
     if not (certify or config.method.certify):
         return config
     model, schema = config.model, config.schema
@@ -190,22 +188,22 @@ def with_certificate(config: TableConfig, *, certify: bool = False) -> TableConf
 
 
 def with_gap(config: TableConfig, gap: float | None) -> TableConfig:
-    """Let the command line say when to stop; refuse it for a method that cannot tell."""
+    """Set when to stop from the command line; refuse it for a method without a known gap."""
     if gap is None:
         return config
     method = config.method
     if "gap" not in CARDS[method.name].option_types:
         raise InputError(
-            f"--gap {gap:g}: {method.name} does not know how far it is from the best; set name = "
-            '"fedminmax-fast" in [method]'
+            f"--gap {gap:g}: {method.name} does not know how far it is from the optimum; set "
+            'name = "fedminmax-fast" in [method]'
         )
     return replace(config, method=replace(method, options={**method.options, "gap": repr(gap)}))
 
 
-def with_words(
+def with_overrides(
     config: TableConfig, rounds: int | None, validation: float | None, patience: int | None
 ) -> TableConfig:
-    """Let these have the last word, where they are given, over what the file says."""
+    """Override these settings of the file, if they are given."""
     method = config.method
     changed = replace(
         config,
@@ -218,8 +216,8 @@ def with_words(
     )
     if changed.validation == 0.0 and changed.method.patience is not None:
         raise InputError(
-            f"patience = {changed.method.patience} needs validation rows to see an improvement "
-            "by; give --validation 0.1, or set validation in [data]"
+            f"patience = {changed.method.patience} needs validation rows to detect an improvement; "
+            "give --validation 0.1, or set validation in [data]"
         )
     if changed.validation == 0.0 and changed.method.iterate is Iterate.BEST:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What no single key of a configuration can say: whether its keys fit one another."""
+"""Checks across keys of a configuration: whether they are consistent."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,12 +23,12 @@ from fedminmax.methods.defaults import DEFAULT_METHOD
 
 
 def format_of(data: DataSection) -> FileFormat:
-    """Return the format that all files have, but for changes by holder."""
+    """Return the common format of all files, apart from changes by holder."""
     return FileFormat(data.delimiter, data.encoding, data.decimal, data.thousands, data.date_format)
 
 
 def changes_of(section: FormatSection) -> FormatChanges:
-    """Return what is different in one holder's files."""
+    """Return the differences in one holder's files."""
     return FormatChanges(**section.model_dump())
 
 
@@ -44,8 +44,8 @@ def check_sections(sections: ConfigSections) -> None:
 
 
 def method_options(sections: ConfigSections) -> dict[str, str]:
-    """Return the method's own options as words, as its card reads them."""
-    return {name: _word(value) for name, value in (sections.method.model_extra or {}).items()}
+    """Return the method's own options as text, as its card expects them."""
+    return {name: _as_text(value) for name, value in (sections.method.model_extra or {}).items()}
 
 
 def _check_files(data: DataSection) -> None:
@@ -78,7 +78,7 @@ def _check_files(data: DataSection) -> None:
         files = {**data.holders, **data.test}
         if name not in files:
             raise InputError(
-                f"{where} is no holder or test file; {did_you_mean(name, list(files))}"
+                f"{where} is not a holder or test file; {did_you_mean(name, list(files))}"
             )
         check_format(changes_of(section).apply(agreed), where)
 
@@ -130,14 +130,16 @@ def _check_groups(groups: GroupsSection, sections: ConfigSections) -> None:
             )
     for column, edges in groups.bands.items():
         if sorted(set(edges)) != edges:
-            raise InputError(f"[groups.bands] {toml_key(column)} = {edges}; give rising numbers")
+            raise InputError(
+                f"[groups.bands] {toml_key(column)} = {edges}; give increasing numbers"
+            )
     for column in groups.columns:
         if groups.as_features and column not in sections.features:
             raise InputError(
                 f"[groups] as_features = true, but [features.{toml_key(column)}] is missing; add it"
             )
     if not (groups.as_features or set(sections.features) - set(groups.columns)):
-        raise InputError("[features] leaves the model nothing to see; add a feature")
+        raise InputError("[features] has no feature for the model; add one")
 
 
 def _check_model(sections: ConfigSections) -> None:
@@ -153,7 +155,7 @@ def _check_model(sections: ConfigSections) -> None:
         )
     if model.ridge and model.kind == "mlp":
         raise InputError(
-            f"[model] ridge = {model.ridge:g} is a penalty of logistic and linear models; remove "
+            f"[model] ridge = {model.ridge:g} is a penalty for logistic and linear models; remove "
             "it, or choose one of these"
         )
     if model.loss and (model.loss == "squared_error") != (task == "regression"):
@@ -183,7 +185,7 @@ def _check_method(sections: ConfigSections) -> None:
 
 
 def _check_meant_for_default(options: Mapping[str, str]) -> None:
-    """Refuse rates without a method's name: Algorithm 1, which needs them, was the default once."""
+    """Refuse rates without a method's name: Algorithm 1, which needs them, was the old default."""
     for option in ("adversary_rate", "learning_rate"):
         if option in options:
             raise InputError(
@@ -193,7 +195,7 @@ def _check_meant_for_default(options: Mapping[str, str]) -> None:
 
 
 def validation_share(sections: ConfigSections) -> float:
-    """Return the share of rows to choose the round by: networks overfit, and need some."""
+    """Return the share of validation rows; networks overfit and need some."""
     if sections.data.validation is not None:
         return sections.data.validation
     return DEFAULT_SHARE_FOR_NETWORKS if sections.model.kind == "mlp" else 0.0
@@ -216,5 +218,5 @@ def _check_unique(values: Sequence[str], where: str, data: DataSection) -> None:
             )
 
 
-def _word(value: object) -> str:
+def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
-"""The sections of `fedminmax.toml`, as pydantic checks them key by key.
+"""The sections of `fedminmax.toml`, checked key by key by pydantic.
 
-Errors of pydantic and of the TOML reader become one line about the user's file.
+Errors of pydantic and of the TOML reader are turned into one line about the user's file.
 """
 
 import tomllib
@@ -38,7 +38,7 @@ DESCRIPTIONS = {
 
 
 class FormatSection(BaseModel):
-    """[data.formats.HOLDER]: what is different in one holder's file."""
+    """[data.formats.HOLDER]: the differences in one holder's file."""
 
     model_config = STRICT
     delimiter: Name | None = None
@@ -83,7 +83,7 @@ class FeatureSection(BaseModel):
 
 
 class GroupsSection(BaseModel):
-    """[groups]: which columns make the groups."""
+    """[groups]: which columns define the groups."""
 
     model_config = STRICT
     columns: Annotated[list[Name], Field(min_length=1)]
@@ -99,7 +99,7 @@ class GroupsSection(BaseModel):
 class ModelSection(BaseModel):
     """[model]: what is trained, its loss, and the penalty ridge/2 |theta|^2 of a linear one.
 
-    A loss or ridge that is left open depends on the method: see ``methods.defaults``.
+    The default loss and ridge depend on the method: see ``methods.defaults``.
     """
 
     model_config = STRICT
@@ -112,11 +112,11 @@ class ModelSection(BaseModel):
 class MethodSection(BaseModel):
     """[method]: name, length, and any option that `fedminmax methods` lists for it.
 
-    ``rounds`` are the most that a run takes, ``baseline`` is the method to compare with; what they
-    are if they are left open depends on the method (see ``methods.defaults``). ``iterate`` is which
-    of a run's models is its answer, ``patience`` the rounds after which a run stops that gets no
-    better on validation rows, ``certify`` whether to prove after the run how much better any model
-    could be.
+    ``rounds`` is the maximum number of rounds, ``baseline`` the method to compare with; their
+    defaults depend on the method (see ``methods.defaults``). ``iterate`` selects which of a run's
+    models it returns, ``patience`` is the number of rounds without improvement on validation rows
+    after which it stops, ``certify`` whether to prove after the run how much better any model could
+    be.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
@@ -132,7 +132,7 @@ class MethodSection(BaseModel):
 
 
 class LoggingSection(BaseModel):
-    """[logging]: where else rounds are written; mlflow is a tracking address."""
+    """[logging]: additional logs of rounds; mlflow is a tracking address."""
 
     model_config = STRICT
     tensorboard: bool = False
@@ -140,7 +140,7 @@ class LoggingSection(BaseModel):
 
 
 class ReportSection(BaseModel):
-    """[report]: what the model is for, in the user's words, for the report and the model card."""
+    """[report]: the user's description of the model, for the report and the model card."""
 
     model_config = STRICT
     title: Name | None = None
@@ -148,7 +148,7 @@ class ReportSection(BaseModel):
     not_for: Name | None = None
 
 
-NOTHING_STATED = ReportSection()
+EMPTY_REPORT = ReportSection()
 
 
 class ConfigSections(BaseModel):
@@ -161,22 +161,22 @@ class ConfigSections(BaseModel):
     model: ModelSection
     method: MethodSection = MethodSection()
     logging: LoggingSection = LoggingSection()
-    report: ReportSection = NOTHING_STATED
+    report: ReportSection = EMPTY_REPORT
 
 
-def toml_complaint(error: tomllib.TOMLDecodeError) -> str:
-    """Say what is wrong with the file's grammar; a key given twice is the usual case."""
+def toml_error_message(error: tomllib.TOMLDecodeError) -> str:
+    """Describe a syntax error of the file; a duplicate key is the usual case."""
     reason = str(error)
     if reason.startswith("Cannot overwrite a value") or "twice" in reason:
         where = reason[reason.rfind("(") :]
-        return f"the same key is given twice {where}; give each holder and column a name of its own"
+        return f"the same key is given twice {where}; give each holder and column its own name"
     return f"is not valid TOML: {reason}; correct that line"
 
 
-def validation_complaint(error: ValidationError, file: type[BaseModel]) -> str:
-    """Name the first key that does not fit, what came and what was expected.
+def validation_error_message(error: ValidationError, file: type[BaseModel]) -> str:
+    """Describe the first invalid key: its value and what was expected.
 
-    ``file`` describes the whole file.
+    ``file`` is the model of the whole file.
     """
     details = error.errors()[0]
     *section, key = details["loc"]
@@ -191,7 +191,7 @@ def validation_complaint(error: ValidationError, file: type[BaseModel]) -> str:
 
 
 def _wrong_value(section: list[int | str], key: str, details: ErrorDetails) -> str:
-    expected = DESCRIPTIONS.get(details["type"]) or _in_words(details["msg"])
+    expected = DESCRIPTIONS.get(details["type"]) or _describe(details["msg"])
     return f"{_named(section)}{key} is {_shown(details['input'])}; give {expected}"
 
 
@@ -202,15 +202,15 @@ def _unknown_key(section: list[int | str], key: str, file: type[BaseModel]) -> s
 
 
 def _section_model(file: type[BaseModel], name: str) -> type[BaseModel]:
-    """Return what describes a section, or each section in it, such as [features.NAME]."""
+    """Return the model of a section, or of each section in it, such as [features.NAME]."""
     kind: Any = file.model_fields[name].annotation
     model: type[BaseModel] = get_args(kind)[-1] if get_origin(kind) is dict else kind
     return model
 
 
-def _in_words(message: str) -> str:
-    words = message.removeprefix("Input should be ")
-    return f"a number {words}" if words.startswith(("greater", "less")) else words
+def _describe(message: str) -> str:
+    text = message.removeprefix("Input should be ")
+    return f"a number {text}" if text.startswith(("greater", "less")) else text
 
 
 def _named(section: list[int | str]) -> str:

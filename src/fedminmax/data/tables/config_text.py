@@ -118,8 +118,8 @@ def _format(proposal: Proposal) -> Iterator[str]:
     yield f"{f'encoding = {toml_string(own.encoding)}':<28} # auto: UTF-8; or cp1252, latin-1, ..."
     yield f"{f'decimal = {toml_string(own.decimal)}':<28} # or a comma"
     yield f"{f'thousands = {toml_string(own.thousands)}':<28} # or a comma, a dot, a space, '"
-    words = "" if own.date_format else "# "
-    date_format = f"{words}date_format = {toml_string(own.date_format or '%d.%m.%Y')}"
+    prefix = "" if own.date_format else "# "
+    date_format = f"{prefix}date_format = {toml_string(own.date_format or '%d.%m.%Y')}"
     yield f"{date_format:<28} # of date columns; 2024-12-31 is always read"
 
 
@@ -146,8 +146,8 @@ def _groups(proposal: Proposal) -> Iterator[str]:
     yield from _list("columns", [entry.column for entry in proposal.protected])
     yield 'missing = "error"            # a row without a value; or "own_group", "leave_out"'
     unlisted = "own_group" if proposal.rare_groups else "error"
-    word = f'unlisted = "{unlisted}"'
-    yield f"{word:<28} # a value that is not listed; error, own_group or leave_out"
+    setting = f'unlisted = "{unlisted}"'
+    yield f"{setting:<28} # a value that is not listed; error, own_group or leave_out"
     yield "as_features = false          # true lets the model see these columns"
     yield f"minimum_size = {MINIMUM_GROUP}            # groups with fewer training rows are small"
     yield 'small = "share"              # they are not trained for; or "merge" them, or "play"'
@@ -160,7 +160,7 @@ def _groups(proposal: Proposal) -> Iterator[str]:
         for entry in listed:
             rare = proposal.rare_groups.get(entry.column)
             if rare:
-                yield f"# {rare_words(rare, minimum, 'value')}"
+                yield f"# {rare_note(rare, minimum, 'value')}"
             yield from _list(toml_key(entry.column), entry.values)
     banded = [entry for entry in proposal.protected if entry.edges]
     if banded:
@@ -188,7 +188,7 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
     if guess.remark:
         yield f"# {guess.remark}"
     if guess.rare.values:
-        yield f"# {rare_words(guess.rare, minimum, 'category')}"
+        yield f"# {rare_note(guess.rare, minimum, 'category')}"
     if proposal.choices.ranges and guess.limits:
         low, high = (f"{limit:.10g}" for limit in guess.limits)
         yield f"# from {low} to {high}"
@@ -239,13 +239,13 @@ def _model(proposal: Proposal) -> Iterator[str]:
 
 def _list(key: str, entries: Sequence[str]) -> Iterator[str]:
     """Write a list on one line if it fits, else one entry per line."""
-    words = [toml_string(entry) for entry in entries]
-    line = f"{key} = [{', '.join(words)}]"
+    quoted = [toml_string(entry) for entry in entries]
+    line = f"{key} = [{', '.join(quoted)}]"
     if len(line) <= LINE_LENGTH:
         yield line
         return
     yield f"{key} = ["
-    yield from (f"    {word}," for word in words)
+    yield from (f"    {entry}," for entry in quoted)
     yield "]"
 
 
@@ -253,10 +253,10 @@ def _relative(path: Path, folder: Path) -> str:
     return toml_string(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def rare_words(rare: Rare, minimum: int, singular: str) -> str:
+def rare_note(rare: Rare, minimum: int, singular: str) -> str:
     """Say how many values are not listed.
 
-    >>> rare_words(Rare(2, 7), 10, "category")
+    >>> rare_note(Rare(2, 7), 10, "category")
     '2 categories with fewer than 10 rows (7 rows in all) are skipped'
     """
     plural = {"category": "categories", "value": "values"}[singular]

@@ -1,17 +1,17 @@
-"""What in the rows themselves should make a user stop: copies, one-class holders, leaks, outliers.
+"""Warnings about suspicious rows: copies, one-class holders, leaks, outliers.
 
-A column that gives the target away is usually made from it, or written down after it, and will not
-be there when the model is used. Such columns are looked for one at a time: how much of the error of
-the best constant answer is left when that one column may choose the answer. Every holder can ask
-this of its own rows.
+A column that leaks the target is usually derived from it, or recorded after it, and will not be
+available when the model is used. Columns are tested one at a time: how much of the error of the
+best constant prediction remains if the prediction may depend on that column. Every holder can check
+this on its own rows.
 
-Outliers are cells so far from all others that the others lose their scale. Numbers are encoded in
-standard deviations, and one cell of 1e308 among ordinary ones makes the deviation so large that all
-other rows look the same: the column is lost without any error. A robust scale (by quartiles) cannot
-be had from sums that add up over holders, so such a cell is refused; one that is merely far away
-gets a warning.
+Outliers are values so far from all others that they ruin the scale. Numbers are encoded in standard
+deviations, and a single 1e308 among ordinary values makes the deviation so large that all other
+rows look the same: the column is lost without any error. A robust scale (by quartiles) cannot be
+computed from sums over holders, so such a value is refused; one that is merely far away gets a
+warning.
 
-A warning names columns, holders, counts and row numbers, and no value of any row.
+A warning names columns, holders, counts and row numbers, but no value of any row.
 """
 
 import hashlib
@@ -31,33 +31,33 @@ from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema
 
 # With fewer rows two holders may look alike, and a column may fit the target, by chance.
-MIN_ROWS_OF_COPY = 10
-MIN_ROWS_OF_LEAK = 50
-MIN_ROWS_OF_CLASS = 5
-# A column gives the target away if it removes so much of the error.
+MIN_COPY_ROWS = 10
+MIN_LEAK_ROWS = 50
+MIN_CLASS_ROWS = 5
+# A column leaks the target if it removes this share of the error.
 LEAK = 0.95
-LEAK_OF_QUANTITY = 0.99
-# So many rows show it, and sorting them costs little.
+QUANTITY_LEAK = 0.99
+# This many rows are enough to detect a leak, and cheap to sort.
 MAX_ROWS = 5000
 ROWS_PER_CATEGORY = 5
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
-# So many times as far from the median as 99 % of the rows.
+# Multiples of the distance from the median that 99 % of the rows keep.
 FAR, TOO_FAR = 100.0, 1e6
 USUAL_SHARE = 0.99
-# With fewer rows there is no saying what is usual.
+# With fewer rows the usual distance cannot be estimated.
 MINIMUM_ROWS = 20
-# No measurement has such a number, and its square must have room for sums.
+# No measurement is this large, and sums of its square must not overflow.
 MAX_NUMBER = 1e100
 
 
 def copy_warnings(holders: Mapping[str, ParsedRows], schema: Schema) -> list[str]:
-    """Warn of holders that have the same rows, in whatever order."""
+    """Warn of holders with the same rows, in any order."""
     seen: dict[bytes, str] = {}
     warnings = []
     sizes = Counter(map(len, holders.values()))
     for name, rows in holders.items():
-        if len(rows) < MIN_ROWS_OF_COPY or sizes[len(rows)] == 1:
+        if len(rows) < MIN_COPY_ROWS or sizes[len(rows)] == 1:
             continue
         digest = hashlib.sha256(np.sort(_row_hashes(rows, schema)).tobytes()).digest()
         if digest in seen:
@@ -70,24 +70,24 @@ def copy_warnings(holders: Mapping[str, ParsedRows], schema: Schema) -> list[str
 
 
 def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:
-    """Warn of holders whose training rows all have one target."""
+    """Warn of holders whose training rows all have the same target."""
     constant = {name: own.rows for name, own in holders.items() if _is_constant(own, schema)}
     if not constant:
         return []
     names = ", ".join(f"'{name}' ({counted(rows, 'row')})" for name, rows in constant.items())
-    words = (
-        f"target '{schema.target.column}' is the same in all training rows of {names}: there a "
-        "row's holder gives its target away; check whether these rows are complete"
+    warning = (
+        f"target '{schema.target.column}' is the same in all training rows of {names}: there the "
+        "holder alone determines the target; check whether these rows are complete"
     )
-    return [words]
+    return [warning]
 
 
 def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
     """Warn of features that alone predict the target almost perfectly."""
     rows = sum(map(len, parts))
-    if rows < MIN_ROWS_OF_LEAK:
+    if rows < MIN_LEAK_ROWS:
         return []
-    # Drawn, because a table may repeat its classes in a pattern; always the same rows.
+    # Random, because a table may repeat its classes in a pattern, but always the same rows.
     generator = np.random.default_rng(0)
     chosen = [np.flatnonzero(generator.random(len(part)) * rows < MAX_ROWS) for part in parts]
     sample = [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
@@ -96,10 +96,10 @@ def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
         feature.column: _share_explained(feature, sample, target, schema)
         for feature in schema.features
     }
-    least = LEAK_OF_QUANTITY if schema.target.is_quantity else LEAK
+    least = QUANTITY_LEAK if schema.target.is_quantity else LEAK
     return [
         f"column '{column}' alone predicts the target '{schema.target.column}' almost perfectly "
-        f"(it removes {100 * share:.0f} % of the error): if it is made from the target or known "
+        f"(it removes {100 * share:.0f} % of the error): if it is derived from the target or known "
         "only after it, remove its section from the configuration"
         for column, share in shares.items()
         if share >= least
@@ -107,7 +107,7 @@ def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
 
 
 def _is_constant(summary: HolderSummary, schema: Schema) -> bool:
-    if summary.rows < MIN_ROWS_OF_COPY:
+    if summary.rows < MIN_COPY_ROWS:
         return False
     if schema.target.is_quantity:
         return bool(summary.target.variance == 0)
@@ -129,7 +129,7 @@ def _row_hashes(rows: ParsedRows, schema: Schema) -> NDArray[np.uint64]:
 def _share_explained(
     feature: Feature, sample: Sequence[ParsedRows], target: NDArray[np.generic], schema: Schema
 ) -> float:
-    """Return the share of the constant answer's error that goes when this column is known."""
+    """Return the share of the constant prediction's error that this column removes."""
     if feature.kind is Kind.CATEGORY:
         codes = np.concatenate([part.features.codes[feature.column] for part in sample])
         return _by_category(codes.astype(np.int64), target, schema)
@@ -137,7 +137,7 @@ def _share_explained(
     missing = np.isnan(values)
     by_absence = _by_category(missing.astype(np.int64), target, schema) if missing.any() else 0.0
     known = np.flatnonzero(~missing)
-    if len(known) < max(MIN_ROWS_OF_LEAK, len(values) // 2):
+    if len(known) < max(MIN_LEAK_ROWS, len(values) // 2):
         return by_absence
     order = known[np.argsort(values[known], kind="stable")]
     if schema.target.is_quantity:
@@ -146,7 +146,7 @@ def _share_explained(
 
 
 def _by_category(codes: Codes, target: NDArray[np.generic], schema: Schema) -> float:
-    """Let each category have its own constant answer."""
+    """Use a constant prediction per category."""
     _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
     if len(counts) * ROWS_PER_CATEGORY > len(codes):
         return 0.0
@@ -164,7 +164,7 @@ def _by_category(codes: Codes, target: NDArray[np.generic], schema: Schema) -> f
 
 
 def _by_intervals(values: Numbers, labels: Codes) -> float:
-    """Let each class have the one interval of values that fits it best.
+    """Use the best-fitting interval of values for each class.
 
     Of sorted rows, +1 for the class and -1 for others, the interval is the sub-array of the
     largest sum; it may begin and end only where the value changes.
@@ -198,15 +198,15 @@ def _by_order(values: Numbers, target: Numbers) -> float:
 
 def _has_two_classes(labels: Codes) -> bool:
     counts = np.bincount(labels)
-    return len(labels) - int(counts.max()) >= MIN_ROWS_OF_CLASS
+    return len(labels) - int(counts.max()) >= MIN_CLASS_ROWS
 
 
 def _removed(before: float, after: float) -> float:
     return 1.0 - after / before if before > 0 else 0.0
 
 
-def far_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows are far from all others, and which too far to be encoded with them."""
+def outlier_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows are far from all others, and which are too far to encode with them."""
     known = ~np.isnan(values)
     too_large = known & (np.abs(values) > MAX_NUMBER)
     ordinary = values[known & ~too_large]
@@ -220,9 +220,9 @@ def far_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     return distance > FAR * usual, too_large | (distance > TOO_FAR * usual)
 
 
-def check_far_rows(table: Table, column: str, values: Numbers) -> list[str]:
+def check_outliers(table: Table, column: str, values: Numbers) -> list[str]:
     """Refuse rows that are too far from all others; warn of those that are far."""
-    far, too_far = far_rows(values)
+    far, too_far = outlier_rows(values)
     if too_far.any():
         first = int(too_far.argmax())
         raise InputError(
@@ -232,18 +232,18 @@ def check_far_rows(table: Table, column: str, values: Numbers) -> list[str]:
         )
     if not far.any():
         return []
-    # Warnings are kept in the run folder and its report: no value.
+    # Warnings are stored in the run folder and its report, so they quote no value.
     first_row = int(table.row_numbers[int(far.argmax())])
-    words = (
+    warning = (
         f"{table.title}: {counted(int(far.sum()), 'value')} of '{column}' more than {FAR:g} "
         f"times as far from the median as 99 % of the rows (first: row {first_row}), which "
-        "stretch the scale for all others: correct them, or add them to missing_values in [data]"
+        "distort the scale for all others: correct them, or add them to missing_values in [data]"
     )
-    return [words]
+    return [warning]
 
 
 def _usual(distance: Numbers) -> float:
-    """Return the distance that 99 % of the rows keep, or half of those that are not at 0."""
+    """Return the distance that 99 % of the rows keep, or the median of non-zero distances."""
     place = int(USUAL_SHARE * (len(distance) - 1))
     usual = float(np.partition(distance, place)[place])
     if usual > 0.0:

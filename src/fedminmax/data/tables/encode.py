@@ -1,4 +1,4 @@
-"""Rows into tensors, by an encoding that all holders share."""
+"""Encode rows as tensors, with an encoding that all holders share."""
 
 import numpy as np
 import torch
@@ -21,14 +21,14 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
 
 
 def merged_numbers(rows: ParsedRows, encoding: Encoding) -> Tensor:
-    """Return which of the merged groups each row is of, by number; -1 where it is of none."""
+    """Return the number of each row's merged group; -1 if it is in none."""
     numbers = {key_by_value(key): number for number, key in enumerate(encoding.merged_groups)}
     number_of = np.array([numbers.get(key_by_value(key), -1) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])
 
 
-def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
-    """Return the rows of groups that training knows, and the number of others by group's name."""
+def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
+    """Return the rows of groups known from training, and counts of the others by group name."""
     trained = {key_by_value(key) for key in encoding.group_numbers}
     is_known = np.array([key_by_value(key) in trained for key in rows.group_keys], dtype=bool)
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
@@ -41,7 +41,7 @@ def in_known_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, d
 
 
 def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
-    """Return x alone: all that a prediction needs."""
+    """Return only x, which is all that a prediction needs."""
     x = np.zeros((rows.count, len(encoding.names)), np.float32)
     start = 0
     for feature in encoding.features:
@@ -66,7 +66,7 @@ def _write_quantity(
         if outside.any():
             raise InputError(
                 f"column '{feature.column}' has {counted(int(outside.sum()), 'value')} too far "
-                "from those of training to be computed with; correct such values"
+                "from the training values to compute with; correct such values"
             )
         part[:, 0] = np.where(missing, 0.0, scaled)
     if feature.flags_missing:

@@ -1,12 +1,12 @@
-"""The encoding that all holders share: made from added-up summaries, exactly as from pooled rows.
+"""The encoding that all holders share: computed from summed summaries, exactly as from pooled rows.
 
-A quantity becomes its distance from the mean in standard deviations, with 0 and a flag of its own
-for a missing value; a category becomes one column per category that occurs in training, with a
-flag for missing values too. A category that is not listed, or that training never saw, is none of
-them, in training as in predictions: all zeros.
+A quantity becomes its distance from the mean in standard deviations, with 0 and a separate flag for
+a missing value; a category becomes one column per category that occurs in training, also with a
+flag for missing values. A category that is not listed, or does not occur in training, is all zeros,
+in training and in predictions.
 
-The folder of a trained model has the encoding as JSON. ``row_lengths`` computes from a holder's
-summary how long its encoded rows are in total, which limits its replies.
+A trained model's folder has the encoding as JSON. ``row_lengths`` computes the total length of a
+holder's encoded rows from its summary, which limits its replies.
 """
 
 import math
@@ -33,7 +33,7 @@ from fedminmax.data.tables.schema import Feature, Kind, Schema
 
 @dataclass(frozen=True)
 class EncodedQuantity:
-    """Numbers, booleans and dates; without ``varies`` the flag of missing values is all."""
+    """Numbers, booleans and dates; without ``varies`` only the missing-value flag is used."""
 
     column: str
     mean: float
@@ -75,8 +75,8 @@ class Scale:
 class Encoding:
     """How rows become tensors; ``dropped`` features are constant in training.
 
-    ``small_groups`` are those of the groups that have too few training rows to be trained for;
-    ``merged_groups`` are no longer groups, but part of the merged one.
+    ``small_groups`` are the groups with too few training rows for minimax training;
+    ``merged_groups`` are no longer separate groups, but part of the merged one.
     """
 
     schema: Schema
@@ -99,7 +99,7 @@ class Encoding:
 
     @property
     def small_group_names(self) -> tuple[str, ...]:
-        """Names of the groups that have too few training rows to be trained for."""
+        """Names of the groups with too few training rows for minimax training."""
         return tuple(group_name(key, self.schema) for key in self.small_groups)
 
     @property
@@ -109,7 +109,7 @@ class Encoding:
 
     @property
     def group_numbers(self) -> dict[GroupKey, int]:
-        """The number of each group, also of those that were merged."""
+        """The number of each group, including the merged ones."""
         numbers = {key: number for number, key in enumerate(self.groups)}
         merged = numbers.get(merged_key(self.schema), 0)
         return numbers | dict.fromkeys(self.merged_groups, merged)
@@ -128,7 +128,7 @@ class Encoding:
 
 
 def agree_on_encoding(schema: Schema, total: HolderSummary) -> Encoding:
-    """Make the encoding from the summaries of all holders, added up."""
+    """Compute the encoding from the sum of all holders' summaries."""
     check_spellings(total.group_counts, schema)
     encoded = {feature.column: _encoded(feature, total) for feature in schema.features}
     kept = tuple(entry for entry in encoded.values() if entry.names)
@@ -211,26 +211,26 @@ def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
 
 
 def encoding_as_json(encoding: Encoding) -> str:
-    """Write the encoding with its schema; every number comes back as it was."""
+    """Write the encoding with its schema; numbers are read back exactly."""
     return TypeAdapter(Encoding).dump_json(encoding, indent=2).decode()
 
 
 def encoding_from_json(text: str, source: str) -> Encoding:
-    """Read an encoding, or say that the file is damaged."""
+    """Read an encoding; raise an ``InputError`` if the file is damaged."""
     try:
         encoding = TypeAdapter(Encoding).validate_json(text)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise InputError(
-            f"{source} is no encoding of this version ({where or 'not JSON'}); train anew"
+            f"{source} is not an encoding of this version ({where or 'not JSON'}); train again"
         ) from error
     for fault in _contradictions(encoding):
-        raise InputError(f"{source} is damaged: its encoding {fault}; train anew")
+        raise InputError(f"{source} is damaged: its encoding {fault}; train again")
     return encoding
 
 
 def _contradictions(encoding: Encoding) -> Iterator[str]:
-    """Say what no encoding that was agreed on for its schema can have."""
+    """Yield contradictions between an encoding and its schema."""
     known = {feature.column: feature for feature in encoding.schema.features}
     if len({feature.column for feature in encoding.features}) < len(encoding.features):
         yield "has a feature twice"

@@ -1,8 +1,8 @@
-"""How a file is written: delimiter, encoding, decimal mark, thousands separator, dates.
+"""The format of a file: delimiter, encoding, decimal mark, thousands separator, dates.
 
-Files of different holders may differ in it and still mean the same. What is not set is not
-guessed while rows are read; a value that only fits another format is refused with what to set.
-`fedminmax init` proposes what it finds.
+Files of different holders may have different formats and still mean the same. Nothing is guessed
+when rows are read; a value that only fits another format is refused with a hint what to set.
+`fedminmax init` proposes what it detects.
 """
 
 import codecs
@@ -27,7 +27,7 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 WESTERN = "cp1252"
-# Days and months of two digits, or names of months; what fits several of them is not guessed.
+# Days and months as two digits, or names of months; if several fit, none is guessed.
 DATE_FORMATS = {
     "%d.%m.%Y": r"^\d{1,2}\.\d{1,2}\.\d{4}$",
     "%d/%m/%Y": r"^\d{1,2}/\d{1,2}/\d{4}$",
@@ -51,15 +51,15 @@ DATE_FORMATS = {
     "%d/%m/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
     "%m/%d/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
 }
-SOME_DAY = date(2004, 12, 31)
+SAMPLE_DAY = date(2004, 12, 31)
 
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How a file is written.
+    """The format of a file.
 
-    ``date_format`` is for date columns without a format of their own, or for all of them if it is
-    this very file's (``own_dates``). Dates such as 2024-12-31 are always read.
+    ``date_format`` is for date columns without their own format, or for all of them if it belongs
+    to this file (``own_dates``). Dates such as 2024-12-31 are always read.
     """
 
     delimiter: str = AUTO
@@ -71,7 +71,7 @@ class FileFormat:
 
     @property
     def has_plain_numbers(self) -> bool:
-        """Whether numbers are written as programs do: 1234.5."""
+        """Whether numbers are in plain notation: 1234.5."""
         return self.decimal == "." and not self.thousands
 
 
@@ -80,7 +80,7 @@ PLAIN = FileFormat()
 
 @dataclass(frozen=True)
 class FormatChanges:
-    """What is different in one file, or in all files of a command; None is as agreed."""
+    """Differences in one file, or in all files of a command; None means no difference."""
 
     delimiter: str | None = None
     encoding: str | None = None
@@ -95,23 +95,23 @@ class FormatChanges:
         return replace(agreed, **changed, own_dates=own_dates)
 
     def over(self, other: "FormatChanges") -> "FormatChanges":
-        """Return the other changes where these say nothing."""
+        """Return these changes, and the other ones where these are None."""
         changed = {name: value for name, value in vars(self).items() if value is not None}
         return replace(other, **changed)
 
 
-AS_AGREED = FormatChanges()
+NO_CHANGES = FormatChanges()
 
 
 def changes_between(agreed: FileFormat, own: FileFormat) -> FormatChanges:
-    """Return what makes one format of the other."""
+    """Return the changes from one format to the other."""
     pairs = {field.name: getattr(own, field.name) for field in fields(FormatChanges)}
     other = {name: value for name, value in pairs.items() if value != getattr(agreed, name)}
     return FormatChanges(**other)
 
 
 def check_format(file_format: FileFormat, where: str) -> FileFormat:
-    """Refuse a format that no file can have; ``where`` it was set begins the line."""
+    """Refuse an invalid format; the message begins with ``where`` it was set."""
     own = file_format
     if own.delimiter != AUTO and len(own.delimiter) != 1:
         raise InputError(f"{where} delimiter is '{own.delimiter}'; give one character or \"auto\"")
@@ -131,20 +131,20 @@ def check_format(file_format: FileFormat, where: str) -> FileFormat:
                 "latin-1, utf-16 or another that Python knows"
             ) from error
     if own.date_format is not None:
-        written = pl.Series([SOME_DAY.strftime(own.date_format)])
+        written = pl.Series([SAMPLE_DAY.strftime(own.date_format)])
         try:
             days = days_as(written, own.date_format).cast(pl.Date).to_list()
         except pl.exceptions.PolarsError:
             days = []
-        if days != [SOME_DAY]:
+        if days != [SAMPLE_DAY]:
             raise InputError(
-                f"{where} date_format is '{own.date_format}', from which no day can be read; give "
+                f"{where} date_format is '{own.date_format}', which does not determine a day; give "
                 'one such as "%d.%m.%Y"'
             )
     return own
 
 
-def in_utf8(path: Path, content: bytes, encoding: str) -> bytes:
+def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
     """Return a file's text in UTF-8, without a byte-order mark."""
     used = encoding
     if encoding == AUTO:
@@ -172,7 +172,7 @@ def in_utf8(path: Path, content: bytes, encoding: str) -> bytes:
 
 
 def guess_encoding(content: bytes) -> str:
-    """Guess what a file without a byte-order mark is in; "auto" if it is in UTF-8."""
+    """Guess the encoding of a file without a byte-order mark; "auto" for UTF-8."""
     start = content[:4096]
     for name, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
         if len(start) > 1 and zeros.count(0) > 0.4 * len(start) / 2:
@@ -187,7 +187,7 @@ def guess_encoding(content: bytes) -> str:
 
 
 def plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
-    """Return numbers as programs write them; null where a text is no number of this format.
+    """Return numbers in plain notation; null where a text is not a number of this format.
 
     >>> written = pl.Series(["1.234,5", "12,5", "1234", "1.5"])
     >>> plain_numbers(written, FileFormat(decimal=",", thousands=".")).to_list()
@@ -206,7 +206,7 @@ def plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
 
 
 def with_plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
-    """Return texts with those that are numbers of this format as programs write them."""
+    """Return texts, with numbers of this format in plain notation."""
     if file_format.has_plain_numbers:
         return text
     numbers = plain_numbers(text.str.strip_chars(), file_format)
@@ -214,10 +214,10 @@ def with_plain_numbers(text: pl.Series, file_format: FileFormat) -> pl.Series:
 
 
 def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
-    """Return the format by which most columns of a file are numbers; the plainest one of several.
+    """Return the format in which most columns of a file are numbers; the plainest of several.
 
-    A comma before three digits may be either mark. Where commas part the fields too, it parts
-    thousands; elsewhere it is the decimal mark.
+    A comma before three digits is ambiguous. If commas also separate the fields, it separates
+    thousands; otherwise it is the decimal mark.
     """
     pairs = [(",", ""), (".", ","), (",", "."), *((d, t) for t in " '" for d in DECIMALS)]
     if file_format.delimiter == ",":
@@ -227,12 +227,12 @@ def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -
     texts = [text for text in texts if len(text)]
     if not any(bool(text.str.contains(MARKED_NUMBER).any()) for text in texts):
         return file_format
-    # The first of equally good ones, which is the plainest.
+    # The first of equally good ones is the plainest.
     return max([file_format, *candidates], key=lambda one: _numeric_columns(texts, one))
 
 
 def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
-    """Return what to set if texts are numbers of another format, or nothing."""
+    """Return a hint if texts are numbers of another format, else an empty string."""
     found = guess_number_format([texts], file_format)
     if found == file_format:
         return ""
@@ -240,11 +240,11 @@ def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
     if found.thousands:
         decimal += f' and thousands = "{found.thousands}"'
         options += " and --thousands"
-    return f"set {decimal} in [data], or give {options}, if the file writes numbers so; else "
+    return f"set {decimal} in [data], or give {options}, if the file has this format; else "
 
 
 def days_as(text: pl.Series, date_format: str) -> pl.Series:
-    """Return dates (or times, if the format has some); null where a text has another format."""
+    """Return dates (or times, if the format has them); null where a text has another format."""
     has_time = "%H" in date_format or "%T" in date_format
     kind = pl.Datetime("us") if has_time else pl.Date
     return text.str.strptime(kind, date_format, strict=False)
@@ -260,7 +260,7 @@ def fitting_date_formats(values: pl.Series) -> list[str]:
 
 
 def guess_date_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
-    """Take the one format that all date columns of a file have, if there is just one."""
+    """Set the format of all date columns of a file, if it is unique."""
     found = [
         formats[0]
         for column in columns
@@ -280,6 +280,6 @@ def with_iso_dates(text: pl.Series, file_format: FileFormat) -> pl.Series:
 
 
 def _numeric_columns(texts: Sequence[pl.Series], file_format: FileFormat) -> int:
-    """Count columns of numbers; one text in ten may be a slip."""
+    """Count columns of numbers; one text in ten may be an error."""
     numbers = [plain_numbers(text, file_format).cast(pl.Float64, strict=False) for text in texts]
     return sum(own.null_count() <= 0.1 * len(own) for own in numbers)

@@ -22,18 +22,18 @@ GroupKey = tuple[str | None, ...]
 
 """One value (or band) per protected column; None where it is missing."""
 LEFT_OUT = -1
-# Stands in every protected column of groups that were merged because each was too small: to be told
-# of by a holder, or to be trained for. Values are trimmed when they are read, so none in a table
+# The value of every protected column of groups that were merged because each was too small: to be
+# disclosed by a holder, or for minimax training. Values are trimmed when read, so none in a table
 # begins with a space.
 MERGED_VALUE = " merged"
-# Stands for all values that are not listed, where these make a group of their own.
+# Stands for all values that are not listed, if these form their own group.
 OTHER_VALUE = " other"
-# Like numbers and single letters, these say nothing without their column.
-MUTE_WORDS = ("true", "false", "yes", "no")
+# Like numbers and single letters, these need the name of their column.
+UNSPECIFIC_VALUES = ("true", "false", "yes", "no")
 
 
 def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[GroupKey]]:
-    """Return each row's position in the list of keys, or LEFT_OUT; keys in no order of meaning."""
+    """Return each row's position in the list of keys, or LEFT_OUT; keys have no order."""
     values = pl.DataFrame([_labels(table, entry, schema) for entry in schema.protected])
     missing = values.select(pl.any_horizontal(pl.all().is_null())).to_series()
     if schema.missing_group is MissingGroup.ERROR and missing.any():
@@ -78,7 +78,7 @@ def check_listed(
 
 
 def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
-    """Return the value or band of each row under the column's own name."""
+    """Return the value or band of each row, named like the column."""
     if not protected.edges:
         values = read_values(table, protected.column, schema, protected.values)
         if protected.values and schema.unlisted_group is MissingGroup.OWN_GROUP:
@@ -95,21 +95,21 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
 
 @lru_cache(maxsize=10_000)  # every holder asks it of every group
 def key_by_value(key: GroupKey) -> GroupKey:
-    """Return a key that is equal for equal values: models of older versions have true for 1."""
+    """Return a key that is equal for equal values: older models have true instead of 1."""
     values = by_value(pl.Series([value or "" for value in key], dtype=pl.String)).to_list()
     special = (OTHER_VALUE, MERGED_VALUE, None)
     return tuple(own if own in special else new for own, new in zip(key, values, strict=True))
 
 
 def check_spellings(keys: Iterable[GroupKey], schema: Schema) -> None:
-    """Refuse groups of different holders that differ in letter case or spaces alone."""
+    """Refuse groups of different holders that differ only in letter case or spaces."""
     for entry, values in zip(schema.protected, zip(*keys, strict=True), strict=True):
         texts = [value for value in values if value not in (OTHER_VALUE, MERGED_VALUE)]
         two = variants(spellings(pl.Series(texts, dtype=pl.String)), entry.values)
         if two is not None:
             raise InputError(
                 f"protected column '{entry.column}' has '{two[0]}' and '{two[1]}' at different "
-                "holders, which differ in letter case or spaces alone; correct one of them, or set "
+                "holders, which differ only in letter case or spaces; correct one of them, or set "
                 "merge_spellings = true in [data] to read them as one"
             )
 
@@ -138,7 +138,7 @@ def sort_groups(keys: Iterable[GroupKey], schema: Schema) -> tuple[GroupKey, ...
 
 
 def group_name(key: GroupKey, schema: Schema) -> str:
-    """Name a group for people.
+    """Return the display name of a group.
 
     >>> from fedminmax.data.tables.schema import Target
     >>> schema = Schema(Target("y"), (), (Protected("sex"), Protected("smoker")))
@@ -161,5 +161,7 @@ def _value_name(protected: Protected, value: str | None) -> str:
         return f"{protected.column} missing"
     if value == OTHER_VALUE:
         return f"{protected.column} other"
-    speaks = len(value) > 1 and not value[0].isdigit() and value.lower() not in MUTE_WORDS
-    return value if speaks else f"{protected.column} {value}"
+    is_specific = (
+        len(value) > 1 and not value[0].isdigit() and value.lower() not in UNSPECIFIC_VALUES
+    )
+    return value if is_specific else f"{protected.column} {value}"

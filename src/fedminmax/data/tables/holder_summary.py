@@ -1,4 +1,4 @@
-"""What a holder tells about its training rows before the first round: sums and counts, no row."""
+"""What a holder discloses about its training rows before the first round: sums and counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Stratum = tuple[GroupKey, int]
 
 @dataclass(frozen=True)
 class HolderSummary:
-    """Sums over rows, so that summaries add up in any grouping and equal that of pooled rows.
+    """Sums over rows: summaries can be added in any order, and the total is that of pooled rows.
 
     ``categories`` counts each listed category, then missing values, then values not listed.
     """
@@ -60,7 +60,7 @@ class HolderSummary:
 
 
 def summarise(rows: ParsedRows, schema: Schema) -> HolderSummary:
-    """Sum up a holder's training rows."""
+    """Summarise a holder's training rows."""
     quantities = {
         name: exact_sums(values[~np.isnan(values)])
         for name, values in rows.features.quantities.items()

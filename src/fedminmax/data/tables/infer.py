@@ -1,7 +1,7 @@
-"""A first guess at what columns mean, for `fedminmax init`; the user has the last word.
+"""A first guess at what columns mean, for `fedminmax init`; the user can correct it.
 
-A guess is handed on with the configuration, so it quotes no value of a row: remarks have counts
-alone, and categories are listed only if enough rows have them.
+The configuration is shared, so a guess quotes no value of a row: remarks have only counts, and
+categories are listed only if enough rows have them.
 """
 
 import re
@@ -12,17 +12,17 @@ import numpy as np
 import polars as pl
 
 from fedminmax.core.text import counted
-from fedminmax.data.tables.data_warnings import far_rows
+from fedminmax.data.tables.data_warnings import outlier_rows
 from fedminmax.data.tables.file_format import PLAIN, fitting_date_formats, guess_number_format
-from fedminmax.data.tables.parse_columns import BOOLEAN_WORDS, numbers_in
+from fedminmax.data.tables.parse_columns import BOOLEAN_TEXTS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
 MAX_CATEGORIES = 50
-# A category with fewer rows over all files may point at a person.
+# A category with fewer rows over all files may identify a person.
 DEFAULT_MINIMUM_CATEGORY = 10
-# Numbers among which at most such a share of the different values are texts are numbers.
+# A column is numeric if at most this share of its distinct values is text.
 MAX_ODD_TEXTS = 0.1
-# Whole numbers with at most so many values are classes or group codes rather than quantities.
+# Whole numbers with at most this many values are classes or group codes, not quantities.
 MAX_CODES = 10
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
@@ -31,7 +31,7 @@ AGE_EDGES = (30.0, 45.0, 60.0)
 
 @dataclass(frozen=True)
 class Rare:
-    """How many values have too few rows to be listed, and how many rows these are in all."""
+    """The number of values with too few rows to be listed, and their total number of rows."""
 
     values: int = 0
     rows: int = 0
@@ -39,9 +39,9 @@ class Rare:
 
 @dataclass(frozen=True)
 class Guess:
-    """A feature, or the reason why the column is none, and a remark for the user.
+    """A feature, or the reason why the column is not used, and a remark for the user.
 
-    ``limits`` are the least and the greatest value of a numeric column.
+    ``limits`` are the minimum and the maximum of a numeric column.
     """
 
     feature: Feature | None
@@ -61,7 +61,7 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(None, "has no values")
     if different == 1 and not text.null_count():
         return Guess(None, "is the same in every row")
-    few = different <= len(BOOLEAN_WORDS)
+    few = different <= len(BOOLEAN_TEXTS)
     for kind in (*([Kind.BOOLEAN] if few else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
         if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
@@ -84,7 +84,7 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
             rows = int(text.is_in(odd.to_list()).sum())
             return Guess(
                 Feature(column, Kind.NUMERIC),
-                f"Training will refuse values that are no numbers: {len(odd):,} of them in "
+                f"Training will refuse values that are not numbers: {len(odd):,} of them in "
                 f"{counted(rows, 'row')}. Correct them, or add them to missing_values in [data].",
                 limits=_limits(numbers.filter(numbers.is_finite())),
             )
@@ -108,7 +108,7 @@ def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], 
 
 
 def guess_target(text: pl.Series) -> Target:
-    """Take a quantity for numbers with many or broken values, classes for all else."""
+    """Return a quantity for numbers with many or fractional values, classes otherwise."""
     values = text.drop_nulls().unique()
     if _is_quantity(values):
         return Target(text.name)
@@ -127,7 +127,7 @@ def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare
         values, rare = listed_values(text, minimum_rows)
         return Protected(text.name, values=values), rare
     numbers = numbers_in(text.drop_nulls(), Kind.NUMERIC).to_numpy()
-    if "age" in _words(text.name):
+    if "age" in _name_parts(text.name):
         edges: Sequence[float] = AGE_EDGES
     else:
         edges = [float(f"{edge:.3g}") for edge in np.quantile(numbers, (0.25, 0.5, 0.75))]
@@ -135,7 +135,7 @@ def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare
     return Protected(text.name, tuple(sorted(inside))), Rare()
 
 
-def _words(name: str) -> list[str]:
+def _name_parts(name: str) -> list[str]:
     return re.findall("[a-z]+", name.lower())
 
 
@@ -147,19 +147,19 @@ def _is_quantity(values: pl.Series) -> bool:
 
 
 def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
-    """Say what is odd about a column of numbers, without its values."""
+    """Describe what is unusual about a column of numbers, without its values."""
     remarks = []
     own = len(values) == len(text) and _are_whole(numbers)
-    if own or "id" in _words(text.name):
+    if own or "id" in _name_parts(text.name):
         remarks.append("Remove this section if the numbers only identify rows.")
     if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
         remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')
     if len(values) > MAX_CODES and bool(values.str.contains(DOT_BEFORE_THREE).all()):
         remarks.append(
-            "Every number has a dot before three digits: if it parts thousands, set "
+            "Every number has a dot before three digits: if it separates thousands, set "
             'decimal = "," and thousands = "." in [data].'
         )
-    far, _ = far_rows(numbers_in(text, Kind.NUMERIC).to_numpy())
+    far, _ = outlier_rows(numbers_in(text, Kind.NUMERIC).to_numpy())
     if far.any():
         remarks.append(
             f"{counted(int(far.sum()), 'row is', 'rows are')} very far from all others: correct "
@@ -169,13 +169,13 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
 
 
 def _other_numbers(values: pl.Series) -> str:
-    """Say so if texts are numbers of another format than the file's other columns."""
+    """Return a remark if texts are numbers in another format than the file's other columns."""
     found = guess_number_format([values], PLAIN)
     if found == PLAIN:
         return ""
     return (
         f'numbers with decimal = "{found.decimal}" and thousands = "{found.thousands}", which '
-        "other columns of a file do not have: give --decimal and --thousands, or write all alike"
+        "other columns of a file do not have: give --decimal and --thousands, or use one format"
     )
 
 

@@ -1,6 +1,6 @@
 """From a configuration to encoded holders: read, check, hold out, agree on an encoding, encode.
 
-Notes and warnings say what users must know about group sizes before they trust a group's risk.
+Notes and warnings tell users what they must know about group sizes before trusting a group's risk.
 """
 
 import math
@@ -36,7 +36,7 @@ from fedminmax.data.tables.wording import listed
 def size_warnings(
     encoding: Encoding, train: Mapping[GroupKey, int], test: Mapping[GroupKey, int]
 ) -> list[str]:
-    """Warn of groups that are too small for their risk to be more than noise."""
+    """Warn of groups so small that their risk is mostly noise."""
     least = encoding.schema.minimum_group_size
     rows = zip(encoding.group_names, encoding.count(train), encoding.count(test), strict=True)
     return [
@@ -47,7 +47,7 @@ def size_warnings(
 
 
 def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> list[str]:
-    """Say which groups were merged, and which have too few training rows to be trained for."""
+    """Note which groups were merged, and which are too small for minimax training."""
     schema = encoding.schema
     merged = [f"'{group_name(key, schema)}'" for key in encoding.merged_groups]
     note = (
@@ -60,7 +60,7 @@ def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> li
 
 
 def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[str]:
-    """Say which groups are not with every holder."""
+    """Note which groups some holders do not have."""
     counts = [encoding.count(holder.group_counts) for holder in holders]
     having = {
         name: sum(rows[number] > 0 for rows in counts)
@@ -73,7 +73,7 @@ def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[s
 
 
 def standard_error(rows: int, *, regression: bool) -> str:
-    """Return how far chance alone moves a risk that is measured on this many rows.
+    """Return the standard error of a risk that is measured on this many rows, as text.
 
     An error rate p has the standard error sqrt(p (1 - p) / n), at most 0.5 / sqrt(n). A mean
     squared error with normal residuals has sqrt(2 / n) of itself.
@@ -100,9 +100,9 @@ def _warning(name: str, train: int, test: int, encoding: Encoding) -> str:
 
 @dataclass(frozen=True, eq=False)
 class OwnedExamples:
-    """Encoded rows, whose they are, and how many were left out for want of a group.
+    """Encoded rows, their owner, and how many were skipped because they have no group.
 
-    ``merged`` is which of the merged groups each row is of, by number; -1 where it is of none.
+    ``merged`` is the number of each row's merged group; -1 if it is in none.
     """
 
     owner: str
@@ -116,9 +116,9 @@ class FederatedTables:
     """Encoded training rows by holder, and test rows by holder or test file.
 
     ``summary`` is that of all training rows. ``validation`` are rows by holder that were set aside
-    to choose the round by; they are neither training nor test rows. ``held_out`` and ``set_aside``
-    are the numbers, in each holder's file, of rows that were held out and of validation rows. Notes
-    inform; warnings ask for attention.
+    to choose the round; they are neither training nor test rows. ``held_out`` and ``set_aside`` are
+    the row numbers, in each holder's file, of test and of validation rows. Notes inform; warnings
+    need attention.
     """
 
     train: tuple[OwnedExamples, ...]
@@ -181,20 +181,20 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         ),
         (
             *(warning for file in files for warning in file.warnings),
-            *_suspicions(training_files, training, summaries, config.schema),
+            *_data_warnings(training_files, training, summaries, config.schema),
             *size_warnings(encoding, total.group_counts, _group_counts(tested)),
         ),
         tuple(_encoded(part, encoding) for part in set_aside) if config.validation else (),
     )
 
 
-def _suspicions(
+def _data_warnings(
     files: Sequence[SourceRows],
     training: Sequence[Part],
     summaries: Sequence[HolderSummary],
     schema: Schema,
 ) -> list[str]:
-    """Warn of copies among all rows of the holders, and of odd targets among training rows."""
+    """Warn of copies among all rows of the holders, and of suspicious training targets."""
     owned = {part.owner: part.rows for file in files for part in file.parts}
     owners = [part.owner for part in training]
     return [
@@ -222,7 +222,7 @@ def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
 
 
 def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    """Split a holder's training rows again: those that stay, and those to choose the round by."""
+    """Split a holder's training rows into training and validation rows."""
     rows = part.rows
     train, own = hold_out(rows, config.validation, config.seed, part.owner, Purpose.VALIDATION)
     left = replace(part, rows=rows.take(train)) if len(own) else part
@@ -231,11 +231,11 @@ def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
 
 def _validation_note(parts: Sequence[Part]) -> list[str]:
     rows = sum(len(part.rows) for part in parts)
-    return [f"{rows:,} rows are set aside to choose the round by (validation)"] if rows else []
+    return [f"{rows:,} rows are set aside to choose the round (validation)"] if rows else []
 
 
 def _person_note(parts: Sequence[Part], config: TableConfig) -> list[str]:
-    """Say that rows of a person stay together, and what that does not change."""
+    """Note that rows of a person stay together, and what that does not change."""
     owned = [part.rows.person for part in parts if part.rows.person is not None]
     rows = sum(map(len, owned))
     persons = len(np.unique(np.concatenate(owned))) if owned else 0
@@ -281,5 +281,5 @@ def _left_out_note(parts: Sequence[Part]) -> list[str]:
     counts: Counter[str] = Counter()
     for part in parts:
         counts[part.owner] += part.left_out
-    words = [f"{owner} {count:,}" for owner, count in counts.items() if count]
-    return [f"rows left out for want of a protected value: {', '.join(words)}"] if words else []
+    skipped = [f"{owner} {count:,}" for owner, count in counts.items() if count]
+    return [f"rows skipped without a protected value: {', '.join(skipped)}"] if skipped else []

@@ -1,7 +1,7 @@
-"""One column of a table into numbers or category codes; a misfit is named by its first row.
+"""Parse one column of a table into numbers or category codes; an error names the first bad row.
 
 Plain polars expressions rather than a schema library for frames: pandera's polars backend does not
-say in which column a text failed to become a number, and knows no missing-value texts.
+report in which column a text failed to parse, and does not support missing-value texts.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from fedminmax.data.tables.schema import Feature, Kind
 from fedminmax.data.tables.values import by_value, texts_of
 from fedminmax.data.tables.wording import toml_key
 
-BOOLEAN_WORDS = {
+BOOLEAN_TEXTS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), 1.0),
     **dict.fromkeys(("false", "f", "no", "n", "0"), 0.0),
 }
@@ -46,7 +46,7 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column to be read as numbers, and what the user can do about a value that is none."""
+    """A column to read as numbers, and how the user can fix a value that is not a number."""
 
     name: str
     kind: Kind
@@ -65,7 +65,7 @@ def column_of(feature: Feature) -> Column:
 def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
     """Return the column as trimmed text, with null for missing values.
 
-    Whole numbers read alike whether their file stores them as text, integers or floats.
+    Whole numbers read the same whether their file stores them as text, integers or floats.
     """
     text = texts_of(raw)
     if not raw.dtype.is_numeric():
@@ -76,7 +76,7 @@ def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
 def parse_numbers(
     table: Table, column: Column, missing_values: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return one number per row, NaN where it is missing."""
+    """Return one number per row, NaN if it is missing."""
     raw = table.frame[column.name]
     if column.kind is Kind.NUMERIC and (raw.dtype.is_numeric() or raw.dtype == pl.Boolean):
         values = raw.cast(pl.Float64)
@@ -108,13 +108,13 @@ def numbers_in(
     file_format: FileFormat = PLAIN,
     date_format: str | None = None,
 ) -> pl.Series:
-    """Return the numbers that these texts stand for, null where they stand for none."""
+    """Return the numbers in these texts, null where a text is not a number."""
     readers: dict[Kind, Callable[[], pl.Series]] = {
         Kind.NUMERIC: lambda: plain_numbers(text, file_format).cast(pl.Float64, strict=False),
         Kind.BOOLEAN: lambda: (
             by_value(with_plain_numbers(text, file_format))
             .str.to_lowercase()
-            .replace_strict(BOOLEAN_WORDS, default=None, return_dtype=pl.Float64)
+            .replace_strict(BOOLEAN_TEXTS, default=None, return_dtype=pl.Float64)
         ),
         Kind.DATE: lambda: _days_in(text, file_format, date_format),
     }
@@ -133,18 +133,18 @@ def _expected(column: Column, file_format: FileFormat) -> str:
 
 
 def _hint(column: Column, text: pl.Series, values: pl.Series, file_format: FileFormat) -> str:
-    """Say what to set if the column's values fit another format."""
+    """Return a hint what to set if the column's values fit another format."""
     if column.kind is Kind.NUMERIC:
         return number_hint(text.filter(values.is_null() & text.is_not_null()), file_format)
     formats = fitting_date_formats(text.drop_nulls().unique()) if column.kind is Kind.DATE else []
-    words = " or ".join(f'"{name}"' for name in formats)
-    if not words:
+    options = " or ".join(f'"{name}"' for name in formats)
+    if not options:
         return ""
-    return f"set date_format = {words} in [data], or give --date-format, if that is it; else "
+    return f"set date_format = {options} in [data], or give --date-format, if that is right; else "
 
 
 def _days_in(text: pl.Series, file_format: FileFormat, date_format: str | None) -> pl.Series:
-    """Read a column's dates in one format throughout."""
+    """Read a column's dates, all in one format."""
     if file_format.own_dates:
         date_format = None
     if date_format is not None:
@@ -170,7 +170,7 @@ def _days(dates: pl.Series) -> pl.Series:
     return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
 
 
-def _numeric(words: Sequence[str]) -> list[float]:
-    """Codes such as -999, which stand for a missing value in typed columns as well."""
-    parsed = pl.Series(list(words), dtype=pl.String).cast(pl.Float64, strict=False)
+def _numeric(texts: Sequence[str]) -> list[float]:
+    """Return codes such as -999, which mean a missing value in typed columns as well."""
+    parsed = pl.Series(list(texts), dtype=pl.String).cast(pl.Float64, strict=False)
     return parsed.filter(parsed.is_finite().fill_null(value=False)).to_list()

@@ -1,4 +1,4 @@
-"""A table into rows that match the schema: numbers, category codes, target and groups."""
+"""Parse a table into rows that match the schema: numbers, category codes, target and groups."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from fedminmax.data.tables.wording import listed
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
-    """What the model sees of some rows, before the encoding.
+    """The features of some rows, before the encoding.
 
     ``quantities`` are NaN where missing. ``codes`` count a feature's categories from 0; the next
     number stands for a missing value, the one after it for a category that is not listed.
@@ -43,9 +43,9 @@ class FeatureRows:
 class ParsedRows:
     """Rows with their target (class numbers or quantities) and their group.
 
-    ``group`` holds positions in ``group_keys``, or LEFT_OUT where the user wants rows without a
-    protected value left out. ``numbers`` are the rows' places in their file, from 1. ``person`` is
-    a number for whom each row is of, the same in every file; None if the schema does not say.
+    ``group`` holds positions in ``group_keys``, or LEFT_OUT for rows without a protected value that
+    the user wants to skip. ``numbers`` are the rows' numbers in their file, from 1. ``person`` is
+    the number of each row's person, the same in every file; None without a person column.
     """
 
     features: FeatureRows
@@ -71,7 +71,7 @@ class ParsedRows:
 
 
 def parse_rows(table: Table, schema: Schema) -> ParsedRows:
-    """Read all columns of the schema, or name the first thing that does not fit."""
+    """Read all columns of the schema; an error names the first invalid value."""
     table.require(schema.columns, "which the configuration names")
     group, keys = parse_groups(table, schema)
     target = _parse_target(table, schema)
@@ -95,7 +95,7 @@ def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
 
 
 def parse_features(table: Table, schema: Schema) -> FeatureRows:
-    """Read the features alone: all that a prediction needs."""
+    """Read only the features, which is all that a prediction needs."""
     table.require(schema.feature_columns, "which is a feature")
     quantities: dict[str, NDArray[np.float64]] = {}
     codes: dict[str, NDArray[np.int32]] = {}
@@ -120,18 +120,18 @@ def _parse_category(
     codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
     if not unseen.any():
         return codes, []
-    # Warnings are kept in the run folder and its report, so this one quotes no value.
+    # Warnings are stored in the run folder and its report, so this one quotes no value.
     _, row = table.first_row(unseen)
     warning = (
         f"{table.title}: {counted(int(unseen.sum()), 'row has', 'rows have')} a value of "
         f"'{feature.column}' that is not among its categories (first: row {row}); such a value "
-        "counts as none of them"
+        "is treated as none of them"
     )
     return codes, [warning]
 
 
 def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
-    """Return the place of each text in a list, null where it is not in it."""
+    """Return the position of each text in a list, null if it is not in it."""
     return text.cast(pl.Enum(known), strict=False).to_physical().cast(pl.Int32)
 
 
@@ -159,7 +159,7 @@ def _parse_classes(table: Table, text: pl.Series, target: Target) -> NDArray[np.
     if found.null_count():
         position, row = table.first_row(found.is_null())
         raise InputError(
-            f"{table.title}: target '{target.column}', row {row}: '{text[position]}' is no class; "
-            f"expected {listed(target.classes)}; correct it, or add it to classes in [data]"
+            f"{table.title}: target '{target.column}', row {row}: '{text[position]}' is not a "
+            f"class; expected {listed(target.classes)}; correct it, or add it to classes in [data]"
         )
     return found.cast(pl.Int64).to_numpy()

@@ -1,4 +1,4 @@
-"""Look at the holders' files and propose a configuration."""
+"""Inspect the holders' files and propose a configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import polars as pl
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import (
-    AS_AGREED,
+    NO_CHANGES,
     PLAIN,
     FileFormat,
     FormatChanges,
@@ -40,13 +40,13 @@ from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected
 from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.wording import listed
 
-# A column with more different texts than this is no list of values.
-MANY_VALUES = 1000
+# Values of a column with more distinct texts than this are not listed.
+MAX_LISTED_VALUES = 1000
 
 
 @dataclass(frozen=True)
 class InitChoices:
-    """What the user wants of a proposal; what is not said of the files' format is looked for.
+    """The user's choices for a proposal; file formats that are not given are detected.
 
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
     Rows with the same value in the ``person_column`` are held out together.
@@ -55,7 +55,7 @@ class InitChoices:
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
     ranges: bool = False
     merge_spellings: bool = False
-    format: FormatChanges = AS_AGREED
+    format: FormatChanges = NO_CHANGES
     person_column: str | None = None
 
 
@@ -89,7 +89,7 @@ def propose(
     """Read all files and guess what their columns mean."""
     unseen = [column for column in (holder_column, choices.person_column) if column]
     named = (target, *groups, *unseen)
-    _check_words(paths, named, holder_column)
+    _check_arguments(paths, named, holder_column)
     files = holder_names(paths)
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
@@ -130,7 +130,7 @@ def propose(
 
 
 def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Name holders by their files, with folders where the files' own names are not enough.
+    """Name holders by their files, with folders if the file names are not unique.
 
     >>> holder_names([Path("a/north.csv"), Path("a/south.csv")])
     {'north': PosixPath('a/north.csv'), 'south': PosixPath('a/south.csv')}
@@ -152,7 +152,7 @@ def _is_plain(tables: Sequence[Table], column: str) -> bool:
 
 
 def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
-    """Read a file, and find out how it is written where the user did not say so."""
+    """Read a file, and detect the parts of its format that the user did not give."""
     given = check_format(changes.apply(PLAIN), "the command's")
     if changes.encoding is None:
         given = replace(given, encoding=found_encoding(path))
@@ -171,15 +171,15 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
 
 
 def _texts(table: Table, column: str) -> pl.Series:
-    """Return a column as texts, with numbers and dates as programs write them."""
+    """Return a column as texts, with numbers and dates in plain notation."""
     text = text_of(table.frame[column], DEFAULT_MISSING_VALUES)
     return with_iso_dates(with_plain_numbers(text, table.format), table.format)
 
 
 def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
-    """Return the column of all files, by value unless its values are far too many for a list."""
+    """Return the column of all files, by value unless it has too many values for a list."""
     pooled = pl.concat([_texts(table, column) for table in tables]).alias(column)
-    if pooled.n_unique() > MANY_VALUES:
+    if pooled.n_unique() > MAX_LISTED_VALUES:
         return pooled
     found = spellings(pooled)
     name = "folded" if choices.merge_spellings else "value"
@@ -192,10 +192,10 @@ def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Se
         .agg(pl.col("value").first().alias("chosen"), "spelled")
         .explode("spelled")
     )
-    words = dict(chosen.select("spelled", "chosen").rows())
-    if {word.lower() for word in words} <= BOOLEANS.keys():
-        words = {word: word.lower() for word in words}
-    return pooled.replace_strict(words, default=None, return_dtype=pl.String)
+    spelling = dict(chosen.select("spelled", "chosen").rows())
+    if {text.lower() for text in spelling} <= BOOLEANS.keys():
+        spelling = {text: text.lower() for text in spelling}
+    return pooled.replace_strict(spelling, default=None, return_dtype=pl.String)
 
 
 def _check_spellings(tables: Sequence[Table], column: str) -> None:
@@ -205,12 +205,14 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
     two = variants(spellings(texts, DEFAULT_MISSING_VALUES), ())
     if two is not None:
         raise InputError(
-            f"column '{column}' has '{two[0]}' and '{two[1]}', which differ in letter case or "
-            "spaces alone; correct one of them, or read them as one with --merge-spellings"
+            f"column '{column}' has '{two[0]}' and '{two[1]}', which differ only in letter case or "
+            "spaces; correct one of them, or read them as one with --merge-spellings"
         )
 
 
-def _check_words(paths: Sequence[Path], named: Sequence[str], holder_column: str | None) -> None:
+def _check_arguments(
+    paths: Sequence[Path], named: Sequence[str], holder_column: str | None
+) -> None:
     if holder_column is not None and len(paths) > 1:
         raise InputError(
             f"--holder {holder_column} and {len(paths)} files were given; give one file with a "

@@ -1,7 +1,7 @@
-"""One file into one table: CSV as text, Parquet as it is typed; every refusal names the file.
+"""Read one file into one table: CSV as text, Parquet with its types; errors name the file.
 
-The first bytes show what a file is: a CSV file may be compressed by gzip, whatever its name. Rows
-for a prediction may also be a data frame of polars or pandas, or columns (``table_from``).
+The first bytes determine the file type: a CSV file may be gzipped, whatever its name. Rows for a
+prediction may also be a data frame of polars or pandas, or columns (``table_from``).
 """
 
 import csv
@@ -24,7 +24,7 @@ from fedminmax.data.tables.file_format import (
     PLAIN,
     FileFormat,
     guess_encoding,
-    in_utf8,
+    to_utf8,
 )
 from fedminmax.data.tables.wording import did_you_mean, listed
 
@@ -44,7 +44,7 @@ PLAIN_KINDS, TIMES = "biuf", "M"
 class Table:
     """The rows of a file; ``row_numbers`` count from 1, without the header.
 
-    ``format`` says how texts are to be read as numbers and dates.
+    ``format`` defines how texts are parsed as numbers and dates.
     """
 
     source: str
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def title(self) -> str:
-        """How messages name the table."""
+        """The table's name in messages."""
         return f"{self.source} ({counted(len(self.frame), 'row')})"
 
     def require(self, columns: Sequence[str], why: str) -> None:
@@ -73,7 +73,7 @@ class Table:
             if not is_plain(kind):
                 raise InputError(
                     f"{self.title}: column '{column}', {why}, holds {str(kind).lower()} and not "
-                    "one value per row; make columns of single values of it, or choose another"
+                    "one value per row; split it into columns of single values, or choose another"
                 )
 
     def first_row(self, mask: pl.Series) -> tuple[int, int]:
@@ -83,12 +83,12 @@ class Table:
 
 
 def is_plain(kind: pl.DataType) -> bool:
-    """Whether a column of this type has one value per row, and no list or structure."""
+    """Return whether a column of this type has one value per row, not a list or structure."""
     return not (kind.is_nested() or isinstance(kind, pl.Binary | pl.Object))
 
 
 def name_without_ending(path: Path) -> str:
-    """Return a file's name without what says how it is stored.
+    """Return a file's name without the suffix of its format.
 
     >>> name_without_ending(Path("a/north.csv.gz")), name_without_ending(Path("a/v1.2.csv"))
     ('north', 'v1.2')
@@ -105,11 +105,11 @@ def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAI
         return _read_csv(path, wanted, file_format)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{path} cannot be read ({reason}); write the file anew") from error
+        raise InputError(f"{path} cannot be read ({reason}); write the file again") from error
 
 
 def _check_path(path: Path) -> None:
-    """Refuse what is no table by its name or by its first bytes."""
+    """Refuse a file that is not a table by its name or its first bytes."""
     known = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the files in it that end in {known}")
@@ -121,7 +121,7 @@ def _check_path(path: Path) -> None:
     if ending not in CSV_SUFFIXES and path.suffix.lower() not in PARQUET_SUFFIXES:
         raise InputError(f"{path} has an unknown ending; give a file that ends in {known}")
     if not path.is_file():
-        raise InputError(f"{path} does not exist or is no file; correct the path")
+        raise InputError(f"{path} does not exist or is not a file; correct the path")
     with path.open("rb") as file:
         start = file.read(len(ZIP_MARK))
     if start == ZIP_MARK:
@@ -130,14 +130,16 @@ def _check_path(path: Path) -> None:
         )
     is_parquet = path.suffix.lower() in PARQUET_SUFFIXES
     if is_parquet != (start == PARQUET_MARK) and start:
-        came, other = ("no Parquet file", ".csv") if is_parquet else ("a Parquet file", ".parquet")
+        came, other = (
+            ("not a Parquet file", ".csv") if is_parquet else ("a Parquet file", ".parquet")
+        )
         raise InputError(
-            f"{path} is {came} by its content; if that is right, let its name end in {other}"
+            f"{path} is {came} by its content; if that is right, rename it to end in {other}"
         )
 
 
 def found_encoding(path: Path) -> str:
-    """Return what a text file is probably in; "auto" if it is in UTF-8 or says so itself."""
+    """Return the probable encoding of a text file; "auto" for UTF-8 or a byte-order mark."""
     _check_path(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return AUTO
@@ -159,7 +161,7 @@ def _numbered(
 
 
 def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
-    content = in_utf8(path, _content(path), file_format.encoding)
+    content = to_utf8(path, _content(path), file_format.encoding)
     frame, delimiter = _parsed(path, content, wanted, file_format.delimiter)
     rows = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
     if frame.width > 1:
@@ -177,7 +179,7 @@ def _content(path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is damaged: gzip cannot unpack it; write it anew") from error
+        raise InputError(f"{path} is damaged: gzip cannot unpack it; write it again") from error
 
 
 def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:
@@ -187,12 +189,12 @@ def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str,
     if not having.any():
         return ()
     first = int(rows[having.arg_max() or 0])
-    words = (
+    warning = (
         f"{path}: {counted(int(having.sum()), 'row has', 'rows have')} NUL bytes (first: row "
-        f"{first}), which a table of text does not have: it may be damaged, or stored as "
-        "something else; write it anew"
+        f"{first}), which a text table does not have: it may be damaged, or have another format; "
+        "write it again"
     )
-    return (words,)
+    return (warning,)
 
 
 def _parsed(
@@ -232,7 +234,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _choose_delimiter(header: str, wanted: Sequence[str]) -> str:
-    """Prefer the delimiter that gives most of the wanted columns, then most columns."""
+    """Prefer the delimiter that gives the most wanted columns, then the most columns."""
 
     def merit(delimiter: str) -> tuple[int, int]:
         fields = _fields(header, delimiter)
@@ -252,7 +254,7 @@ def _check_delimiter(path: Path, header: str, wanted: Sequence[str], given: str)
 
 
 def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> None:
-    """Name the first row with more fields than the header, if that is what is wrong."""
+    """Report the first row with more fields than the header, if there is one."""
     with _text(content) as file:
         for number, fields in enumerate(csv.reader(file, delimiter=delimiter)):
             if len(fields) > width:
@@ -290,7 +292,7 @@ def _frame(data: Any) -> pl.DataFrame:
 
 
 def _series(name: str, column: Any) -> pl.Series:
-    """Take over a column of pandas; the encoding reads texts, so all other values become such."""
+    """Convert a pandas column; values other than numbers and times become texts."""
     values = column.to_numpy()
     if values.dtype.kind in PLAIN_KINDS:
         return pl.Series(name, values)

@@ -1,4 +1,4 @@
-"""What the columns of the holders' tables mean: agreed once, before any row is looked at."""
+"""What the columns of the holders' tables mean: agreed once, before any row is read."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +11,7 @@ DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
 
 class Kind(Enum):
-    """How a feature's column is read; all but categories become one number per row."""
+    """How a feature's column is read; all kinds except categories become one number per row."""
 
     NUMERIC = "numeric"
     CATEGORY = "category"
@@ -20,7 +20,7 @@ class Kind(Enum):
 
 
 class MissingGroup(Enum):
-    """What happens to a row without a value, or a listed value, in a protected column."""
+    """How to handle a row whose value in a protected column is missing or not listed."""
 
     ERROR = "error"
     OWN_GROUP = "own_group"
@@ -45,9 +45,9 @@ class Feature:
 
 @dataclass(frozen=True)
 class Protected:
-    """A column that groups are made of; ``edges`` cut a numeric one into bands.
+    """A column that defines groups; ``edges`` cut a numeric one into bands.
 
-    ``values`` are those that were agreed on; without them, any value makes a group.
+    ``values`` are the agreed ones; without them, any value forms a group.
     """
 
     column: str
@@ -63,12 +63,12 @@ class Protected:
         """
         if not self.edges:
             return ()
-        words = [f"{edge:.10g}" for edge in self.edges]
-        between = [f"{self.column} {low} to {high}" for low, high in pairwise(words)]
+        marks = [f"{edge:.10g}" for edge in self.edges]
+        between = [f"{self.column} {low} to {high}" for low, high in pairwise(marks)]
         return (
-            f"{self.column} under {words[0]}",
+            f"{self.column} under {marks[0]}",
             *between,
-            f"{self.column} {words[-1]} and over",
+            f"{self.column} {marks[-1]} and over",
         )
 
 
@@ -87,13 +87,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Schema:
-    """Target, features and groups; ``missing_values`` are texts that stand for no value.
+    """Target, features and groups; ``missing_values`` are texts that mean a missing value.
 
-    ``unlisted_group`` is what happens to training rows with a protected value that is not listed.
-    ``merge_spellings`` reads labels, groups and categories that differ in letter case or spaces
-    alone as one. ``small_groups`` is what becomes of groups with fewer training rows than
-    ``minimum_group_size``. Rows with the same value in the ``person_column`` are of one person:
-    they are held out together.
+    ``unlisted_group`` is how training rows with an unlisted protected value are handled.
+    ``merge_spellings`` treats labels, groups and categories that differ only in letter case or
+    spaces as one. ``small_groups`` is how groups with fewer training rows than
+    ``minimum_group_size`` are handled. Rows with the same value in the ``person_column`` are of one
+    person: they are held out together.
     """
 
     target: Target
@@ -115,7 +115,7 @@ class Schema:
 
     @property
     def minimum_to_play(self) -> int:
-        """The training rows that a group needs for an adversary to choose it."""
+        """How many training rows a group needs before an adversary may choose it."""
         return minimum_to_play(self.minimum_group_size, self.small_groups)
 
     @property

@@ -1,6 +1,6 @@
-"""A configured file into the rows of its owners, and each owner's rows into parts.
+"""Split a configured file into the rows of its owners, and each owner's rows into parts.
 
-Every holder by itself holds rows out for testing and sets rows aside for validation.
+Every holder separately holds rows out for testing and sets rows aside for validation.
 """
 
 import json
@@ -15,7 +15,7 @@ from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
 from fedminmax.data.strata import Positions, split_persons, split_strata
 from fedminmax.data.tables.config import Source, TableConfig
-from fedminmax.data.tables.data_warnings import check_far_rows
+from fedminmax.data.tables.data_warnings import check_outliers
 from fedminmax.data.tables.groups import LEFT_OUT
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, read_table
@@ -26,7 +26,7 @@ HELD_OUT_FILE = "held_out.json"
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows of one owner that take part, and the number of those that do not."""
+    """The rows of one owner that are used, and the number of those that are not."""
 
     source: str
     owner: str
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class SourceRows:
-    """All parts of one file, the columns that nobody asked for, and what to warn of."""
+    """All parts of one file, its unused columns, and warnings."""
 
     parts: tuple[Part, ...]
     unused_columns: tuple[str, ...]
@@ -44,7 +44,7 @@ class SourceRows:
 
 
 def read_source(source: Source, config: TableConfig) -> SourceRows:
-    """Read and check a file, and give its rows to their owners."""
+    """Read and check a file, and assign its rows to their owners."""
     schema = config.schema
     holder_column = config.holder_column if source.owner is None else None
     wanted = (*schema.columns, holder_column) if holder_column else schema.columns
@@ -59,13 +59,15 @@ def read_source(source: Source, config: TableConfig) -> SourceRows:
     if schema.target.is_quantity:
         quantities[schema.target.column] = rows.target.astype(np.float64)
     far = [
-        words for column, own in quantities.items() for words in check_far_rows(table, column, own)
+        warning
+        for column, own in quantities.items()
+        for warning in check_outliers(table, column, own)
     ]
     return SourceRows(owned, unused, (*rows.features.warnings, *far))
 
 
 def _split(table: Table, rows: ParsedRows, column: str, config: TableConfig) -> Iterator[Part]:
-    """Give each holder its rows, holders in the order of their names."""
+    """Yield each holder's rows, in the order of the holders' names."""
     table.require([column], "which [data] names as the holder column")
     owners = read_values(table, column, config.schema)
     if owners.null_count():
@@ -102,9 +104,9 @@ def hold_out(
 
 @dataclass(frozen=True)
 class ListedRows:
-    """The share of its rows that each holder was to put apart, and the numbers of those rows.
+    """The share of rows that each holder sets aside, and the numbers of those rows.
 
-    Numbers are places in the holder's file, counted from 1 without the header.
+    Row numbers in the holder's file count from 1 without the header.
     """
 
     share: float
@@ -114,15 +116,15 @@ class ListedRows:
         return sum(map(len, self.rows.values()))
 
     def as_json(self) -> dict[str, object]:
-        """Return the same as plain data."""
+        """Return JSON-compatible data."""
         numbers = {name: own.tolist() for name, own in self.rows.items()}
         return {"share": self.share, "rows": numbers}
 
 
 def write_held_out(path: Path, seed: int, held_out: ListedRows, validation: ListedRows) -> None:
-    """List which rows were held out and set aside, so that others can check what rests on them.
+    """List which rows were held out and set aside, so that others can check the results.
 
-    There are numbers and no values.
+    The file has row numbers but no values.
     """
     about = (
         "numbers of the rows held out for testing, and under validation of those that chose the "

@@ -1,7 +1,7 @@
-"""Labels, groups and categories, read by value: one value is one, however its file spells it.
+"""Labels, groups and categories, read by value, independent of how a file spells them.
 
-A whole number, a float and a boolean of the same value are one (1, 1.0, true), in text as in typed
-files. Texts that differ in letter case or in spaces alone may be one value or two. That is not
+A whole number, a float and a boolean of the same value are the same (1, 1.0, true), in text and in
+typed files. Texts that differ only in letter case or spaces may be one value or two. That is not
 guessed: they are refused, unless the schema merges such spellings, or lists both.
 """
 
@@ -14,9 +14,9 @@ from fedminmax.data.tables.file_format import with_plain_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Schema
 
-# Up to here every whole number is a float of its own.
+# Up to here every whole number is exactly representable as a float.
 MAX_WHOLE = 2.0**53
-# Digits after a leading zero, or an exponent, are those of a code (007, 1E50), which is a text.
+# A leading zero or an exponent means a code (007, 1E50), which is text.
 WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
 BROKEN = r"^[+-]?(?:0|[1-9][0-9]*)?\.[0-9]*[1-9]0*$"
 NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
@@ -44,7 +44,7 @@ def by_value(text: pl.Series) -> pl.Series:
 
 
 def texts_of(raw: pl.Series) -> pl.Series:
-    """Return a column as texts; whole numbers read alike from integers and floats."""
+    """Return a column as texts; whole numbers are the same from integers and floats."""
     if not raw.dtype.is_float():
         return raw.cast(pl.String)
     numbers = raw.fill_nan(None)
@@ -54,10 +54,10 @@ def texts_of(raw: pl.Series) -> pl.Series:
 
 
 def spellings(texts: pl.Series, missing_values: Sequence[str] = ()) -> pl.DataFrame:
-    """Return how a column's values are spelled, each spelling once, without missing ones.
+    """Return the distinct spellings of a column's values, without missing ones.
 
-    ``value`` is equal for equal values, ``folded`` also for such that differ in letter case or
-    spaces alone. ``shown`` differs where a user may see two values.
+    ``value`` is equal for equal values, ``folded`` also for values that differ only in letter case
+    or spaces. ``shown`` differs if a user may see two values.
     """
     spelled = texts.drop_nulls().unique(maintain_order=True).alias("spelled")
     missing = [*missing_values, *by_value(pl.Series(missing_values, dtype=pl.String)).to_list()]
@@ -65,17 +65,19 @@ def spellings(texts: pl.Series, missing_values: Sequence[str] = ()) -> pl.DataFr
     frame = pl.DataFrame([spelled, value]).filter(
         ~pl.col("value").is_in(missing) & ~pl.col("spelled").str.strip_chars().is_in(missing)
     )
-    words = pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
+    normalised = (
+        pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
+    )
     counted = pl.col("value").str.contains(NUMBER)
     return frame.with_columns(
-        folded=words, shown=pl.when(counted).then(pl.col("value")).otherwise(pl.col("spelled"))
+        folded=normalised, shown=pl.when(counted).then(pl.col("value")).otherwise(pl.col("spelled"))
     )
 
 
 def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | None:
-    """Return two spellings of what may be one value: of the column itself, or one of the list's.
+    """Return two spellings that may be one value, both of the column or one of the list.
 
-    Spellings that are listed are different values on purpose.
+    Listed spellings are different values on purpose.
     """
     shown: dict[str, str] = {}
     for folded, own in found.select("folded", "shown").rows():
@@ -92,7 +94,7 @@ def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | Non
 
 
 def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
-    """Return a column by value, spelled as ``known`` lists it; null where it is missing."""
+    """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
     found = spellings(texts, schema.missing_values)
     if not schema.merge_spellings:
@@ -100,7 +102,7 @@ def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] 
         if two is not None:
             raise InputError(
                 f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
-                "they differ in letter case or spaces alone: correct one of them, or set "
+                "they differ only in letter case or spaces: correct one of them, or set "
                 "merge_spellings = true in [data] to read them as one"
             )
     listed = spellings(pl.Series(known, dtype=pl.String))

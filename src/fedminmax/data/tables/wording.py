@@ -1,4 +1,4 @@
-"""How messages speak of columns, keys and lists of names."""
+"""Formatting of columns, keys and lists of names in messages."""
 
 import json
 import re
@@ -9,7 +9,7 @@ MAX_NAMES = 8
 
 
 def toml_string(text: str) -> str:
-    r"""Write a text as TOML does.
+    r"""Format text as a TOML string.
 
     >>> print(toml_string('say "a"'))
     "say \"a\""
@@ -19,7 +19,7 @@ def toml_string(text: str) -> str:
 
 
 def toml_key(name: str) -> str:
-    """Write a name as TOML does on the left side of an equals sign.
+    """Format a name as a TOML key.
 
     >>> toml_key("marital status"), toml_key("hours-per-week")
     ('"marital status"', 'hours-per-week')
@@ -39,7 +39,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return a hint if a known name is close to this one, else what there is.
+    """Return a hint if a known name is close to this one, else the known names.
 
     >>> did_you_mean("tagret", ["target", "seed"])
     "did you mean 'target'?"

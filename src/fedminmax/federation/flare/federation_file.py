@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.config_sections import toml_complaint, validation_complaint
+from fedminmax.data.tables.config_sections import toml_error_message, validation_error_message
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
@@ -56,9 +56,11 @@ def read_federation_file(path: Path) -> FederationFile:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {toml_complaint(error)}") from error
+        raise InputError(f"{path}: {toml_error_message(error)}") from error
     except ValidationError as error:
-        raise InputError(f"{path}: {validation_complaint(error, FederationSections)}") from error
+        raise InputError(
+            f"{path}: {validation_error_message(error, FederationSections)}"
+        ) from error
     _check(sections, path)
     people = {person: ROLES[role] for person, role in sections.people.items()}
     return FederationFile(sections.server.host, sections.server.port, tuple(sections.sites), people)

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from fedminmax.core.errors import InputError
-from fedminmax.data.tables.file_format import AS_AGREED, FormatChanges
+from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges
 from fedminmax.federation.wire.plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
@@ -48,7 +48,7 @@ class SiteSettings:
     max_answers: Annotated[int, Field(ge=1)] = 3
     owner: str | None = None
     holder_column: str | None = None
-    format: FormatChanges = AS_AGREED
+    format: FormatChanges = NO_CHANGES
 
 
 def read_site_settings(path: Path) -> SiteSettings:
