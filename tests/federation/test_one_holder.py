@@ -1,39 +1,39 @@
-"""A server that sees all sites as one holder does what one that sees each of them does."""
+"""A server that learns masked totals alone does what one that sees every site does."""
 
+import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedminmax.data.tables.config import read_config
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.measure import read_measured
-from fedminmax.federation.server.run import read_members, run_folder, run_plan
-from fedminmax.federation.wire.plan import ALL_SITES, PlannedRun, SecureSums
-from tests.federation.adding_transport import AddingTransport
-from tests.federation.network_problem import SITES, DirectTransport, plan_of, write_tables
+from fedminmax.federation.server.run import read_members, read_proof, run_folder, run_plan
+from fedminmax.federation.wire.plan import ALL_SITES, PlannedRun
+from tests.federation.masked_problem import (
+    FOUR_SITES,
+    FourSites,
+    Killed,
+    listed_config,
+    masked_plan,
+)
+from tests.federation.network_problem import SITES, DirectTransport
 
-# Sums of rows, local epochs, what depends on losses, two questions in a round, something kept.
-ONLY_SUMS = ("fedminmax", "fedminmax-fast", "fedavg", "qfedavg", "group-scaff-pd", "ditto")
-LISTED = '[groups]\nvalues = { sex = ["Female", "Male"] }'
-SCORES = 14
+# Sums of rows, with curvature, local epochs, two questions in a round.
+ONLY_SUMS = ("fedminmax", "fedminmax-fast", "fedavg", "group-scaff-pd")
+FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 
 
 @pytest.mark.parametrize("key", ONLY_SUMS)
-def test_one_holder_with_all_rows_leads_to_the_same_models(key: str, tmp_path: Path) -> None:
-    path = write_tables(tmp_path)
-    path.write_text(path.read_text().replace("[groups]", LISTED))
-    config = read_config(path)
-    plain = replace(plan_of(config, [PlannedRun(key, {}, 3)]), validation=0.2)
-    masked = replace(plain, secure_sums=SecureSums(3))
-    transport = AddingTransport(tmp_path, masked, SCORES)
-    for plan, sites, run in (
-        (plain, DirectTransport(tmp_path), "plain"),
-        (masked, transport, "masked"),
-    ):
-        assert run_plan(plan, sites, tmp_path / run).error is None
+def test_masked_totals_lead_to_the_same_models(key: str, tmp_path: Path) -> None:
+    masked = masked_plan(listed_config(tmp_path), SITES, PlannedRun(key, {}, 3))
+    masked = replace(masked, validation=0.2)
+    plain = replace(masked, secure_sums=None)
+    assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
+    assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
     folders = [run_folder(tmp_path / run, plain, 0) for run in ("plain", "masked")]
     torch.testing.assert_close(*map(read_members, folders), rtol=1e-9, atol=1e-9)
     before, now = (read_network_rounds(own / ROUNDS_FILE) for own in folders)
@@ -50,20 +50,138 @@ def test_one_holder_with_all_rows_leads_to_the_same_models(key: str, tmp_path: P
     assert torch.equal(by_site.rows.sum(dim=0, keepdim=True), in_all.rows)
 
 
-def test_a_site_that_is_missing_in_a_total_is_named_and_its_rows_do_not_count(
-    tmp_path: Path,
+def test_the_learning_rate_and_the_proof_come_from_masked_sums_too(tmp_path: Path) -> None:
+    config = listed_config(tmp_path, 'loss = "cross_entropy"\nridge = 0.1')
+    run = replace(FEDMINMAX, options={"learning_rate": "safe"})
+    masked = replace(masked_plan(config, SITES, run), certify=True)
+    plain = replace(masked, secure_sums=None)
+    assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
+    assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
+    rates, gaps = [], []
+    for name in ("plain", "masked"):
+        agreed, proof = (
+            read_agreement(tmp_path / name / AGREEMENT_FILE),
+            read_proof(run_folder(tmp_path / name, plain, 0)),
+        )
+        assert agreed is not None
+        assert proof is not None
+        assert proof.certificate is not None
+        rates.append(agreed.learning_rate)
+        gaps.append(proof.certificate.gap)
+    assert rates[0] == rates[1] is not None
+    assert gaps[1] == pytest.approx(gaps[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("question", "number"),
+    [("unmask", 2), ("answer", 2), ("unmask", 4)],
+)
+def test_a_server_that_was_killed_goes_on_to_the_same_model_bit_for_bit(
+    question: str, number: int, tmp_path: Path
 ) -> None:
-    path = write_tables(tmp_path)
-    path.write_text(path.read_text().replace("[groups]", LISTED))
-    plan = plan_of(read_config(path), [PlannedRun("fedminmax", {}, 3)])
-    plan = replace(plan, validation=0.2, secure_sums=SecureSums(3))
-    gone = {"west": "west is not connected"}
-    transport = AddingTransport(tmp_path, plan, SCORES, gone)
+    config = listed_config(tmp_path)
+    plan = masked_plan(config, SITES, FEDMINMAX)
+    other = replace(plan, run="undisturbed")
+    assert run_plan(other, FourSites(tmp_path), tmp_path / "undisturbed").error is None
+    with suppress(Killed):
+        run_plan(plan, FourSites(tmp_path, killed_at=(question, number)), tmp_path / "run")
+        pytest.fail("nobody was killed")
+    # All keys are new, and so are the masks.
+    assert run_plan(plan, FourSites(tmp_path), tmp_path / "run").error is None
+    members = [read_members(run_folder(tmp_path / n, plan, 0)) for n in ("run", "undisturbed")]
+    assert torch.equal(*members)
+    sums = [read_measured(tmp_path / name).sums.products for name in ("run", "undisturbed")]
+    assert torch.equal(*sums)
+
+
+@pytest.mark.parametrize("question", ["answer", "confirm"])
+def test_a_site_that_goes_away_is_not_in_its_round_and_in_the_next_one_again(
+    question: str, tmp_path: Path
+) -> None:
+    config = listed_config(tmp_path)
+    plan = masked_plan(config, FOUR_SITES, FEDMINMAX)
+    # Summaries, counts and the first round are confirmed before.
+    calls = 2 if question == "answer" else 4
+    transport = FourSites(tmp_path, gone={("east", question): calls})
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
-    assert {entry.took_part for entry in rounds} == {("north", "south")}
-    assert [entry.refused for entry in rounds] == [gone] * 3
-    agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
-    assert agreed is not None
-    # Nobody computed on all rows.
-    assert rounds[-1].gradient_evaluations < 3 * sum(agreed.counts[ALL_SITES])
+    assert [entry.took_part for entry in rounds] == [FOUR_SITES, SITES, FOUR_SITES]
+    assert "east did not answer in time" in rounds[1].refused["east"]
+    # As if nobody had ever been masked.
+    bare = replace(plan, secure_sums=None)
+    silent = FourSites(tmp_path, gone={("east", "answer"): 2})
+    assert run_plan(bare, silent, tmp_path / "plain").error is None
+    found, right = (read_members(run_folder(tmp_path / n, plan, 0)) for n in ("run", "plain"))
+    torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+
+
+def test_a_site_that_goes_away_while_masks_are_taken_off_is_still_in_the_total(
+    tmp_path: Path,
+) -> None:
+    config = listed_config(tmp_path)
+    plan = masked_plan(config, FOUR_SITES, FEDMINMAX)
+    transport = FourSites(tmp_path, gone={("east", "unmask"): 4})
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    assert (
+        run_plan(replace(plan, run="other"), FourSites(tmp_path), tmp_path / "undisturbed").error
+        is None
+    )
+    members = [read_members(run_folder(tmp_path / n, plan, 0)) for n in ("run", "undisturbed")]
+    assert torch.equal(*members)
+
+
+def test_too_few_sites_stop_the_run_and_say_so(tmp_path: Path) -> None:
+    plan = masked_plan(listed_config(tmp_path), SITES, FEDMINMAX)
+    transport = FourSites(tmp_path, gone={("west", "answer"): 2})
+    error = run_plan(plan, transport, tmp_path / "run").error
+    assert error is not None
+    assert "2 sites are left for a masked total over at least 3" in error
+    assert "west did not answer in time" in error
+
+
+def test_a_site_sends_nothing_that_it_would_not_believe_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that sees single replies would refuse it; here nobody else could."""
+    plan = masked_plan(listed_config(tmp_path), FOUR_SITES, FEDMINMAX)
+    transport = FourSites(tmp_path)
+    site = transport.sites["east"]
+    honest = site._reply
+
+    def doubled(*given: object) -> object:
+        reply = honest(*given)  # type: ignore[arg-type]
+        return replace(reply, group_loss=1e3 + reply.group_loss)
+
+    monkeypatch.setattr(site, "_reply", doubled)
+    assert run_plan(plan, transport, tmp_path / "run").error is None
+    rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
+    assert {entry.took_part for entry in rounds} == {SITES}
+    assert all("its own reply cannot be true" in entry.refused["east"] for entry in rounds)
+
+
+def test_a_site_with_another_table_than_before_refuses_to_go_on(tmp_path: Path) -> None:
+    plan = masked_plan(listed_config(tmp_path), FOUR_SITES, FEDMINMAX)
+    with suppress(Killed):
+        run_plan(plan, FourSites(tmp_path, killed_at=("answer", 2)), tmp_path / "run")
+    table = tmp_path / "east.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-10]) + "\n")
+    assert run_plan(plan, FourSites(tmp_path), tmp_path / "run").error is None
+    rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
+    assert "another table" in rounds[-1].refused["east"]
+    assert rounds[-1].took_part == SITES
+
+
+def test_no_message_to_the_server_has_the_numbers_of_a_site(tmp_path: Path) -> None:
+    """Of two runs over the same tables the uploads have no word in common; totals are equal."""
+    config = listed_config(tmp_path)
+    uploads = []
+    for run in ("one", "two"):
+        transport = FourSites(tmp_path)
+        plan = replace(masked_plan(config, SITES, FEDMINMAX), run=run)
+        assert run_plan(plan, transport, tmp_path / run).error is None
+        uploads.append([m for _, q, m in transport.sent if q == "answer" and isinstance(m, bytes)])
+        kept = json.loads((tmp_path / run / AGREEMENT_FILE).read_text())
+        assert list(kept["counts"]) == [ALL_SITES]
+    words = [{m[i : i + 8] for m in own for i in range(400, len(m) - 7, 8)} for own in uploads]
+    assert len(words[0]) > 100
+    assert not words[0] & words[1] - {b" " * 8}

@@ -13,8 +13,10 @@ from pathlib import Path
 import torch
 from nvflare.collab import collab
 
-from fedminmax.federation.flare.roster import read_roster
+from fedminmax.federation.flare.roster import AUTHORITY_CERTIFICATE, read_roster
 from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.secure.identity import read_authority, read_identity
+from fedminmax.federation.site.masking import Credentials
 from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
 from fedminmax.federation.site.site import Site
 from fedminmax.federation.wire.codec import RefusedError
@@ -46,8 +48,9 @@ class FlareSite:
         torch.set_num_threads(1)
 
         def begin() -> bytes:
-            roster = read_roster(Path(collab.workspace.get_root_dir()))
-            self._site = Site(collab.site_name, read_site_settings(settings), kept, roster)
+            kit, name = Path(collab.workspace.get_root_dir()), collab.site_name
+            own = read_site_settings(settings)
+            self._site = Site(name, own, kept, read_roster(kit), _credentials(kit, name))
             return self._site.prepare(plan)
 
         return self._guarded(begin)
@@ -58,9 +61,9 @@ class FlareSite:
         return self._guarded(lambda: self._present().encode(encoding))
 
     @collab.publish
-    def curvature(self, directions: bytes) -> bytes | str:
+    def curvature(self, directions: bytes, secure: bytes | None = None) -> bytes | str:
         """Help to find a safe learning rate."""
-        return self._guarded(lambda: self._present().curvature(directions))
+        return self._guarded(lambda: self._present().curvature(directions, secure))
 
     @collab.publish
     def take_rate(self, rate: bytes) -> bytes | str:
@@ -68,24 +71,54 @@ class FlareSite:
         return self._guarded(lambda: self._present().take_rate(rate))
 
     @collab.publish
-    def answer(self, run: int, order: bytes) -> bytes | str:
+    def answer(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Do one round's work."""
-        return self._guarded(lambda: self._present().answer(run, order))
+        return self._guarded(lambda: self._present().answer(run, order, secure))
 
     @collab.publish
-    def validate(self, run: int, order: bytes) -> bytes | str:
+    def validate(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Tell how a run's last model does on validation rows."""
-        return self._guarded(lambda: self._present().validate(run, order))
+        return self._guarded(lambda: self._present().validate(run, order, secure))
 
     @collab.publish
-    def certify(self, run: int, order: bytes) -> bytes | str:
+    def certify(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Tell sums for a proof of how good a run's answer is."""
-        return self._guarded(lambda: self._present().certify(run, order))
+        return self._guarded(lambda: self._present().certify(run, order, secure))
 
     @collab.publish
-    def measure(self, models: bytes) -> bytes | str:
+    def measure(self, models: bytes, secure: bytes | None = None) -> bytes | str:
         """Tell how the trained models do on held-out rows."""
-        return self._guarded(lambda: self._present().measure(models))
+        return self._guarded(lambda: self._present().measure(models, secure))
+
+    @collab.publish
+    def keys(self) -> bytes | str:
+        """Tell this job's keys for masks."""
+        return self._guarded(lambda: self._present().keys())
+
+    @collab.publish
+    def set_roster(self, roster: bytes) -> bytes | str:
+        """Take all sites' keys for masks."""
+        return self._guarded(lambda: self._present().set_roster(roster))
+
+    @collab.publish
+    def summarise(self, secure: bytes) -> bytes | str:
+        """Tell the summary of the table, masked."""
+        return self._guarded(lambda: self._present().summarise(secure))
+
+    @collab.publish
+    def count_rows(self, secure: bytes) -> bytes | str:
+        """Tell the counts by group, masked."""
+        return self._guarded(lambda: self._present().count_rows(secure))
+
+    @collab.publish
+    def confirm(self, message: bytes) -> bytes | str:
+        """Sign that the masked answers of all sites that were asked arrived."""
+        return self._guarded(lambda: self._present().confirm(message))
+
+    @collab.publish
+    def unmask(self, message: bytes) -> bytes | str:
+        """Help to take the masks off a total."""
+        return self._guarded(lambda: self._present().unmask(message))
 
     def _present(self) -> Site:
         if self._site is None:
@@ -102,3 +135,10 @@ class FlareSite:
         except Exception:  # noqa: BLE001 - no traceback may leave the site
             self._log.exception("the work failed")
             return "its work failed; the reason is in this site's log"
+
+
+def _credentials(kit: Path, site: str) -> Credentials:
+    """Read the key that the kit's own certificate is for, and the federation's authority."""
+    startup = kit / "startup"
+    identity = read_identity(site, startup / "client.key", startup / "client.crt")
+    return Credentials(identity, read_authority(startup / AUTHORITY_CERTIFICATE))

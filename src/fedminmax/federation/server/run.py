@@ -53,6 +53,7 @@ from fedminmax.federation.server.log import (
     read_last_rounds,
 )
 from fedminmax.federation.server.measure import measure, read_tensors, write_measured, write_tensors
+from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import Transport
 from fedminmax.federation.train import Progress, answer_of, members_of, start_of
@@ -160,6 +161,8 @@ def hand_over(folder: Path, outcome: Outcome, results: Path) -> Outcome:
 
 
 def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
+    if plan.secure_sums is not None:
+        transport = OneHolder(plan, transport, folder)
     agreement = agree(plan, transport, folder)
     if plan.certify:
         check_certifiable(agreement.census)
@@ -254,7 +257,10 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         federation, method, seed=plan.seed, participation=planned.participation
     )
     lighter = lighter_part(method, agreement.census.linear, compress=plan.compress)
-    sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP
+    # Sites take the masks off a round for one set of sites alone, so that no round should be asked
+    # again without need.
+    masked = plan.secure_sums is not None
+    sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP or masked
     rounds = train_with_checkpoints(
         folder,
         federation,

@@ -3,8 +3,12 @@
 The rows are encoded as at all sites (``EncodedSite``). The same code as in the simulation computes
 the replies, and nothing here knows how messages travel. Questions must come in order, and every
 answer is noted in the site's own ledger before it is given.
+
+Where the plan asks for masked sums, ``prepare`` and ``encode`` tell nothing by themselves: every
+answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites.
 """
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedminmax.core.bounds import POWER_ITERATIONS, sum_along
+from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS, sum_along
 from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
@@ -25,12 +30,25 @@ from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.workers import choose_rows_per_chunk
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.tables.encode import encode, merged_numbers
-from fedminmax.data.tables.encoding import Encoding, encoding_from_json
-from fedminmax.data.tables.holder_summary import summarise
+from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
+from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.per_holder import NOTHING, answer
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
+from fedminmax.federation.secure.answers import (
+    COUNT_ROWS,
+    SUMMARISE,
+    Values,
+    losses_values,
+    reply_values,
+    scores_values,
+    summary_values,
+)
+from fedminmax.federation.secure.messages import Context, order_hash
+from fedminmax.federation.secure.session import Terms
+from fedminmax.federation.secure.site import SecureSite
+from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.state import Asked, Ledger, Question, SiteState
@@ -93,6 +111,11 @@ class EncodedSite:
         own = self.holder.examples
         by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
         return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
+
+    @property
+    def train_counts(self) -> Tensor:
+        """Training rows by group."""
+        return torch.bincount(self.holder.examples.group, minlength=self.holder.groups)
 
     @property
     def validation_counts(self) -> Tensor:
@@ -162,6 +185,7 @@ class Site:
         settings: where its table is, and what it allows.
         folder: where it may keep things between rounds.
         roster: the sites of the federation, as its authority signed them; None if unknown.
+        credentials: the key that the site's masks are signed with; None if it has none.
     """
 
     def __init__(
@@ -170,17 +194,24 @@ class Site:
         settings: SiteSettings,
         folder: Path,
         roster: Sequence[str] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
         self._folder = folder
         self._roster = roster
+        self._credentials = credentials
+        self._masked: MaskedAnswers | None = None
+        self._summary: HolderSummary | None = None
         self._plan: NetworkPlan | None = None
         self._rows: SiteRows | None = None
         self._encoded_site: EncodedSite | None = None
         self._methods: list[AnyMethod[Any]] = []
         self._ledger: Ledger | None = None
         self._curvatures = 0
+        self._direction = b""
+        self._encoding_bytes = b""
+        self._lengths = UNKNOWN_LENGTHS
         # The same order may come again, an earlier one may not.
         self._latest: Asked | None = None
 
@@ -199,11 +230,67 @@ class Site:
             self._settings.max_runs,
             self._settings.max_answers,
         )
-        return summary_to_bytes(summarise(self._rows.train, self._plan.schema))
+        self._summary = summarise(self._rows.train, self._plan.schema)
+        if self._plan.secure_sums is None:
+            return summary_to_bytes(self._summary)
+        self._masked = MaskedAnswers(self._new_session(self._plan))
+        return b""
+
+    def _new_session(self, plan: NetworkPlan) -> SecureSite:
+        if self._credentials is None or plan.secure_sums is None:
+            raise RefusedError("this site has no key to sign masks with; its kit is too old")
+        terms = Terms(plan.run, digest_of(plan), plan.sites, plan.secure_sums.threshold)
+        own = self._credentials
+        return SecureSite(own.identity, own.authority, terms, self._folder)
+
+    def keys(self) -> bytes:
+        """Tell this job's keys for masks."""
+        return self._masks().site.keys()
+
+    def set_roster(self, roster: object) -> bytes:
+        """Take all sites' keys for masks."""
+        return self._masks().site.set_roster(roster)
+
+    def confirm(self, message: object) -> bytes:
+        """Sign that the masked answers of all sites that were asked arrived."""
+        return self._masks().site.confirm(message)
+
+    def unmask(self, message: object) -> bytes:
+        """Help to take the masks off a total that all sites have confirmed."""
+        return self._masks().site.unmask(message)
+
+    def _masks(self) -> MaskedAnswers:
+        if self._masked is None:
+            raise RefusedError(f"{SERVER} asks for masks, which its plan does not have")
+        return self._masked
+
+    def summarise(self, secure: object) -> bytes:
+        """Tell the summary of the table, masked."""
+        masked = self._masks()
+        if self._plan is None or self._summary is None:
+            raise RefusedError(f"{SERVER} asks for a summary before its plan")
+        summary, schema = self._summary, self._plan.schema
+        order = order_hash(digest_of(self._plan).encode())
+        topic = Context(SUMMARISE)
+        return masked.answer(secure, topic, order, lambda: summary_values(summary, schema))
+
+    def count_rows(self, secure: object) -> bytes:
+        """Tell how many rows of each group there are, masked."""
+        masked = self._masks()
+        self._present("a question")
+        counts = self._counts()
+        order = order_hash(self._encoding_bytes)
+        values = {"counts": counts.numpy()}
+        return masked.answer(secure, Context(COUNT_ROWS), order, lambda: values)
 
     def encode(self, encoding: object) -> bytes:
         """Encode the rows as all sites do, and tell how many of each group there are."""
-        if self._plan is None or self._rows is None or self._ledger is None:
+        if (
+            self._plan is None
+            or self._rows is None
+            or self._summary is None
+            or self._ledger is None
+        ):
             raise RefusedError(f"{SERVER} sent an encoding before its plan")
         if self._encoded_site is not None:
             raise RefusedError(f"{SERVER} sent a second encoding")
@@ -216,11 +303,28 @@ class Site:
         rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
         self._list_rows(rows, self._plan)
         self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
-        group, groups = self._encoded_site.holder.examples.group, len(agreed.groups)
-        counts = torch.bincount(group, minlength=groups)
-        if self._plan.validation:
-            counts = torch.cat([counts, self._encoded_site.validation_counts])
-        return vector_to_bytes(counts)
+        if self._masked is None:
+            return vector_to_bytes(self._counts())
+        self._encoding_bytes = content
+        self._check_same_table(self._plan)
+        self._lengths = row_lengths(self._summary, agreed)
+        return b""
+
+    def _counts(self) -> Tensor:
+        """Return training rows by group, and validation rows if the plan sets any aside."""
+        encoded_site, _ = self._present("a question")
+        counts = encoded_site.train_counts
+        if encoded_site.plan.validation:
+            counts = torch.cat([counts, encoded_site.validation_counts])
+        return counts
+
+    def _check_same_table(self, plan: NetworkPlan) -> None:
+        """Refuse to go on with other rows: where sums are masked, the server cannot notice."""
+        path, counts = self._folder / f"{plan.run}.rows.json", self._counts().tolist()
+        if not path.exists():
+            write_json(path, counts)
+        elif json.loads(path.read_text(encoding="utf-8")) != counts:
+            raise RefusedError("this site has another table than when this run began; refused")
 
     def _list_rows(self, rows: SiteRows, plan: NetworkPlan) -> None:
         """Write down, for the site's own eyes, which of its rows the figures rest on."""
@@ -232,20 +336,30 @@ class Site:
             path = self._folder / f"held_out-{digest_of(plan)[:16]}.json"
             write_held_out(path, plan.seed, held_out, set_aside)
 
-    def curvature(self, directions: object) -> bytes:
+    def curvature(self, directions: object, secure: object = None) -> bytes:
         """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
         encoded_site, ledger = self._present("a direction")
         if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
             raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
-        if self._curvatures == POWER_ITERATIONS:
+        content = checked_bytes(directions, MAX_PLAN_BYTES, SERVER)
+        again = self._masked is not None and content == self._direction
+        if self._curvatures == POWER_ITERATIONS and not again:
             raise RefusedError(f"{SERVER} asks for curvature more than {POWER_ITERATIONS} times")
         groups, features = encoded_site.holder.groups, len(encoded_site.encoding.names)
         like = torch.zeros(groups * (features + 1), dtype=torch.float64)
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
-        self._curvatures += 1
+        if not again:
+            self._curvatures, self._direction = self._curvatures + 1, content
         asked = Asked(Question.CURVATURE, round=self._curvatures)
         ledger.note(asked, *_content(by_group))
-        return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
+        if self._masked is None:
+            return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
+        return self._masked.answer(
+            secure,
+            _topic(asked),
+            order_hash(content),
+            lambda: {"sums": encoded_site.sums_along(by_group).flatten().numpy()},
+        )
 
     def take_rate(self, rate: object) -> bytes:
         """Take the learning rate that the plan left open."""
@@ -256,7 +370,7 @@ class Site:
         self._methods = [run.build() for run in with_rate(encoded_site.plan.runs, word)]
         return b""
 
-    def answer(self, run: object, order: object) -> bytes:
+    def answer(self, run: object, order: object, secure: object = None) -> bytes:
         """Do one round's work for one of the plan's runs."""
         started = time.monotonic()
         encoded_site, ledger = self._present("an order")
@@ -267,14 +381,39 @@ class Site:
         self._check_order(asked, came, encoded_site)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
-        reply = self._lighter(
-            run, self._methods[run], came, self._reply(run, came, encoded_site), encoded_site
-        )
-        if encoded_site.plan.validation and came.phase == 0:
-            reply = replace(reply, validation=encoded_site.validation_losses(came.parameters))
-        return sums_to_bytes(reply, time.monotonic() - started)
 
-    def validate(self, run: object, order: object) -> bytes:
+        def reply() -> Sums:
+            method, own = self._methods[run], self._reply(run, came, encoded_site)
+            own = self._lighter(run, method, came, own, encoded_site)
+            if encoded_site.plan.validation and came.phase == 0:
+                own = replace(own, validation=encoded_site.validation_losses(came.parameters))
+            return own
+
+        if self._masked is None:
+            return sums_to_bytes(reply(), time.monotonic() - started)
+        return self._masked.answer(
+            secure,
+            _topic(asked),
+            _hash_of(order),
+            lambda: self._checked_values(self._methods[run], came, reply(), encoded_site),
+        )
+
+    def _checked_values(
+        self, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
+    ) -> Values:
+        """Return a reply as sections, once the site has checked that it can be true."""
+        check_own_reply(
+            method,
+            order,
+            reply,
+            encoded_site.holder,
+            (encoded_site.train_counts, encoded_site.validation_counts),
+            encoded_site.task,
+            self._lengths,
+        )
+        return reply_values(reply)
+
+    def validate(self, run: object, order: object, secure: object = None) -> bytes:
         """Tell the losses of a run's last model on validation rows."""
         encoded_site, ledger = self._present("a model to validate")
         if not encoded_site.plan.validation:
@@ -286,9 +425,16 @@ class Site:
             raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
         asked = Asked(Question.VALIDATE, run, came.key.round)
         ledger.note(asked, *_content(came.parameters))
-        return losses_to_bytes(encoded_site.validation_losses(came.parameters))
+        if self._masked is None:
+            return losses_to_bytes(encoded_site.validation_losses(came.parameters))
+        return self._masked.answer(
+            secure,
+            _topic(asked),
+            _hash_of(order),
+            lambda: losses_values(encoded_site.validation_losses(came.parameters)),
+        )
 
-    def certify(self, run: object, order: object) -> bytes:
+    def certify(self, run: object, order: object, secure: object = None) -> bytes:
         """Tell sums by group for a proof of how good the first run's answer is."""
         started = time.monotonic()
         encoded_site, ledger = self._present("a model to certify")
@@ -302,12 +448,21 @@ class Site:
         ledger.note(asked, *_content(came.parameters))
         self._latest = asked
         prover = prover_for(encoded_site.workspace.linear, encoded_site.holder.groups)
-        reply = answer(prover, came, encoded_site.holder, encoded_site.workspace)
-        return sums_to_bytes(
-            self._lighter(0, prover, came, reply, encoded_site), time.monotonic() - started
+
+        def reply() -> Sums:
+            own = answer(prover, came, encoded_site.holder, encoded_site.workspace)
+            return self._lighter(0, prover, came, own, encoded_site)
+
+        if self._masked is None:
+            return sums_to_bytes(reply(), time.monotonic() - started)
+        return self._masked.answer(
+            secure,
+            _topic(asked),
+            _hash_of(order),
+            lambda: self._checked_values(prover, came, reply(), encoded_site),
         )
 
-    def measure(self, models: object) -> bytes:
+    def measure(self, models: object, secure: object = None) -> bytes:
         """Tell sums of scores of each run's models over the rows that were held out."""
         encoded_site, ledger = self._present("models")
         runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
@@ -320,7 +475,14 @@ class Site:
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
         ledger.note(Asked(Question.MEASURE), *_content(*runs))
-        return score_sums_to_bytes(encoded_site.measure(runs))
+        if self._masked is None:
+            return score_sums_to_bytes(encoded_site.measure(runs))
+        return self._masked.answer(
+            secure,
+            Context(Question.MEASURE.value),
+            _hash_of(models),
+            lambda: scores_values(encoded_site.measure(runs)),
+        )
 
     def _present(self, what: str) -> tuple[EncodedSite, Ledger]:
         if self._encoded_site is None or self._ledger is None:
@@ -374,3 +536,12 @@ class Site:
 def _content(*vectors: Tensor) -> list[memoryview]:
     """Return the numbers that were asked about, whatever bytes carried them."""
     return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]
+
+
+def _topic(asked: Asked) -> Context:
+    return Context(asked.question.value, asked.number, asked.round, asked.phase)
+
+
+def _hash_of(message: object) -> bytes:
+    """Return the hash of an order as it came, which was read before."""
+    return order_hash(message if isinstance(message, bytes) else b"")

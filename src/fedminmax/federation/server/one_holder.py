@@ -1,0 +1,415 @@
+"""All sites as one holder: a transport whose answers are masked totals over the sites.
+
+To the rest of the server a masked federation is a federation of one site, "all sites", that holds
+all rows: sums are all that the methods need, and a total over sites is what one site with their
+rows would send (Papadaki et al. 2021, Lemma 2). So the totals travel on in the format of a single
+reply, and are read and checked as one.
+
+Who is in the first total, that of the summaries, is in the run, and is kept on the disk with it:
+totals of the same question over two sets of sites would show the difference between the sets. For
+the same reason a total that sites have begun to unmask is asked of exactly the same sites again
+after a fault, and before the first round nobody may be missing.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+from torch import nn
+
+from fedminmax.core.bounds import RowLengths, RowLimits, row_limits
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
+from fedminmax.core.linear_structure import linear_structure_of
+from fedminmax.core.messages import Order
+from fedminmax.core.task import Task
+from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
+from fedminmax.federation.certify import prover_for
+from fedminmax.federation.planned_runs import with_rate
+from fedminmax.federation.secure.answers import (
+    COUNT_ROWS,
+    SUMMARISE,
+    counts_layout,
+    curvature_layout,
+    losses_layout,
+    losses_of,
+    reply_layout,
+    reply_of,
+    scores_layout,
+    scores_of,
+    summary_layout,
+    summary_of,
+)
+from fedminmax.federation.secure.fixed_point import Layout
+from fedminmax.federation.secure.messages import Context, UnmaskAsk, from_bytes, order_hash
+from fedminmax.federation.secure.session import Terms
+from fedminmax.federation.server.masked_totals import (
+    MaskedTotal,
+    MaskedTotals,
+    NoTotalError,
+    open_session,
+)
+from fedminmax.federation.server.transport import (
+    NO_LIMITS,
+    SECONDS_TO_SAY_SO,
+    Answer,
+    Attendance,
+    Transport,
+    gathered,
+)
+from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.messages import (
+    losses_to_bytes,
+    models_from_bytes,
+    order_from_bytes,
+    score_sums_to_bytes,
+    sums_to_bytes,
+    vector_from_bytes,
+    vector_to_bytes,
+)
+from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of, task_of
+from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
+from fedminmax.methods.shared.expected_reply import Sender
+from fedminmax.metrics.score_rows import metric_names
+
+MASKED_FILE = "masked.json"
+SERVER = "the server"
+# Totals that may still be asked for again; a round has two at the most, and a run goes on from a
+# checkpoint that is one round old.
+MAX_BEGUN = 20
+# A square of two scores, each of which is a quantity that nobody knows the size of.
+LARGEST_SCORE_OF_A_QUANTITY = 2.0**10
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A total that sites have begun to unmask: they will do so for the same sites alone."""
+
+    context: Context
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What outlives a job: who is in the run, the first two totals, and totals that were begun."""
+
+    sites: tuple[str, ...] = ()
+    summary: str = ""
+    counts: str = ""
+    begun: tuple[Begun, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Everyone:
+    """What is known of all rows once they are encoded; the learning rate may still be open."""
+
+    plan: NetworkPlan
+    encoding: Encoding
+    task: Task
+    lengths: RowLengths
+    counts: torch.Tensor
+    validation_rows: torch.Tensor
+
+    def sender(self, limits: RowLimits) -> Sender:
+        """Return the one holder of all rows at a model with these limits."""
+        return Sender(0, self.counts, 1, limits, self.lengths, is_total=True)
+
+
+@dataclass
+class _Job:
+    """What changes during a job."""
+
+    totals: MaskedTotals | None = None
+    present: tuple[str, ...] = ()
+    everyone: Everyone | None = None
+    directions: int = 0
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+class OneHolder:
+    """Asks all sites what is asked of "all sites".
+
+    Args:
+        plan: what is run; its sums are masked.
+        transport: how the sites are reached.
+        folder: where the server keeps this plan's runs.
+    """
+
+    def __init__(self, plan: NetworkPlan, transport: Transport, folder: Path) -> None:
+        self._plan = plan
+        self._transport = transport
+        self._path = folder / MASKED_FILE
+        self._kept = _read(self._path)
+        self._attendance = Attendance(plan.site_rules)
+        self._job = _Job()
+
+    def __call__(
+        self,
+        sites: Sequence[str],
+        question: str,
+        words: Mapping[str, object],
+        seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - each site has its own limit
+    ) -> Iterator[Answer]:
+        """Ask the sites behind "all sites", if that is who is asked."""
+        for site in sites:
+            try:
+                yield replace(self._answer(question, words), site=site)
+            except (NoTotalError, RefusedError) as error:
+                yield Answer(site, failure=str(error))
+
+    def _answer(self, question: str, words: Mapping[str, object]) -> Answer:
+        if question == "present":
+            return Answer(ALL_SITES, b"")
+        if question == "prepare":
+            return self._prepare(words)
+        if question == "encode":
+            return self._encode(words)
+        if question == "take_rate":
+            return self._take_rate(words)
+        if question == "curvature":
+            return self._curvature(words)
+        if question == "measure":
+            return self._measure(words)
+        return self._round(question, words)
+
+    def _prepare(self, words: Mapping[str, object]) -> Answer:
+        """Begin a session; the summary of all rows is told once in a run."""
+        plan = self._plan
+        if plan.secure_sums is None:
+            raise RefusedError("the plan's sums are not masked")
+        failures = dict(gathered(self._transport(plan.sites, "prepare", words)).failures)
+        if self._kept.sites:
+            late = [site for site in plan.sites if site not in self._kept.sites]
+            failures |= {site: f"{site} was not there when this run began" for site in late}
+        terms = Terms(plan.run, digest_of(plan), plan.sites, plan.secure_sums.threshold)
+        roster, refused = open_session(self._transport, terms, failures=failures)
+        self._job = _Job(MaskedTotals(self._noting, roster), roster.sites, absent=dict(refused))
+        if not self._kept.summary:
+            order = order_hash(digest_of(plan).encode())
+            layout = summary_layout(plan.schema)
+            total = self._total(Context(SUMMARISE), {}, order, layout, roster.sites)
+            summary = summary_to_bytes(summary_of(total.values, plan.schema)).decode()
+            self._keep(replace(self._kept, sites=total.sites, summary=summary))
+            self._job.present = total.sites
+            self._job.absent |= total.failures
+        return Answer(ALL_SITES, self._kept.summary.encode(), absent=self._job.absent)
+
+    def _encode(self, words: Mapping[str, object]) -> Answer:
+        """Let all sites encode; how many rows there are is told once in a run."""
+        job, plan = self._job, self._plan
+        failures = gathered(self._transport(job.present, "encode", words)).failures
+        job.present = tuple(site for site in job.present if site not in failures)
+        job.absent |= failures
+        content = words["encoding"]
+        text = content.decode() if isinstance(content, bytes) else ""
+        encoding = encoding_from_json(text, SERVER)
+        groups = len(encoding.groups)
+        if not self._kept.counts:
+            layout = counts_layout(groups * (2 if plan.validation else 1))
+            order = order_hash(text.encode())
+            total = self._total_of_all(Context(COUNT_ROWS), {}, order, layout)
+            told = vector_to_bytes(torch.from_numpy(total.values["counts"]))
+            self._keep(replace(self._kept, counts=b64encode(told).decode()))
+        message = b64decode(self._kept.counts)
+        like = torch.zeros(groups * (2 if plan.validation else 1), dtype=torch.int64)
+        counts = vector_from_bytes(message, like, ALL_SITES)
+        summary = summary_from_bytes(self._kept.summary.encode(), plan.schema, ALL_SITES)
+        task, lengths = task_of(plan, encoding), row_lengths(summary, encoding)
+        rows, set_aside = counts[:groups], counts[groups:]
+        job.everyone = Everyone(plan, encoding, task, lengths, rows, set_aside)
+        return Answer(ALL_SITES, message, absent=job.absent)
+
+    def _take_rate(self, words: Mapping[str, object]) -> Answer:
+        job, rate = self._job, words["rate"]
+        failures = gathered(self._transport(job.present, "take_rate", words)).failures
+        job.present = tuple(site for site in job.present if site not in failures)
+        job.absent |= failures
+        if job.everyone is not None and isinstance(rate, bytes):
+            plan = replace(self._plan, runs=with_rate(self._plan.runs, rate.decode()))
+            job.everyone = replace(job.everyone, plan=plan)
+        return Answer(ALL_SITES, b"", absent=job.absent)
+
+    def _curvature(self, words: Mapping[str, object]) -> Answer:
+        everyone, directions = self._everyone(), words["directions"]
+        self._job.directions += 1
+        numbers = len(everyone.encoding.groups) * (len(everyone.encoding.names) + 1)
+        layout = curvature_layout(numbers, everyone.lengths.rows**2, len(self._plan.sites))
+        context = Context("curvature", round=self._job.directions)
+        order = order_hash(directions if isinstance(directions, bytes) else b"")
+        total = self._total_of_all(context, words, order, layout)
+        return Answer(ALL_SITES, vector_to_bytes(torch.from_numpy(total.values["sums"])))
+
+    def _round(self, question: str, words: Mapping[str, object]) -> Answer:
+        """Ask about a model: for a round, for a proof, or for losses on validation rows."""
+        everyone, run, content = self._everyone(), words["run"], words["order"]
+        task, sites = everyone.task, len(self._plan.sites)
+        order = order_from_bytes(content, task.initial_parameters, SERVER)
+        layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
+        sender = everyone.sender(row_limits(layers, order.parameters, task.loss, task.ridge))
+        number = run if isinstance(run, int) else 0
+        if question == "validate":
+            layout = losses_layout(sender, everyone.validation_rows, sites)
+        else:
+            layout = self._reply_layout(question, number, order, sender)
+        context = Context(question, number, order.key.round, order.phase)
+        sent = order_hash(content if isinstance(content, bytes) else b"")
+        total = self._total_of_a_round(context, words, sent, layout)
+        if question == "validate":
+            message = losses_to_bytes(losses_of(total.values))
+        else:
+            slowest = max(total.seconds.values(), default=0.0)
+            message = sums_to_bytes(reply_of(total.values), slowest)
+        absent = self._absent_from(total, order.key.round)
+        return Answer(ALL_SITES, message, absent=absent, bytes=total.upload_bytes)
+
+    def _reply_layout(self, question: str, run: int, order: Order, sender: Sender) -> Layout:
+        everyone = self._everyone()
+        set_aside = everyone.validation_rows
+        if question == "certify":
+            linear = linear_structure_of(everyone.task)
+            method: Any = prover_for(linear, len(everyone.encoding.groups))
+        else:
+            method = everyone.plan.runs[run].build()
+        if order.phase or question == "certify":
+            set_aside = set_aside[:0]
+        return reply_layout(method, order, sender, set_aside, len(self._plan.sites))
+
+    def _measure(self, words: Mapping[str, object]) -> Answer:
+        everyone, content = self._everyone(), words["models"]
+        encoding = everyone.encoding
+        like = everyone.task.initial_parameters
+        runs = len(models_from_bytes(content, len(everyone.plan.runs), like, SERVER))
+        scores = runs * 2 * len(metric_names(encoding))
+        lines = len(encoding.groups) + len(encoding.merged_groups)
+        largest = 2.0 if encoding.outputs > 1 else LARGEST_SCORE_OF_A_QUANTITY
+        layout = scores_layout(
+            lines, scores, largest, int(everyone.counts.sum()), len(self._plan.sites)
+        )
+        order = order_hash(content if isinstance(content, bytes) else b"")
+        total = self._total_of_a_round(Context("measure"), words, order, layout)
+        message = score_sums_to_bytes(scores_of(total.values, lines, scores))
+        return Answer(ALL_SITES, message, absent=self._absent_from(total, 0))
+
+    def _everyone(self) -> Everyone:
+        if self._job.everyone is None:
+            raise RefusedError("the rows of all sites are not counted yet")
+        return self._job.everyone
+
+    def _total_of_all(
+        self, context: Context, words: Mapping[str, object], order: bytes, layout: Layout
+    ) -> MaskedTotal:
+        """Ask before the first round, where nobody of the run may be missing."""
+        missing = [site for site in self._kept.sites if site not in self._job.present]
+        if missing:
+            reasons = "; ".join(self._job.absent.get(site, site) for site in missing)
+            raise RefusedError(
+                f"sites went away before the first round ({reasons}); totals without them would "
+                "show their counts: bring them back and resume, or begin a new run without them"
+            )
+        total = self._total(context, words, order, layout, self._job.present)
+        if total.sites != self._job.present:
+            reasons = "; ".join(total.failures.values())
+            raise RefusedError(f"sites went away before the first round ({reasons}); resume")
+        return total
+
+    def _total_of_a_round(
+        self, context: Context, words: Mapping[str, object], order: bytes, layout: Layout
+    ) -> MaskedTotal:
+        """Ask all who are there; those who were too late before are left out for some rounds."""
+        number = context.round
+        begun = next((b.sites for b in self._kept.begun if b.context == context.topic), None)
+        if begun is not None:
+            asked = self._there(begun, number)
+            if asked != begun:
+                gone = ", ".join(site for site in begun if site not in asked)
+                raise RefusedError(
+                    f"{gone} must be back before round {number} can go on: its masks were being "
+                    "taken off with them, and sites do that for no other set of sites"
+                )
+        else:
+            away = self._attendance.away(number)
+            asked = tuple(site for site in self._job.present if site not in away)
+            if len(asked) < self._plan.minimum_sites:
+                asked = self._job.present
+            asked = self._there(asked, number)
+        total = self._total(context, words, order, layout, asked)
+        for site, seconds in total.seconds.items():
+            self._attendance.came(site, seconds)
+        for site in total.late:
+            self._attendance.missed(site, number)
+        return total
+
+    def _there(self, sites: Sequence[str], number: int) -> tuple[str, ...]:
+        """Return these sites without those that were too late before and are not connected now."""
+        doubtful = [site for site in sites if self._attendance.missed_before(site)]
+        if not doubtful:
+            return tuple(sites)
+        seconds = dict.fromkeys(doubtful, SECONDS_TO_SAY_SO)
+        there = gathered(self._transport(doubtful, "present", {}, seconds)).messages
+        gone = [site for site in doubtful if site not in there]
+        for site in gone:
+            self._attendance.missed(site, number)
+        return tuple(site for site in sites if site not in gone)
+
+    def _total(
+        self,
+        context: Context,
+        words: Mapping[str, object],
+        order: bytes,
+        layout: Layout,
+        sites: Sequence[str],
+    ) -> MaskedTotal:
+        if self._job.totals is None:
+            raise RefusedError("the sites have not sent keys yet")
+        seconds = {site: self._attendance.seconds_for(site) for site in sites}
+        try:
+            return self._job.totals.total(context, words, order, layout, sites, seconds)
+        except NoTotalError as error:
+            for site in error.failures:
+                if site in sites:
+                    self._attendance.missed(site, context.round)
+            raise
+
+    def _absent_from(self, total: MaskedTotal, number: int) -> dict[str, str]:
+        """Return why sites of the plan are not in a total."""
+        reasons = {**self._job.absent, **self._attendance.away(number), **total.failures}
+        return {
+            site: reasons.get(site, f"{site} is not connected")
+            for site in self._plan.sites
+            if site not in total.sites
+        }
+
+    def _noting(
+        self,
+        sites: Sequence[str],
+        question: str,
+        words: Mapping[str, object],
+        seconds: Mapping[str, float] = NO_LIMITS,
+    ) -> Iterator[Answer]:
+        """Reach the sites; before masks are taken off, note for which sites that will be."""
+        if question == "unmask":
+            asked = from_bytes(words["message"], UnmaskAsk, SERVER)
+            order = [site for site in self._plan.sites if site in asked.signatures]
+            begun = Begun(asked.context.topic, tuple(order))
+            if begun not in self._kept.begun:
+                others = [b for b in self._kept.begun if b.context != begun.context]
+                self._keep(replace(self._kept, begun=(*others, begun)[-MAX_BEGUN:]))
+        return self._transport(sites, question, words, seconds)
+
+    def _keep(self, kept: Kept) -> None:
+        self._kept = kept
+        write_json(self._path, TypeAdapter(Kept).dump_python(kept, mode="json"))
+
+
+def _read(path: Path) -> Kept:
+    if not path.exists():
+        return Kept()
+    try:
+        return TypeAdapter(Kept).validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is damaged; start a new run") from error

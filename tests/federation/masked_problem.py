@@ -1,0 +1,81 @@
+"""The sites of ``network_problem``, and a fourth one, with keys of their own: sums are masked."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.federation.site.masking import Credentials
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums, threshold_for
+from tests.federation.network_problem import DirectTransport, plan_of, write_tables
+from tests.federation.secure.masked_sites import federation_certifier, kit
+
+FOUR_SITES = ("east", "north", "south", "west")
+LISTED = '[groups]\nvalues = { sex = ["Female", "Male"] }'
+
+
+def listed_config(folder: Path, settings: str = "") -> TableConfig:
+    """Write the tables; the groups' values are listed, as masked sums need it.
+
+    ``settings`` are those of the model.
+    """
+    path = write_tables(folder)
+    text = path.read_text().replace("[groups]", LISTED)
+    path.write_text(text.replace("[model]", f"[model]\n{settings}"))
+    # East has the people of north in another order.
+    header, *lines = (folder / "north.csv").read_text().splitlines()
+    (folder / "east.csv").write_text("\n".join([header, *reversed(lines[:50])]) + "\n")
+    return read_config(path)
+
+
+def masked_plan(config: TableConfig, sites: tuple[str, ...], *runs: PlannedRun) -> NetworkPlan:
+    """A plan for these sites, of which three are in every total."""
+    plan = replace(plan_of(config, runs), sites=sites)
+    rules = replace(plan.site_rules, rounds_left_out=0)
+    return replace(plan, site_rules=rules, secure_sums=SecureSums(threshold_for(len(sites))))
+
+
+class Killed(BaseException):
+    """The server's process ends here."""
+
+
+class FourSites(DirectTransport):
+    """Calls sites that have keys, until one or the server goes away at a certain call.
+
+    ``gone`` counts the calls of a question, from 1, at which a site does not answer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        gone: Mapping[tuple[str, str], int] | None = None,
+        killed_at: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(folder)
+        authority = federation_certifier().authority
+        self.sites = {
+            site: Site(
+                site,
+                SiteSettings(folder / f"{site}.csv"),
+                folder / f"{site}-kept",
+                credentials=Credentials(kit(site), authority),
+            )
+            for site in FOUR_SITES
+        }
+        self._gone, self._killed_at = dict(gone or {}), killed_at
+        self.asked: list[tuple[str, str]] = []
+        self.sent: list[tuple[str, str, object]] = []
+
+    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+        """One site's answer."""
+        self.asked.append((site, question))
+        number = self.asked.count((site, question))
+        if self._killed_at == (question, number):
+            raise Killed
+        if self._gone.get((site, question)) == number:
+            raise TimeoutError
+        answer = super().answer(site, question, words)
+        self.sent.append((site, question, answer))
+        return answer
