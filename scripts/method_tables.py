@@ -29,12 +29,20 @@ def readme_table() -> str:
         facts = card.optimises, SHORT[card.reveals]
         names.setdefault(facts, []).append(f"`{card.make.__name__}`")
     lines = [[", ".join(own), *facts] for facts, own in names.items()]
-    return _table(["method", "minimises", "a holder shows"], lines)
+    return _table(["method", "minimises", "a holder reveals"], lines)
 
 
 def methods_table() -> str:
     """Return the full table: one line per method."""
-    headers = ["name", "class", "paper", "optimises", "over", "a holder shows", "holders per round"]
+    headers = [
+        "name",
+        "class",
+        "paper",
+        "optimises",
+        "over",
+        "a holder reveals",
+        "holders per round",
+    ]
     lines = [
         [
             f"`{card.key}`",

@@ -23,7 +23,7 @@ def test_advice_fits_a_terminal_of_80_columns(
     before = sorted(config.parent.iterdir())
     run_here("advise", config)
     said = capsys.readouterr().out
-    assert "Does looking after the worst holder look after the worst group?" in said
+    assert "Does protecting the worst holder protect the worst group?" in said
     assert "Female" in said
     assert "What would help" in said
     assert max(map(len, said.splitlines())) <= 80
@@ -66,12 +66,12 @@ def test_advice_for_programs_and_as_a_page(
 def test_advice_is_refused_in_one_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = config.parent / "advice.html"
     page.write_text("mine")
-    assert "already there" in complaint_here(capsys, "advise", config, "--out", page)
+    assert "already exists" in complaint_here(capsys, "advise", config, "--out", page)
     assert page.read_text() == "mine"
     assert ".html, .svg or .png" in complaint_here(capsys, "advise", config, "--out", "a.pdf")
     broken = config.parent / "census.json"
     broken.write_text('{"format": 1, "holders": ["a"], "groups": ["g"], "train": [], "test": []}')
-    assert "not one count for each holder" in complaint_here(capsys, "advise", broken)
+    assert "needs one count for each holder" in complaint_here(capsys, "advise", broken)
     broken.write_text("[1")
-    assert "no JSON" in complaint_here(capsys, "advise", broken)
+    assert "is not JSON" in complaint_here(capsys, "advise", broken)
     assert "does not exist" in complaint_here(capsys, "advise", config.parent / "no.json")

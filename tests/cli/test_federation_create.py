@@ -77,7 +77,7 @@ def test_a_folder_that_is_no_kit_is_refused(
     assert check(tmp_path) == 2
     assert "is no site's kit" in capsys.readouterr().err
     assert main(["federation", "start", "--kit", str(tmp_path)]) == 2
-    assert "is no server's kit" in capsys.readouterr().err
+    assert "is not a server's kit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"client": 3}', "\xff"])

@@ -49,9 +49,9 @@ def test_warnings_are_said_once_with_their_round(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
-        "fedminmax: round 2: goes on without it: south is not connected",
-        "fedminmax: round 3: nobody who answered has group 'Male [all]': its weight is kept",
-        "fedminmax: round 4: goes on without it: west sent NaN; refused",
+        "fedminmax: round 2: continues without it: south is not connected",
+        "fedminmax: round 3: no site that answered has group 'Male [all]': its weight is kept",
+        "fedminmax: round 4: continues without it: west sent NaN; refused",
     ]
 
 

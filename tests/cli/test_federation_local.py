@@ -26,7 +26,7 @@ def test_a_folder_with_other_files_is_left_alone(
     config = write_tables(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     assert main(["federation", "local", str(config), "--out", str(tmp_path)]) == 2
-    assert "holds other files and no configuration; choose a new folder" in capsys.readouterr().err
+    assert "has other files and no configuration; choose a new folder" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

@@ -47,7 +47,7 @@ def test_sites_must_be_those_of_the_federation_each_once(
     for sites, expected in (
         ("north,east", "site 'east' is not in this federation: north, south, west"),
         ("north,", "site '' is not in this federation"),
-        ("north, north", "site 'north' is there twice in --sites; name it once"),
+        ("north, north", "site 'north' appears twice in --sites; name it once"),
     ):
         words = [*RUN, config, "--kit", kit, "--sites", sites]
         assert expected in complaint_here(capsys, *words)
@@ -73,7 +73,7 @@ def test_a_folder_must_have_a_run(
     action: str, config: Path, kit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = complaint_here(capsys, "federation", action, kit)
-    assert "has no run over a network; give one that 'fedminmax federation run' began" in message
+    assert "has no run over a network; give a folder of 'fedminmax federation run'" in message
     local = FederationRecord("", config, None, SITES, None, SiteRules())
     open_federation_run(Path("local"), local)
     message = complaint_here(capsys, "federation", action, "local")

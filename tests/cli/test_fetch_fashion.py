@@ -34,7 +34,7 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_files_and_network_it_says_what_to_do(empty_machine: Path) -> None:
     complaint = complaint_of(lambda: fashion_mnist(empty_machine))
-    assert complaint.startswith("FashionMNIST is nowhere on this machine and cannot download")
+    assert complaint.startswith("FashionMNIST is not on this machine and cannot download")
     assert "install Debian's package dataset-fashion-mnist" in complaint
     assert "put the four files train-images-idx3-ubyte.gz, " in complaint
     assert str(empty_machine) in complaint

@@ -24,7 +24,7 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
-        "Look through fedminmax.toml, then: fedminmax train fedminmax.toml",
+        "Review fedminmax.toml, then: fedminmax train fedminmax.toml",
     ]
     config = read_config(tmp_path / "fedminmax.toml")
     listed = (Protected("sex", values=("Female", "Male")),)
@@ -74,7 +74,7 @@ def test_a_configuration_is_not_overwritten(tmp_path: Path) -> None:
     write_files(tmp_path)
     (tmp_path / "fedminmax.toml").write_text("mine")
     assert complaint(*WORDS, cwd=tmp_path) == (
-        "fedminmax: error: fedminmax.toml is already there; give another --out, or --force to "
+        "fedminmax: error: fedminmax.toml already exists; give another --out, or --force to "
         "replace it\n"
     )
     assert (tmp_path / "fedminmax.toml").read_text() == "mine"

@@ -39,7 +39,7 @@ def test_a_kit_that_is_in_use_is_refused_and_the_first_is_named(
         assert ours
         complaint = complaint_here(capsys, "site", "start", "--kit", kit)
     assert complaint == (
-        f"{kit} is in use by process 17 on hospital, since 2026-01-02 03:04:05; end that first, "
+        f"{kit} is in use by process 17 on hospital, since 2026-01-02 03:04:05; stop that first, "
         "or leave it running"
     )
 
@@ -60,14 +60,14 @@ def test_a_site_takes_part_when_the_server_knows_it(
     output.write_bytes(REGISTERED + b": north\n")
     troubles = iter(["the server cannot be reached", "the server cannot be reached", None])
     monkeypatch.setattr(site, "connection_trouble", lambda _: next(troubles))
-    monkeypatch.setattr(site, "SECONDS_BETWEEN_TRIES", -1.0)
+    monkeypatch.setattr(site, "RETRY_SECONDS", -1.0)
     registration = Registration(kit, "site north takes part")
     for _ in range(3):
-        registration.look()
+        registration.check()
     with output.open("ab") as file:
         file.write(REGISTERED + b": north\n")
     for _ in range(2):
-        registration.look()
+        registration.check()
     assert capsys.readouterr().err.splitlines() == [
         "fedminmax: the server cannot be reached",
         f"fedminmax: {site.WAITING}",

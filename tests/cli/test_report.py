@@ -40,7 +40,7 @@ def test_several_runs_and_a_name_for_the_page(tmp_path: Path) -> None:
     assert fedminmax(*words, cwd=tmp_path).returncode == 0
     text = page.read_bytes()
     said = complaint_of(lambda: write_report([tmp_path / "a"], page, None, force=False))
-    assert said.endswith("two.html is already there; give another --out, or --force to replace it")
+    assert said.endswith("two.html already exists; give another --out, or --force to replace it")
     assert page.read_bytes() == text
     write_report([tmp_path / "a"], page, None, force=True)
     assert "AFL" not in page.read_text()
@@ -52,15 +52,15 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
     thesis.write_text("years of work")
     before = sorted(tmp_path.rglob("*"))
     assert complaint("report", "nowhere", cwd=tmp_path) == (
-        "fedminmax: error: nowhere is no folder; give one that 'fedminmax train' left\n"
+        "fedminmax: error: nowhere is not a folder; give a run folder of 'fedminmax train'\n"
     )
     for folders, out, figures, expected in (
         ([run, run], tmp_path / "new.html", None, "run is given twice"),
-        ([run], thesis, None, "thesis.html is there and is no report"),
+        ([run], thesis, None, "thesis.html exists and is not a report"),
         ([run], run, None, "run is a folder; give a file such as"),
         ([run], tmp_path / "new.html", thesis, "thesis.html is a file; give a folder"),
-        ([run], thesis / "new.html", None, "thesis.html is a file, no folder for new.html"),
-        ([run], tmp_path / "new.html", thesis / "a" / "b", "thesis.html is a file, no folder"),
+        ([run], thesis / "new.html", None, "thesis.html is a file, not a folder for new.html"),
+        ([run], tmp_path / "new.html", thesis / "a" / "b", "thesis.html is a file, not a folder"),
     ):
         assert expected in complaint_of(partial(write_report, folders, out, figures, force=True))
     assert sorted(tmp_path.rglob("*")) == before
@@ -72,7 +72,7 @@ def test_figures_replace_those_of_a_report_and_nothing_else(tmp_path: Path) -> N
     write_report([run], page, figures, force=True)
     before = {path: path.read_bytes() for path in figures.iterdir()}
     again = complaint_of(lambda: write_report([run], tmp_path / "b.html", figures, force=False))
-    assert "is already there; give another folder with --figures, or --force" in again
+    assert "already exists; give another folder with --figures, or --force" in again
     write_report([run], page, figures, force=True)
     assert {path: path.read_bytes() for path in figures.iterdir()} == before
     page.unlink()
@@ -80,7 +80,7 @@ def test_figures_replace_those_of_a_report_and_nothing_else(tmp_path: Path) -> N
         own = figures / name
         own.write_text("<svg>drawn by hand for a fedminmax report</svg>")
         said = complaint_of(lambda: write_report([run], page, figures, force=True))
-        assert f"{own} is there and is no figure of a report" in said
+        assert f"{own} exists and is not a figure of a report" in said
         changed = {path for path in figures.iterdir() if path.read_bytes() != before.get(path)}
         assert changed == {own}
         assert not page.exists()

@@ -41,7 +41,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The quick version as a user calls it, with the published files."""
     folder = tmp_path_factory.mktemp("quick")
     done = fedminmax_process(*WORDS, cwd=folder)
-    if "FashionMNIST is nowhere on this machine" in done.stderr:
+    if "FashionMNIST is not on this machine" in done.stderr:
         lacking(done.stderr)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -163,7 +163,7 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
     assert stopped.returncode == 0, stopped.stderr
     content = json.loads(stopped.stdout)
     assert content["rows"] == []
-    assert "1 run(s) of this call are not finished yet: call it again." in content["notes"]
+    assert "1 run(s) of this call are not finished: run it again." in content["notes"]
     status = json.loads(fedminmax(*words, "--status", "--json", cwd=cut).stdout)
     assert 0 < status["runs"][0]["round"] < 40
     assert status["runs"][0]["seconds_left"] > 0
@@ -189,7 +189,7 @@ def test_a_budget_and_kills_add_up_to_the_same_numbers(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_a_status_writes_nothing(tmp_path: Path) -> None:
     done = fedminmax(*WORDS, "--status", cwd=tmp_path)
-    assert "0 of 19 runs are finished; time left: not known before a first round." in done.stdout
+    assert "0 of 19 runs are finished; time left: unknown before the first round." in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -60,7 +60,7 @@ def test_stopping_and_calling_again_ends_at_the_same_numbers(
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == (-9 if signal_number == signal.SIGKILL else 130)
     if signal_number != signal.SIGKILL:
-        assert "call the same command again" in complaint
+        assert "run the same command again" in complaint
     assert not (tmp_path / "here" / "results.json").exists()
     again = fedminmax(*ONE_RUN, cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -26,8 +26,8 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     assert "Leaves north after training, for the model of fedminmax" in shown
     assert "Stays at north: every row" in shown
     assert (
-        "Policy of north: no part if a group has fewer than 5 training rows; at least 2 sites"
-        in shown
+        "Policy of north: does not take part if a group has fewer than 5 training rows; "
+        "at least 2 sites" in shown
     )
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert noted["columns"] == ["age", "ward", "sex", "ill"]
@@ -53,7 +53,7 @@ def test_merged_groups_are_shown_to_the_site_and_noted_as_its_policy(
     write_small_groups(tmp_path, held_out=0.0)
     merge = ("--minimum-group", "6", "--small-groups", "merge")
     assert check(tmp_path, *merge, config=tmp_path / "fedminmax.toml") == 0
-    table, _, rest = capsys.readouterr().out.partition("Merged, and not told by name: ")
+    table, _, rest = capsys.readouterr().out.partition("Merged, names not disclosed: ")
     assert "merged small groups" in table
     assert not any(name in table for name in SMALL_NAMES)
     assert rest.startswith("Quechua / age under 60 (5 rows), Quechua / age 60 and over (4 rows).\n")
@@ -82,7 +82,7 @@ def test_a_later_check_keeps_the_policy_that_it_is_not_told_to_change(
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert (noted["minimum_group"], noted["small_groups"]) == (6, "merge")
     assert check(tmp_path, "--minimum-group", "1", "--small-groups", "refuse") == 0
-    assert "groups of any size are told of" in capsys.readouterr().out
+    assert "groups of any size are disclosed" in capsys.readouterr().out
     noted = json.loads((tmp_path / SETTINGS).read_text())
     assert (noted["minimum_group"], noted["small_groups"]) == (1, "refuse")
 

@@ -53,7 +53,7 @@ def test_rows_of_an_unknown_group_are_skipped_and_said(
     assert (alone["skipped"], mixed["skipped"]) == ({}, {"Other": 7})
     assert "mixed.csv: 7 rows are skipped, because training had no row of such groups" in said.err
     run_here("evaluate", "runs/fedminmax", "mixed.csv")
-    assert "Not in the table: 7 rows of 1 group without a training row." in capsys.readouterr().out
+    assert "Not in the table: 7 rows of 1 group without training rows." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", TASKS)
@@ -316,7 +316,7 @@ def test_a_run_says_that_it_has_not_converged_until_it_has(
 ) -> None:
     config = write_config(hospitals, "cost")
     run, card = Path("runs/fedminmax"), Path("runs/fedminmax/model_card.md")
-    doubt = "no gain and no loss yet, because FedMinMax has not converged"
+    doubt = "neither a gain nor a loss yet, because FedMinMax has not converged"
     run_here("train", config)
     said = capsys.readouterr().out
     assert "FedMinMax has not converged after 30 rounds" in said

@@ -35,11 +35,13 @@ def test_a_run_stops_at_its_gap_and_says_what_is_proved(
     # The best round's risks are those without the penalty.
     worst = min(max(line["risks"]) for line in lines)
     assert proof["upper"] - proof["penalty"] == pytest.approx(worst, abs=1e-3)
-    words = "Proved: no logistic model on these features with parameters as short as this one's can"
+    words = (
+        "Proved: no logistic model on these features whose parameter norm is at most this model's"
+    )
     assert words in said
     card = (RUN / "model_card.md").read_text()
     assert words in card
-    assert "The training looked at cross-entropy by group" in card
+    assert "Training considered cross-entropy by group and nothing else" in card
     assert "answer: chosen by the method among the rounds' models" in card
     run_here("report", RUN, "--out", "report.html")
     assert "Proved: no logistic model" in Path("report.html").read_text()

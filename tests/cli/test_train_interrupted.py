@@ -51,7 +51,7 @@ def test_after_a_kill_it_goes_on(
     run = Path("run")
     words = ["train", "fedminmax.toml", "--out", "run"]
     run_here(*words, "--budget", "0.05s")
-    assert "the same command goes on" in capsys.readouterr().out
+    assert "run the same command again to continue" in capsys.readouterr().out
     saved = rounds_of(run)[-1]["round"]
     assert 0 < saved < ROUNDS
     with subprocess.Popen(command(*words), cwd=hospitals, env=ONE_THREAD) as process:
@@ -113,8 +113,8 @@ def test_a_full_disk_keeps_the_last_checkpoint(hospitals: Path, never_stopped: P
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "fedminmax: error: run: File too large; make room there; the last checkpoint is kept, and "
-        "the same command goes on"
+        "fedminmax: error: run: File too large; make room there; the last checkpoint is kept; "
+        "run the same command again to continue"
     )
     assert (run / "checkpoint.bin").read_bytes() == before
     assert not list(run.glob("*.partial"))
@@ -131,8 +131,8 @@ def test_only_a_full_disk_asks_for_room(
     checkpoint.mkdir()
     assert call("train", "fedminmax.toml", "--out", "run", "--rounds", "3") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "fedminmax: error: run/checkpoint.bin: Is a directory; the last checkpoint is kept, and "
-        "the same command goes on"
+        "fedminmax: error: run/checkpoint.bin: Is a directory; the last checkpoint is kept; "
+        "run the same command again to continue"
     )
 
 
@@ -145,6 +145,6 @@ def test_a_run_belongs_to_one_process(hospitals: Path, capsys: pytest.CaptureFix
         assert ours
         for config in ("fedminmax.toml", longer):
             assert complaint_here(capsys, "train", config, "--out", "run") == (
-                "another process trains in run; wait, or choose --out"
+                "another process is training in run; wait, or choose another --out"
             )
     assert Path("run/config.toml").read_bytes() == before

@@ -98,8 +98,8 @@ def test_where_mlflow_fails_the_first_reason_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     end, rounds = [line for line in done.stderr.splitlines() if line.startswith(ERROR)]
     assert end == (
-        f"{ERROR}MLflow did not take the end of the run (no room for the end); its rounds are "
-        "there, and the run folder has everything"
+        f"{ERROR}MLflow did not accept the end of the run (no room for the end); it has the "
+        "rounds, and the run folder has everything"
     )
     assert (tmp_path / "run" / "results.json").exists()
-    assert rounds.startswith(f"{ERROR}MLflow did not take round 1 (no room for rounds)")
+    assert rounds.startswith(f"{ERROR}MLflow did not accept round 1 (no room for rounds)")

@@ -120,17 +120,17 @@ def test_models_that_cannot_be_used(hospitals: Path, capsys: Capture) -> None:
     words = ["predict", "runs/fedminmax", "later.csv"]
     assert complaint_here(capsys, *words) == (
         "runs/fedminmax/model.safetensors has format 2, this version reads format 1; use the "
-        "version of fedminmax that wrote it, or train anew"
+        "version of fedminmax that wrote it, or train again"
     )
     model.write_bytes(model.read_bytes()[:100])
-    assert "is no model file or is damaged; train anew" in complaint_here(capsys, *words)
+    assert "is not a model file or is damaged; train again" in complaint_here(capsys, *words)
     assert not Path("predictions.csv").exists()
 
 
 def test_results_of_another_version_damaged_ones_and_unfinished_runs(
     hospitals: Path, capsys: Capture
 ) -> None:
-    assert "runs is no folder; give one that" in complaint_here(capsys, "evaluate", "runs")
+    assert "runs is not a folder; give a run folder" in complaint_here(capsys, "evaluate", "runs")
     run_here("train", write_config(hospitals, method="rounds = 2"))
     path = Path("runs/fedminmax/results.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
@@ -138,14 +138,14 @@ def test_results_of_another_version_damaged_ones_and_unfinished_runs(
         capsys, "evaluate", "runs/fedminmax"
     )
     path.write_text('{"format": 1}')
-    advice = "remove it, and call 'fedminmax train' again"
+    advice = "remove it, and run 'fedminmax train' again"
     for words in (["evaluate", "runs/fedminmax"], ["train", "fedminmax.toml"]):
         assert complaint_here(capsys, *words) == (
             f"{path} is damaged (method Field required); {advice}"
         )
     assert path.read_text() == '{"format": 1}'
     path.unlink()
-    assert "has no finished run; call 'fedminmax train' again" in complaint_here(
+    assert "has no finished run; run 'fedminmax train' again" in complaint_here(
         capsys, "evaluate", "runs/fedminmax"
     )
 
@@ -157,17 +157,17 @@ def test_nothing_is_overwritten(hospitals: Path, capsys: Capture) -> None:
         "model.onnx": ["export", "runs/fedminmax", "--onnx", "model.onnx"],
     }.items():
         Path(name).write_text("mine")
-        assert f"{name} is already there; give another" in complaint_here(capsys, *words)
+        assert f"{name} already exists; give another" in complaint_here(capsys, *words)
         assert Path(name).read_text() == "mine"
         run_here(*words, "--force")
         assert Path(name).read_bytes() != b"mine"
     rows = Path("later.csv").read_bytes()
     words = ["predict", "runs/fedminmax", "later.csv", "--out", "later.csv", "--force"]
-    assert "later.csv has the rows to predict" in complaint_here(capsys, *words)
+    assert "later.csv is the file with the rows to predict" in complaint_here(capsys, *words)
     assert Path("later.csv").read_bytes() == rows
     words = ["predict", "runs/fedminmax", "later.csv", "--out", "north.csv/deep/x.csv"]
     assert complaint_here(capsys, *words) == (
-        "north.csv is a file, no folder for x.csv; give another --out"
+        "north.csv is a file, not a folder for x.csv; give another --out"
     )
 
 

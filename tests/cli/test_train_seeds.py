@@ -103,7 +103,7 @@ def test_seeds_go_on_where_they_stopped(hospitals: Path, capsys: Capture) -> Non
     run_here(*words, 2)
     first = capsys.readouterr().out
     assert "over 2 seeds (0 to 1)" in first
-    assert "no confidence interval" in first
+    assert "not a confidence interval" in first
     assert "too few rows to say" in first
     before = Path("spread", "seed-1", "results.json").stat().st_mtime_ns
     run_here(*words, 3)

@@ -34,11 +34,14 @@ def complaint(model: Any = None, y: Any = Y, **metadata: Any) -> str:
         ({"device": "abacus"}, "device abacus cannot be used here"),
         ({"epsilon": 0.7}, "epsilon at most 0.5"),
         ({"learning_rate": -1.0}, "learning_rate = -1"),
-        ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 came with a method"),
-        ({"method": FedAvg(), "gap": 0.1}, "gap = 0.1 came with a method"),
-        ({"adversary_rate": 0.1, "gap": 0.1}, "gap = 0.1 came with a rate, which is Algorithm 1's"),
+        ({"method": FedAvg(), "epsilon": 0.1}, "epsilon = 0.1 was given together with a method"),
+        ({"method": FedAvg(), "gap": 0.1}, "gap = 0.1 was given together with a method"),
+        (
+            {"adversary_rate": 0.1, "gap": 0.1},
+            "gap = 0.1 was given with a rate, which is for Algorithm 1",
+        ),
         ({"gap": -1.0}, "gap = -1"),
-        ({"iterate": "last"}, "iterate = 'last' with a method that chooses its model by itself"),
+        ({"iterate": "last"}, "iterate = 'last' was given with a method that chooses its model"),
     ],
 )
 def test_settings(settings: dict[str, Any], words: str) -> None:

@@ -171,7 +171,7 @@ def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deploym
         "federation", "status", "--kit", str(deployment.kit), cwd=deployment.folder
     )
     assert "FINISHED:COMPLETED" in shown.stdout
-    assert shown.stdout.count("yes, heard of") == len(SITES)
+    assert shown.stdout.count("yes, seen") == len(SITES)
 
 
 def test_a_site_that_was_killed_takes_part_again(deployment: Deployment, held: HeldRounds) -> None:

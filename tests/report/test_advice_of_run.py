@@ -7,7 +7,7 @@ import pytest
 from fedminmax.report.advice_figure import mixes_of_run
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import read_run
-from fedminmax.runs.advice_text import after_words
+from fedminmax.runs.advice_text import after_training
 from tests.runs.run_folders import write_run
 
 COST = {"bytes_down": 300, "bytes_up": 2_000, "usual_rounds": [8, 12]}
@@ -15,7 +15,11 @@ COST = {"bytes_down": 300, "bytes_up": 2_000, "usual_rounds": [8, 12]}
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.1, "could have reached"), (0.205, "could nearly have"), (0.5, "could not have reached")],
+    [
+        (0.1, "could also have reached"),
+        (0.205, "could nearly have"),
+        (0.5, "could not have reached"),
+    ],
 )
 def test_weights_within_reach_of_the_holders_and_beyond(
     share: float, words: str, tmp_path: Path
@@ -24,7 +28,7 @@ def test_weights_within_reach_of_the_holders_and_beyond(
     distance = max(0.0, share - 0.2) * 2**0.5
     reach = {"weights": [share, 1 - share], "distance": distance}
     run = read_run(write_run(tmp_path / "run", reach=reach))
-    (said,) = after_words(run.chosen.results)
+    (said,) = after_training(run.chosen.results)
     assert words in said
     assert f"{100 * share:.3g} % on “women”" in said
     assert "0.42 away" in said or share < 0.5
@@ -57,16 +61,16 @@ def test_three_groups_are_a_triangle(tmp_path: Path) -> None:
 
 def test_estimated_and_actual_cost_are_compared(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", cost=COST))
-    (said,) = after_words(run.chosen.results)
-    assert "took 100 rounds; the estimate of what it needs was 8 to 12." in said
-    assert "2 kB up and 300 bytes down per round, 200 kB up in all" in said
+    (said,) = after_training(run.chosen.results)
+    assert "took 100 rounds; the estimate was 8 to 12." in said
+    assert "2 kB up and 300 bytes down per round, 200 kB up in total" in said
     counted = COST | {"counted_down": 310, "counted_up": 1_500}
     run = read_run(write_run(tmp_path / "other", cost=counted))
-    (said,) = after_words(run.chosen.results)
-    assert "messages had 1.5 kB up and 310 bytes down per round; expected were 2 kB up" in said
+    (said,) = after_training(run.chosen.results)
+    assert "messages were 1.5 kB up and 310 bytes down per round; expected: 2 kB up" in said
 
 
 def test_runs_of_earlier_versions_say_nothing_of_it(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
-    assert after_words(run.chosen.results) == []
+    assert after_training(run.chosen.results) == []
     assert "diamond" not in mixes_of_run(run, "mixes").caption

@@ -96,7 +96,7 @@ def test_without_it_or_with_one_of_another_baseline_the_ends_are_combined(tmp_pa
         assert women is not None
         assert women.low == pytest.approx(-0.1 - math.hypot(0.03, 0.03))
         caption = risk_by_group_figure(run, "bars").caption
-        assert "made from the two models' own intervals" in caption
+        assert "computed from the two models' own intervals" in caption
     alone = read_run(write_run(tmp_path / "alone", before=None))
     assert all_changes(alone) == []
     assert "interval of a change" not in risk_by_group_figure(alone, "bars").caption

@@ -38,8 +38,8 @@ def test_a_difference_within_noise_is_not_told_as_one(tmp_path: Path) -> None:
     told = people(read_run(write_run(tmp_path / "run", change=change((0.05, -0.02), 0.06))))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 150 are "
-        "misjudged, after 200 with the baseline: on 150 test rows that is no difference beyond "
-        "noise. No other group fares worse beyond noise."
+        "misjudged, compared with 200 with the baseline: on 150 test rows this difference is "
+        "within noise. No other group fares worse beyond noise."
     )
 
 
@@ -50,8 +50,8 @@ def test_against_a_baseline_that_has_not_converged_nobody_gains(tmp_path: Path) 
     told = people(replace(run, baseline=replace(run.baseline, results=unknown)))
     assert told == (
         "Of 1,000 in “women”, the group that was worst off with the baseline, about 150 are "
-        "misjudged, after 200 with the baseline: no gain and no loss yet, because FedAvg is not "
-        "known to have converged."
+        "misjudged, compared with 200 with the baseline: neither a gain nor a loss yet, because "
+        "FedAvg is not known to have converged."
     )
 
 
@@ -66,7 +66,7 @@ def test_groups_of_few_rows_are_not_told_of(tmp_path: Path) -> None:
 
 def test_without_a_baseline_there_is_no_difference(tmp_path: Path) -> None:
     assert people(read_run(write_run(tmp_path / "run", before=None))) == (
-        "Of 1,000 in “women”, the group that is worst off, about 150 are misjudged "
+        "Of 1,000 in “women”, the worst-off group, about 150 are misjudged "
         "(90% interval 120 to 180)."
     )
 
@@ -105,10 +105,12 @@ def test_the_first_screen(*, stated: bool, tmp_path: Path) -> None:
     facts = dict(found.facts)
     assert found.title == ("Follow-up visits" if stated else "Predicting “outcome”")
     assert facts["What is predicted"] == "“outcome”, one of no and yes."
-    assert facts["For whom"] == ("By “sex”, " if stated else "") + "2 groups: women and men."
+    assert (
+        facts["For which groups"] == ("By “sex”, " if stated else "") + "2 groups: women and men."
+    )
     assert facts["On which rows"] == (
-        "Trained on 800 rows of 2 holders (north and south); measured on 1,050 other rows, which "
-        "training did not see."
+        "Trained on 800 rows of 2 holders (north and south); measured on 1,050 other rows, not "
+        "used in training."
     )
     assert facts["When"] == (
         "2026-11-16" if stated else "Not recorded by the version that trained it."

@@ -35,12 +35,12 @@ def test_an_unfinished_run(part: str, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     (folder / part / "results.json").unlink()
     message = complaint_of(lambda: read_run(folder))
-    assert f"{folder / part} has no finished run; call 'fedminmax train' again" in message
+    assert f"{folder / part} has no finished run; run 'fedminmax train' again" in message
 
 
 def test_no_folder(tmp_path: Path) -> None:
     message = complaint_of(lambda: read_run(tmp_path / "nowhere"))
-    assert message.endswith("nowhere is no folder; give one that 'fedminmax train' left")
+    assert message.endswith("nowhere is not a folder; give a run folder of 'fedminmax train'")
 
 
 @pytest.mark.parametrize("name", ["census.json", "results.json", "rounds.jsonl"])
@@ -125,7 +125,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
 def test_runs_that_do_not_compare(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a")
     second = write_run(tmp_path / "b", task="regression")
-    assert "whose risks do not compare" in complaint_of(lambda: read_runs([first, second]))
+    assert "whose risks cannot be compared" in complaint_of(lambda: read_runs([first, second]))
     twice = [first, tmp_path / "." / "a"]
     assert "is given twice; give each run once" in complaint_of(lambda: read_runs(twice))
 

@@ -82,7 +82,7 @@ def test_validation_risks_are_drawn_and_the_chosen_round_is_marked(
     figure = rounds_figure(read_run(validated_run(tmp_path / "run", iterate)), "rounds")
     marks = (
         f"The vertical line marks the model after round 40, which validation rows {verb}: its "
-        "worst risk there is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
+        "worst risk is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
     )
     assert "risk by group on validation rows. Below: weight by group." in figure.description
     assert marks in figure.description
@@ -214,10 +214,10 @@ def test_many_groups_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> Non
     )
     report = build_report([read_run(run)])
     bars, curves, _, mixes = report.parts[0].figures
-    assert "3 groups with lower risk are in the table only" in bars.caption
+    assert "3 groups with lower risk: only in the table" in bars.caption
     assert len(bars.tables[0].lines) == many + 1
     assert "the others are grey" in curves.caption
-    assert "3 groups with longer bars are in the table only" in mixes.caption
+    assert "3 groups with longer bars: only in the table" in mixes.caption
     assert len(mixes.tables[0].lines) == many
     text = render_report(report, "1.0")
     assert ">group 32</text>" in text
@@ -230,7 +230,7 @@ def test_many_holders_are_drawn_in_part_and_listed_in_full(tmp_path: Path) -> No
     run = write_run(tmp_path / "run", holders=holders, census=census, weights_over="holders")
     report = build_report([read_run(run)])
     figure = report.parts[0].figures[2]
-    assert "adds up the 41 smallest holders" in figure.caption
+    assert "is the sum of the 41 smallest holders" in figure.caption
     assert len(figure.tables[0].lines) == 101
     text = render_report(report, "1.0")
     assert "41 smaller holders" in text
@@ -255,7 +255,7 @@ def test_large_errors_are_short_on_axes_and_in_tables(tmp_path: Path) -> None:
 
 def test_figures_for_papers(tmp_path: Path) -> None:
     exported = export_figures(hostile_report(tmp_path).figures, tmp_path / "figures")
-    assert exported.lacks_signs
+    assert exported.lacks_glyphs
     assert len(exported.paths) == 10
     for path in exported.paths:
         if path.suffix == ".png":

@@ -21,44 +21,45 @@ START = "Under FedAvg, “women” was worst off, with a Brier risk of 0.400 on 
         (
             (0.30, 0.24),
             (
-                "FedMinMax brought it down to 0.300, a gain of 0.100 (90% interval 0.058 "
-                "to 0.142), more than noise; “men” paid, its risk rose by 0.040 (0.026 to 0.054)."
+                "FedMinMax reduced it to 0.300, a gain of 0.100 (90% interval 0.058 "
+                "to 0.142), more than noise; “men” paid: its risk rose by 0.040 (0.026 to 0.054)."
             ),
         ),
         (
             (0.30, 0.201),
             (
-                "FedMinMax brought it down to 0.300, a gain of 0.100 (90% interval 0.058 "
+                "FedMinMax reduced it to 0.300, a gain of 0.100 (90% interval 0.058 "
                 "to 0.142), more than noise; no other group's risk rose by more than noise."
             ),
         ),
         (
             (0.37, 0.19),
             (
-                "with FedMinMax it has 0.370, and that difference of -0.030 (90% interval "
-                "-0.072 to 0.012) is within the noise of so many rows; no other group's risk rose."
+                "with FedMinMax it has 0.370, and the difference of -0.030 (90% interval "
+                "-0.072 to 0.012) is within the noise of that many rows; no other group's risk "
+                "rose."
             ),
         ),
         (
             (0.50, 0.20),
             (
-                "FedMinMax brought it up to 0.500, a loss of 0.100 (90% interval 0.058 to 0.142), "
+                "FedMinMax raised it to 0.500, a loss of 0.100 (90% interval 0.058 to 0.142), "
                 "more than noise; no other group's risk rose."
             ),
         ),
         (
             (0.20, 0.30),
             (
-                "FedMinMax brought it down to 0.200, a gain of 0.200 (90% interval 0.158 "
-                "to 0.242), more than noise; “men” paid, its risk rose by 0.100 (0.086 to 0.114); "
-                "worst off is now “men”, with 0.300."
+                "FedMinMax reduced it to 0.200, a gain of 0.200 (90% interval 0.158 "
+                "to 0.242), more than noise; “men” paid: its risk rose by 0.100 (0.086 to 0.114); "
+                "“men” is now worst off, with 0.300."
             ),
         ),
         (
             (0.20, 0.45),
             (
-                "FedMinMax brought it down to 0.200, a gain of 0.200 (90% interval 0.158 "
-                "to 0.242), more than noise; “men” paid, its risk rose by 0.250 (0.236 to 0.264); "
+                "FedMinMax reduced it to 0.200, a gain of 0.200 (90% interval 0.158 "
+                "to 0.242), more than noise; “men” paid: its risk rose by 0.250 (0.236 to 0.264); "
                 "but now “men” is worst off, with 0.450, more than “women” had before."
             ),
         ),
@@ -89,7 +90,7 @@ def test_what_has_not_converged_is_no_gain_and_no_loss(
     size, ends = ("-0.100", "-0.142 to -0.058") if after[0] < 0.4 else ("0.100", "0.058 to 0.142")
     assert told == START + (
         f"with FedMinMax it has {after[0]:.3f}, a difference of {size} (90% interval {ends}), "
-        f"no gain and no loss yet, because {because}."
+        f"neither a gain nor a loss yet, because {because}."
     )
 
 
@@ -103,8 +104,9 @@ def test_several_who_paid(tmp_path: Path) -> None:
         groups=("a", "b", "c"),
         census=((1, 2, 3), (4, 5, 6)),
     )
-    assert "“b” paid most, its risk rose by 0.050 (0.036 to 0.064), and 1 more group paid" in story(
-        read_run(run)
+    assert (
+        "“b” paid most: its risk rose by 0.050 (0.036 to 0.064), and 1 more group also paid"
+        in story(read_run(run))
     )
 
 
@@ -112,8 +114,8 @@ def test_without_a_baseline(tmp_path: Path) -> None:
     told = story(read_run(write_run(tmp_path / "run", before=None)))
     assert told == (
         "FedMinMax leaves “women” worst off, with a Brier risk of 0.300 (90% interval 0.270 "
-        "to 0.330) on 150 test rows; there is no baseline in this run to say who gained and "
-        "who paid."
+        "to 0.330) on 150 test rows; this run has no baseline, so it is unknown which groups "
+        "gained and which paid."
     )
 
 
@@ -145,7 +147,7 @@ def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
     assert table.lines[-1][0] == "women"
     assert table.lines[-1][-1] == "too few rows to say"
     assert (
-        "The table has 1 group with fewer than 50 test rows, or too few training rows, apart"
+        "1 group with fewer than 50 test rows, or too few training rows: only at the end of the"
         in risk_by_group_figure(found, "bars").caption
     )
 
@@ -153,7 +155,7 @@ def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
 def test_where_all_groups_have_few_rows_nothing_is_said(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, rows=(7, 49)) for name in "ab"]
     runs = read_runs(folders)
-    assert story(runs[0]).startswith("No group has 50 test rows or more: too few rows to say")
+    assert story(runs[0]).startswith("No group has 50 test rows or more: too few to say")
     assert [fact.after for fact in facts(runs[0])][::2] == ["\N{EN DASH}"] * 2
     assert "too few rows to say" in comparison(runs)
     report = build_report(runs)

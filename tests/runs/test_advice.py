@@ -130,14 +130,14 @@ def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:
     words = " ".join(remedies(advice))
     assert "“few” has 5 training rows" in words
     assert "25 more" in words
-    assert "400 in all" in words
+    assert "400 in total" in words
     assert "test rows of “few”:" in words
 
 
 def test_a_method_over_holders_is_advised_against_where_it_cannot_reach_the_groups() -> None:
-    assert "afl looks after holders" in remedies(of([[9, 1], [6, 4]], chosen="afl"))[0]
+    assert "afl protects the worst holder" in remedies(of([[9, 1], [6, 4]], chosen="afl"))[0]
     own = of([[90, 0], [0, 40]], chosen="afl")
-    assert not any("looks after" in words for words in remedies(own))
+    assert not any("protects the worst holder" in words for words in remedies(own))
 
 
 def test_every_method_is_listed_by_what_it_shows_of_a_holder() -> None:
@@ -154,7 +154,7 @@ def test_costs_multiply_rounds_and_bytes() -> None:
     asked = RunCost("fedminmax", Rounds(10, 20), 5, MessageBytes(100, 3_000))
     assert asked.bytes_up == (15_000, 15_000)
     words = remedies(of([[40]], chosen="fedminmax", costs=[asked]))
-    assert "asks for 5" in words[-1]
+    assert "the configuration has 5" in words[-1]
 
 
 @pytest.mark.parametrize(

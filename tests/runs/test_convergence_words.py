@@ -28,7 +28,7 @@ MORE = "It may need many more rounds (--rounds)."
         (
             replace(FALLING, converged=True, reason="converged", remaining=1e-6),
             (
-                "A has converged: its worst group's risk in training is within 0.1 % of its end, "
+                "A has converged: its worst group's risk in training is within 0.1 % of its limit, "
                 "as far as 500 rounds show."
             ),
         ),
@@ -36,9 +36,8 @@ MORE = "It may need many more rounds (--rounds)."
             replace(FALLING, rounds_needed=4000),
             (
                 "A has not converged after 500 rounds: its worst group's risk in training still "
-                "falls, "
-                "by 1 % in 100 rounds, and may be about 12 % from its end. It may need about 4,000 "
-                "rounds (--rounds)."
+                "falls, by 1 % in 100 rounds, and may be about 12 % from its limit. It may need "
+                "about 4,000 rounds (--rounds)."
             ),
         ),
         (
@@ -46,7 +45,7 @@ MORE = "It may need many more rounds (--rounds)."
             (
                 "A has not converged after 500 rounds: its worst group's risk in training still "
                 "falls, "
-                f"by 1 % in 100 rounds, and may be far from its end. {MORE}"
+                f"by 1 % in 100 rounds, and may be far from its limit. {MORE}"
             ),
         ),
         (
@@ -54,7 +53,7 @@ MORE = "It may need many more rounds (--rounds)."
             (
                 "A has not converged after 500 rounds: its worst group's risk in training still "
                 "rises, "
-                f"by 1 % in 100 rounds, and may be about 12 % from its end. {MORE}"
+                f"by 1 % in 100 rounds, and may be about 12 % from its limit. {MORE}"
             ),
         ),
         (
@@ -67,8 +66,8 @@ MORE = "It may need many more rounds (--rounds)."
         (
             replace(FALLING, reason="averaging"),
             (
-                "A has not converged after 500 rounds: its model is an average that leans to early "
-                f"rounds, about 12 % from its end. {MORE}"
+                "A has not converged after 500 rounds: its model is an average that favours "
+                f"early rounds, about 12 % from its limit. {MORE}"
             ),
         ),
         (
@@ -80,9 +79,9 @@ MORE = "It may need many more rounds (--rounds)."
         ),
         (
             TOO_FEW,
-            f"A has not converged as far as can be told: 5 rounds are too few. {MORE}",
+            f"A has not converged as far as is known: 5 rounds are too few. {MORE}",
         ),
-        (None, "It is not known whether A has converged: an earlier version trained it."),
+        (None, "It is unknown whether A has converged: an earlier version trained it."),
     ],
 )
 def test_every_verdict_in_words(found: Convergence | None, expected: str) -> None:

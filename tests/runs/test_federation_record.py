@@ -119,7 +119,7 @@ def test_other_folders_are_refused_in_one_line(record: FederationRecord, folder:
     assert "has no run over a network" in complaint_of(lambda: read_federation_record(folder))
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    assert "holds other files" in complaint_of(lambda: open_federation_run(folder, record))
+    assert "has other files" in complaint_of(lambda: open_federation_run(folder, record))
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
 
 

@@ -53,9 +53,9 @@ def test_rounds_and_reasons_are_counted_by_site(plan: NetworkPlan) -> None:
 def test_groups_that_nobody_told_of_are_warned_of(plan: NetworkPlan, tmp_path: Path) -> None:
     women, men = remarks_on(ROUNDS, plan, tmp_path, GROUPS).warnings
     assert "'Female' was not seen in 1 of 5 rounds, from round 3 on" in women
-    assert "no longer" not in women
+    assert "still missing" not in women
     assert "'Male' was not seen in 2 of 5 rounds, from round 4 on" in men
-    assert men.endswith("at its end the run no longer saw it")
+    assert men.endswith("it was still missing in the last round")
     assert remarks_on(ROUNDS[:2], plan, tmp_path, GROUPS).warnings == ()
 
 
@@ -97,7 +97,7 @@ def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path)
     assert results["sites"][0]["refused"] == {"north is not connected": 2}
     (warning,) = results["warnings"]
     assert "group 'Female' was not seen in 2 of 3 rounds, from round 2 on" in warning
-    assert "at its end the run no longer saw it" in warning
+    assert "it was still missing in the last round" in warning
     assert "north took part in 1 of 3 rounds" in results["notes"]
     assert [line["risks"][0] is None for line in rounds_of(run.folder)] == [False, True, True]
     assert [line["participants"] for line in rounds_of(run.folder)] == [[0, 1, 2], [2], [2]]

@@ -165,7 +165,9 @@ def test_a_file_that_is_cut_off(size: int, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_model(path, CASES["logistic"])
     path.write_bytes(path.read_bytes()[:size])
-    assert "is no model file or is damaged; train anew" in complaint_of(lambda: load_model(path))
+    assert "is not a model file or is damaged; train again" in complaint_of(
+        lambda: load_model(path)
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_a_file_that_contradicts_itself(key: str, old: str, new: str, tmp_path: 
     save_file(tensors, path, metadata)
     said = complaint_of(lambda: load_model(path))
     assert said.startswith(str(path))
-    assert said.endswith("train anew")
+    assert said.endswith("train again")
 
 
 @pytest.mark.parametrize("change", [torch.Tensor.double, lambda weights: weights * math.nan])
@@ -213,4 +215,4 @@ def test_a_file_of_other_numbers(change: Callable[[Tensor], Tensor], tmp_path: P
         metadata = dict(file.metadata())
         tensors = {name: change(file.get_tensor(name)) for name in file.offset_keys()}
     save_file(tensors, path, metadata)
-    assert "is not all finite numbers of 32 bits" in complaint_of(lambda: load_model(path))
+    assert "has values that are not finite 32-bit numbers" in complaint_of(lambda: load_model(path))

@@ -9,9 +9,9 @@ from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.lemma2 import (
     OneTrajectory,
     compare_first_rounds,
+    merged,
     plans_to_compare,
     read_one_trajectory,
-    together,
     write_one_trajectory,
 )
 from fedminmax.studies.study import RunPlan
@@ -51,10 +51,10 @@ def test_only_what_is_new_is_compared_and_nothing_known_is_lost() -> None:
     # Also where the earlier call's source is not asked for again.
     assert settings_of(plans_to_compare(FEDMINMAX[1:], found)) == ["ESG", "centralized"]
     new = OneTrajectory("ESG", ("centralized",), 3, 80, {"float64": 1e-15, "float32": 1e-8})
-    assert together(found, new) == OneTrajectory(
+    assert merged(found, new) == OneTrajectory(
         "ESG", ("SSG", "centralized"), 3, 80, {"float64": 1e-15, "float32": 1e-7}
     )
-    assert together(None, new) == new
+    assert merged(None, new) == new
 
 
 def test_the_comparison_is_kept_beside_the_results(tmp_path: Path) -> None:

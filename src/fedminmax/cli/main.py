@@ -1,4 +1,4 @@
-"""The `fedminmax` command: parse words, call one function, turn mistakes into one line."""
+"""The `fedminmax` command: parse arguments, call one function, report errors in one line."""
 
 import argparse
 import os
@@ -13,15 +13,15 @@ INTERRUPTED = 130
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without the usage text."""
+    """A parser that reports an error in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where to look, and exit with 2."""
+        """Print the error and where to find help, and exit with code 2."""
         self.exit(USER_MISTAKE, f"{self.prog}: error: {message}; see '{self.prog} --help'\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Describe all commands without importing what they need."""
+    """Build the parser of all commands without importing what they need."""
     from fedminmax.cli.arguments.compare import add_compare
     from fedminmax.cli.arguments.federation import add_federation
     from fedminmax.cli.arguments.reproduce import add_reproduce
@@ -40,8 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="fedminmax",
         description=(
-            "Train one model across many data holders so that its worst-off group is as well "
-            "off as possible, without any row leaving its holder."
+            "Train one model across many data holders so that it is as good as possible for its "
+            "worst-off group, without any row leaving its holder."
         ),
         epilog="example: fedminmax reproduce synthetic --quick",
     )
@@ -62,10 +62,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = build_parser()
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     if options.version:
         from fedminmax import __version__
 
@@ -85,35 +85,35 @@ def _run(options: argparse.Namespace) -> int:
         options.run(options)
         sys.stdout.flush()
     except InputError as error:
-        return _complain(str(error), USER_MISTAKE)
+        return _fail(str(error), USER_MISTAKE)
     except DivergedError as error:
-        return _complain(str(error), 1)
+        return _fail(str(error), 1)
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in EXTRAS:
             raise
-        return _complain(f"{package} is needed: {install_command(package)}", USER_MISTAKE)
+        return _fail(f"{package} is needed: {install_command(package)}", USER_MISTAKE)
     except BrokenPipeError:
-        # Whoever reads our output, such as `head`, has had enough: what is left goes nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        # The reader of our output, such as `head`, closed the pipe: discard the rest.
+        devnull = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(devnull, stream.fileno())
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{where}{error.strerror or error}", 1)
+        return _fail(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
-        return _complain("interrupted; call the same command again to go on", INTERRUPTED)
+        return _fail("interrupted; run the same command again to continue", INTERRUPTED)
     return 0
 
 
-def _complain(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"fedminmax: error: {message}", file=sys.stderr)
     return code
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    """Treat a polite request to end like Ctrl-C, so that the last round is saved."""
+    """Treat SIGTERM like Ctrl-C, so that the last round is saved."""
     raise KeyboardInterrupt
 
 

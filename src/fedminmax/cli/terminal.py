@@ -1,7 +1,7 @@
-"""What users see on the terminal: tables, progress, and messages on standard error.
+"""Terminal output: tables, progress bars, and messages on standard error.
 
-Whatever the width of the terminal, every figure in a table stays beside the name it belongs to.
-Progress over runs and rounds is shown with the remaining time, and on a terminal only.
+However narrow the terminal, every figure in a table stays next to its row's name. Progress over
+runs and rounds shows the remaining time; it is drawn on a terminal only.
 """
 
 import os
@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-# Where no terminal sets the width.
+# The width if the output is not a terminal and COLUMNS is not set.
 WIDE = 300
 # Names and sentences are wrapped, but not to columns narrower than this.
 MIN_WRAPPED = 16
@@ -35,17 +35,17 @@ BOX = 2
 # Of the figures in a list.
 INDENT = 2
 Lines = Sequence[Sequence[str]]
-# So many fit beside a bar.
+# How many groups fit beside a progress bar.
 MAX_RISKS = 4
 
 
-def say(words: str) -> None:
-    """Tell the user something at once."""
-    print(f"fedminmax: {words}", file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Print a message on standard error, unbuffered."""
+    print(f"fedminmax: {message}", file=sys.stderr, flush=True)
 
 
 def wide_console() -> Console:
-    """Return a console of the terminal's width (or COLUMNS), or of a large one without either."""
+    """Return a console as wide as the terminal (or COLUMNS); a wide one if neither is known."""
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(soft_wrap=True, width=None if is_known else WIDE)
 
@@ -62,18 +62,18 @@ def print_table(
 ) -> None:
     """Print a table; text is shown as it is.
 
-    A table that is too wide is printed as several tables below each other, each with the names and
-    as many figures as fit. Where not even one fits beside the names, each line becomes a short
+    A table that is too wide is split into several, one below the other, each with the names and as
+    many figures as fit. If not even one figure fits beside the names, each line becomes a short
     list.
 
     Args:
         console: where to print it, and how wide.
-        title: what stands above it.
+        title: the line above it.
         headers: the columns' names.
         lines: the cells, line by line.
-        names: how many of the first columns name a line: they are wrapped, and never dropped.
-        sentences: how many of the last columns are words that may be wrapped.
-        sections: whether to leave a gap wherever the first column changes.
+        names: how many of the first columns name a line; they are wrapped, never dropped.
+        sentences: how many of the last columns are text that may be wrapped.
+        sections: whether to insert a gap where the first column changes.
     """
     headers, lines = [printable(header) for header in headers], _printable_lines(lines)
     widths = [
@@ -100,13 +100,13 @@ def print_table(
 
 
 def printable(text: str) -> str:
-    r"""Keep what a file says from steering the terminal.
+    r"""Escape control characters, so that text from a file cannot control the terminal.
 
     >>> printable("a\n b"), printable("\x1b[2Jc")
     ('a b', '\\x1b[2Jc')
     """
-    words = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _printable_lines(lines: Lines) -> list[list[str]]:
@@ -114,7 +114,7 @@ def _printable_lines(lines: Lines) -> list[list[str]]:
 
 
 def _wrapped_widths(widths: list[int], names: int, sentences: int, room: int) -> list[int]:
-    """Wrap sentences, and then names, of a table that is wider than the room for it."""
+    """Wrap sentences, then names, of a table that is too wide."""
     if _total(widths) <= room:
         return widths
     figures, own = widths[names : len(widths) - sentences], widths[len(widths) - sentences :]
@@ -129,7 +129,7 @@ def _wrapped_widths(widths: list[int], names: int, sentences: int, room: int) ->
 def _with_sentences(
     names: list[int], figures: list[int], sentences: list[int], room: int
 ) -> list[int]:
-    """Give the sentences what room the other columns leave."""
+    """Give the sentences the width that the other columns leave."""
     left = room - _total([*names, *figures]) - len(sentences)
     each = max(MIN_WRAPPED, left // max(1, len(sentences)))
     return [*names, *figures, *(min(width, each) for width in sentences)]
@@ -140,7 +140,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _blocks(widths: Sequence[int], names: int, room: int) -> list[list[int]]:
-    """Put as many columns side by side as fit beside the names; none if one of them does not."""
+    """Split the columns into blocks that fit beside the names; no blocks if one column does not."""
     blocks: list[list[int]] = [[]]
     for column in range(names, len(widths)):
         beside = [*widths[:names], *(widths[other] for other in blocks[-1]), widths[column]]
@@ -161,7 +161,7 @@ def _print_lists(
         console.print(Text(name, "bold"), soft_wrap=False)
         for header, cell in zip(headers[names:], line[names:], strict=True):
             entry = f"{header}: {cell}"
-            # A figure is not cut in two where it can have a line of its own.
+            # Put a figure on a line of its own rather than break it.
             if INDENT + cell_len(entry) > console.width:
                 entry = f"{header}:\n{' ' * INDENT}{cell}"
             if cell:
@@ -169,7 +169,7 @@ def _print_lists(
 
 
 def _gaps(lines: Lines) -> list[bool]:
-    """Tell after which lines another setting begins; an empty cell goes on with the one above."""
+    """Return after which lines the setting changes; an empty cell repeats the one above."""
     settings: list[str] = []
     for line in lines:
         settings.append(line[0] or (settings[-1] if settings else ""))
@@ -177,7 +177,7 @@ def _gaps(lines: Lines) -> list[bool]:
 
 
 class Display:
-    """Two bars: the work of the whole command, and the rounds of the present run."""
+    """Two progress bars: the work of the whole command, and the rounds of the current run."""
 
     def __init__(self, overall: Progress, work: TaskID, rounds: TaskID) -> None:
         self._bars = overall
@@ -189,7 +189,7 @@ class Display:
         self._bars.reset(self._rounds, total=rounds, description=name)
 
     def rename_run(self, name: str) -> None:
-        """Show other words beside the present run's bar."""
+        """Change the text beside the current run's bar."""
         self._bars.update(self._rounds, description=name)
 
     def show_round(self, number: int) -> None:
@@ -197,13 +197,13 @@ class Display:
         self._bars.update(self._rounds, completed=number)
 
     def show_work(self, done: float) -> None:
-        """Show how much of all work is done."""
+        """Show how much of the total work is done."""
         self._bars.update(self._work, completed=done)
 
 
 @contextmanager
 def display(title: str, work: float) -> Iterator[Display]:
-    """Show bars on standard error while the block runs; nothing if that is not a terminal."""
+    """Show progress bars on standard error while the block runs, if it is a terminal."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
@@ -222,9 +222,9 @@ def display(title: str, work: float) -> Iterator[Display]:
 
 
 def highest_risks(risks: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:
-    """Return the groups with the highest known risks, the highest first.
+    """Return the groups with the highest known risks, highest first.
 
-    These are the ones that are named where there is room for few.
+    Only these are named where space is short.
 
     >>> highest_risks([("f", 0.2), ("m", 0.3), ("x", None)])
     [('m', 0.3), ('f', 0.2)]

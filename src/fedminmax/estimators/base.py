@@ -1,7 +1,7 @@
-"""What both estimators share around training: scikit-learn's parts, and attributes set by ``fit``.
+"""What both estimators share: scikit-learn's base classes, and attributes set by ``fit``.
 
 Without scikit-learn, importing this module fails with a message that says how to install it.
-Predictions start from the model's outputs, which are computed here too.
+The model's outputs, from which predictions are made, are also computed here.
 """
 
 import warnings
@@ -26,7 +26,7 @@ __all__ = [
     "seed_of",
     "validate_data",
 ]
-# A model is trained in the precision of its features; whatever is neither becomes the first.
+# A model is trained in the precision of its features; other types become the first of these.
 PRECISIONS = [np.float64, np.float32]
 
 
@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
 
 
 def seed_of(random_state: Any) -> int:
-    """Return a whole number as it is; draw one from a generator, or from numpy's own for None."""
+    """Return an integer unchanged; draw one from a generator, or from numpy's own for None."""
     if isinstance(random_state, Integral):
         if random_state < 0:
             raise InputError(f"random_state = {random_state}; give zero or a positive number")
@@ -51,8 +51,8 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def keep(estimator: Any, trained: Trained) -> None:
-    """Give an estimator what it has after ``fit``; scikit-learn asks for names that end in _."""
+def set_fitted(estimator: Any, trained: Trained) -> None:
+    """Set the attributes that an estimator has after ``fit``; by convention they end in _."""
     estimator.model_ = trained.model
     estimator.groups_ = trained.groups
     estimator.small_groups_ = trained.small_groups
@@ -65,15 +65,15 @@ def keep(estimator: Any, trained: Trained) -> None:
     estimator.n_iter_ = len(trained.history)
     if trained.small_groups:
         names = ", ".join(f"'{name}'" for name in trained.small_groups)
-        words = (
+        message = (
             f"groups with fewer than minimum_group={estimator.minimum_group} rows are not trained "
             f"for as the worst group (small={estimator.small!r}): {names}"
         )
-        warnings.warn(words, UserWarning, stacklevel=3)
+        warnings.warn(message, UserWarning, stacklevel=3)
     if not trained.convergence.converged:
-        words = verdict(type(estimator).__name__, trained.convergence, "rounds=")
-        # As if from the line that called fit.
-        warnings.warn(words, ConvergenceWarning, stacklevel=3)
+        message = verdict(type(estimator).__name__, trained.convergence, "rounds=")
+        # Report the line that called fit.
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def outputs_for(estimator: Any, X: Any) -> Tensor:

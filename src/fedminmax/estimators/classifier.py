@@ -13,9 +13,9 @@ from fedminmax.estimators.base import (
     BaseEstimator,
     ClassifierMixin,
     check_classification_targets,
-    keep,
     outputs_for,
     seed_of,
+    set_fitted,
     validate_data,
 )
 from fedminmax.estimators.settings import (
@@ -31,20 +31,20 @@ LOSSES = ("brier", "cross_entropy")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
-    """Softmax classifier whose worst group does as well as possible.
+    """Softmax classifier that minimises the risk of its worst group.
 
-    All settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
+    The settings are those of ``TrainingSettings``, and ``loss``: "cross_entropy" (as in logistic
     regression) or "brier" (the sum over classes of squared differences, 0 to 2). None is
-    cross-entropy where FedMinMaxFast trains a linear model, because it can then prove how low the
+    cross-entropy if FedMinMaxFast trains a linear model, because it can then prove how low the
     worst group's risk can be, else Brier.
 
     After ``fit``: ``classes_``, ``n_features_in_``, ``feature_names_in_`` (if the features had
     names), ``groups_`` (names), ``small_groups_`` (names of those with too few rows to be trained
-    for; ``fit`` warns of them), ``group_weights_`` (by name, after the last round, small groups as
-    one if they were merged; empty for a method that does not weigh groups), ``risks_by_group_``
+    for; ``fit`` warns about them), ``group_weights_`` (by name, after the last round; merged small
+    groups count as one; empty for a method that does not weight groups), ``risks_by_group_``
     (mean training loss by name), ``history_`` (a ``HistoryPoint`` per round), ``convergence_``
-    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved of the
-    worst group's training risk; None if nothing is), ``validation_`` (the round that validation
+    (whether the rounds were enough; if not, ``fit`` warns), ``certificate_`` (what is proved about
+    the worst group's training risk; None if nothing is), ``validation_`` (the round that validation
     rows chose, with its worst group's risk and standard error; None without them), ``n_iter_``
     (rounds), ``model_`` (a torch module for scaled features) and ``scaling_``.
 
@@ -63,10 +63,10 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
 
         Args:
             X: features [rows, columns], numbers, in numpy, pandas or polars.
-            y: the class of each row, numbers or words.
+            y: the class of each row, numbers or strings.
             sensitive_features: the group of each row: one column, or several to be crossed (a
                 data frame, a dict, a two-dimensional array); None is one group.
-            holders: who holds each row, numbers or words; None is a single holder.
+            holders: the holder of each row, numbers or strings; None is a single holder.
         """
         check_settings(self)
         if self.loss not in (None, *LOSSES):
@@ -85,7 +85,7 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
         self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         rows = Rows(self.scaling_.apply(features), labels, places)
         trained = train_rows(self, rows, loss, len(self.classes_), seed)
-        keep(self, trained)
+        set_fitted(self, trained)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ from fedminmax.estimators.base import (
     PRECISIONS,
     BaseEstimator,
     RegressorMixin,
-    keep,
     outputs_for,
     seed_of,
+    set_fitted,
     validate_data,
 )
 from fedminmax.estimators.settings import TrainingSettings, check_settings, validation_share
@@ -21,12 +21,13 @@ from fedminmax.estimators.training import Rows, measure_scaling, place_rows, tra
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
-    """Least squares whose worst group has the least possible mean squared error.
+    """Least squares regression that minimises the mean squared error of its worst group.
 
-    All settings are those of ``TrainingSettings``. With ``standardize`` the target is scaled too,
-    so that the rates mean the same whatever its unit; risks are in the square of that unit.
+    The settings are those of ``TrainingSettings``. With ``standardize`` the target is also scaled,
+    so that rates do not depend on its unit; risks are in the square of that unit.
 
-    After ``fit``: what ``FedMinMaxClassifier`` has but ``classes_``, and ``target_scaling_``.
+    After ``fit``: the attributes of ``FedMinMaxClassifier`` except ``classes_``, and
+    ``target_scaling_``.
 
     >>> x, y, sex = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], ["f", "m", "f", "m"]
     >>> trained = FedMinMaxRegressor().fit(x, y, sensitive_features=sex)
@@ -41,8 +42,8 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         check_settings(self)
         features, y = validate_data(self, X, y, dtype=PRECISIONS, y_numeric=True)
         seed = seed_of(self.random_state)
-        alike = np.zeros(len(y), dtype=np.int64)
-        places = place_rows(alike, sensitive_features, holders, validation_share(self), seed)
+        no_classes = np.zeros(len(y), dtype=np.int64)
+        places = place_rows(no_classes, sensitive_features, holders, validation_share(self), seed)
         self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         column = y.astype(np.float64)[:, None]
         self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
@@ -50,7 +51,7 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         rows = Rows(self.scaling_.apply(features), target, places)
         unit = float(self.target_scaling_.scale[0]) ** 2
         trained = train_rows(self, rows, "squared_error", 1, seed, risk_unit=unit)
-        keep(self, trained)
+        set_fitted(self, trained)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """The settings that classifier and regressor share, as one record of constructor parameters.
 
-scikit-learn reads parameters off the constructor and expects them to be kept as they came: that is
-what a dataclass does. What they mean is checked in ``fit``, as its conventions ask.
+scikit-learn reads parameters off the constructor and expects them to be stored unchanged, which is
+what a dataclass does. They are validated in ``fit``, as its conventions require.
 """
 
 from dataclasses import dataclass, fields
@@ -23,8 +23,8 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.checks import check_whole, checked_method
 from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 
-# Settings of the method that is trained if none is given; one that is given has its own.
-OF_THE_DEFAULT_METHOD = ("gap", "learning_rate", "adversary_rate", "epsilon")
+# Settings of the default method; a method that the user gives has its own.
+DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")
 ADVERSARY_RATE = 0.1
 
 
@@ -37,31 +37,32 @@ class TrainingSettings:
             no rate; if one of the two rates below is given it is ``FedMinMax``, Algorithm 1 of
             the paper, with its tail average as answer.
         gap: FedMinMaxFast stops when the worst group's risk is within this share of the lowest
-            possible; None is 1e-4, 0 goes on up to ``rounds``.
-        learning_rate: Algorithm 1's step size of the model; if it is left open, one over the
-            largest curvature that any weighting of the groups can give a linear model (a network:
-            at most 0.1).
+            possible; None is 1e-4; 0 runs all ``rounds``.
+        learning_rate: Algorithm 1's step size of the model; by default one over the largest
+            curvature that any weighting of the groups can give a linear model (a network: at most
+            0.1).
         adversary_rate: Algorithm 1's step size of the groups' weights (0.1); 0 ignores the groups.
-        epsilon: the least weight of a group.
+        epsilon: the minimum weight of a group.
         minimum_group: groups with fewer rows are small.
-        small: what becomes of small groups: "share" trains each with its share of the rows and
-            not for it as the worst group, "merge" makes one group of them, "play" treats them
-            like any other.
+        small: how small groups are treated: "share" weights each by its share of the rows and
+            never as the worst group, "merge" combines them into one group, "play" treats them like
+            any other.
         hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
-            (squared error: 1e-6) where FedMinMaxFast trains a linear model, else 0.
-        rounds: the most rounds; each is one pass over all rows. None is 200 where the method stops
-            by itself, as FedMinMaxFast does on linear models, else 500.
+            (squared error: 1e-6) if FedMinMaxFast trains a linear model, else 0.
+        rounds: the maximum number of rounds; each is one pass over all rows. None is 200 if the
+            method stops by itself, as FedMinMaxFast does on linear models, else 500.
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
-            validation rows choose. None is the best one if there are validation rows, else what
-            the method answers with. FedMinMaxFast chooses by itself, unless validation rows do.
+            validation rows choose. None is the best one if there are validation rows, else the
+            method's own answer. FedMinMaxFast chooses by itself, unless validation rows do.
         validation: share of each holder's rows, stratified by group and class, that choose the
             round and are not trained on; None is 0.1 for a network and 0 for a linear model.
-        patience: stop after so many rounds in a row that are no better on validation rows; None
-            is 30 for FedMinMaxFast with such rows, else never.
-        standardize: bring features (and a regressor's target) to mean 0 and deviation 1 first.
-        random_state: start of a network, and whatever a method draws; a linear model starts at 0.
+        patience: stop after this many consecutive rounds without improvement on validation rows;
+            None is 30 for FedMinMaxFast with such rows, else never.
+        standardize: scale features (and a regressor's target) to mean 0 and deviation 1 first.
+        random_state: seed of a network's initialisation and of a method's randomness; a linear
+            model starts at 0.
         device: where to train, such as "cpu" or "cuda"; prediction is on the CPU.
     """
 
@@ -99,8 +100,8 @@ def check_settings(settings: TrainingSettings) -> None:
             )
     if pace_of_settings(settings) is Pace.LOOK_AHEAD and which not in (None, Iterate.BEST):
         raise InputError(
-            f"iterate = {settings.iterate!r} with a method that chooses its model by itself; drop "
-            "it, or give another method, such as method=FedMinMax()"
+            f"iterate = {settings.iterate!r} was given with a method that chooses its model by "
+            "itself; drop it, or give another method, such as method=FedMinMax()"
         )
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
@@ -108,22 +109,22 @@ def check_settings(settings: TrainingSettings) -> None:
     if settings.method is None:
         if settings.gap is not None and _asks_for_algorithm_1(settings):
             raise InputError(
-                f"gap = {settings.gap!r} came with a rate, which is Algorithm 1's, and that does "
-                "not know how far it is from the best; drop the rate, or gap"
+                f"gap = {settings.gap!r} was given with a rate, which is for Algorithm 1, and that "
+                "does not know its distance to the optimum; drop the rate, or gap"
             )
         return
     checked_method(settings.method)
     defaults = {field.name: field.default for field in fields(settings)}
-    for name in OF_THE_DEFAULT_METHOD:
+    for name in DEFAULT_METHOD_SETTINGS:
         if getattr(settings, name) != defaults[name]:
             raise InputError(
-                f"{name} = {getattr(settings, name)} came with a method of its own settings; "
-                f"give it to {settings.method.name}"
+                f"{name} = {getattr(settings, name)} was given together with a method; give it to "
+                f"{settings.method.name} instead"
             )
 
 
 def small_rule_of(settings: TrainingSettings) -> SmallGroupRule:
-    """Return what becomes of small groups."""
+    """Return how small groups are treated."""
     known = [rule.value for rule in SmallGroupRule]
     if settings.small not in known:
         raise InputError(f"small = {settings.small!r}; give {', '.join(known)}")
@@ -138,7 +139,7 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
         gap = DEFAULT_GAP if settings.gap is None else settings.gap
         return FedMinMaxFast(settings.epsilon, gap=gap)
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
-    # The average of all rounds still leans towards the start.
+    # The average of all rounds is still biased towards the start.
     return FedMinMax(
         settings.learning_rate, adversary, settings.epsilon, output=Iterate.TAIL_AVERAGE
     )
@@ -149,23 +150,23 @@ def _asks_for_algorithm_1(settings: TrainingSettings) -> bool:
 
 
 def pace_of_settings(settings: TrainingSettings) -> Pace:
-    """Return how much a round of the method does, which decides what is left open."""
+    """Return how much work a round of the method does, which decides some defaults."""
     if settings.method is not None:
         return pace_of(checked_method(settings.method))
     return Pace.ONE_STEP if _asks_for_algorithm_1(settings) else Pace.LOOK_AHEAD
 
 
 def rounds_of(settings: TrainingSettings) -> int:
-    """Return the most rounds that training takes."""
+    """Return the maximum number of rounds."""
     if settings.rounds is not None:
         return settings.rounds
     return DEFAULT_ROUNDS[pace_of_settings(settings)]
 
 
 def patience_of(settings: TrainingSettings, *, has_validation_rows: bool) -> int | None:
-    """Return after how many rounds without a gain to stop; None is never.
+    """Return after how many rounds without improvement to stop; None is never.
 
-    Of a handful of rows none may be set aside, whatever the share.
+    With very few rows there may be no validation rows, whatever the share.
     """
     if settings.patience is not None or not has_validation_rows:
         return settings.patience
@@ -173,13 +174,13 @@ def patience_of(settings: TrainingSettings, *, has_validation_rows: bool) -> int
 
 
 def loss_of(settings: TrainingSettings, loss: str | None) -> str:
-    """Return the name of a classifier's loss; None leaves it open."""
+    """Return the name of a classifier's loss; None is the default."""
     linear = not checked_widths(settings.hidden)
     return loss or default_loss(pace_of_settings(settings), classifies=True, linear=linear)
 
 
 def ridge_of(settings: TrainingSettings, loss: str) -> float:
-    """Return the penalty of a model that is trained with this loss."""
+    """Return the ridge penalty of a model that is trained with this loss."""
     if settings.ridge is not None:
         return settings.ridge
     linear = not checked_widths(settings.hidden)
@@ -194,7 +195,7 @@ def validation_share(settings: TrainingSettings) -> float:
 
 
 def iterate_of(settings: TrainingSettings) -> Iterate | None:
-    """Return the iterate that was asked for; None is the method's own answer."""
+    """Return the requested iterate; None is the method's own answer."""
     if settings.iterate is None:
         return None
     known = [which.value for which in Iterate]

@@ -46,7 +46,7 @@ ROWS_AT_ONCE = 8192
 
 @dataclass(frozen=True, eq=False)
 class RowPlaces:
-    """Each row's group and holder, numbered from 0, and whether it is set aside for validation."""
+    """Each row's group and holder, numbered from 0, and whether it is held out for validation."""
 
     groups: RowGroups
     holders: NDArray[np.int64]
@@ -73,7 +73,7 @@ class RowPlaces:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """All rows of a training: scaled features and targets, and where they belong."""
+    """All rows: scaled features and targets, and their groups and holders."""
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -85,7 +85,7 @@ def place_rows(
 ) -> RowPlaces:
     """Find groups and holders, and draw the validation rows; None is one group, or one holder.
 
-    ``labels`` are class numbers, or all the same where targets are quantities.
+    ``labels`` are class numbers, or all equal if targets are quantities.
     """
     number = len(labels)
     groups = group_rows(sensitive_features, number)
@@ -103,7 +103,7 @@ def place_rows(
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a training leaves: the model on the CPU, and results by group, under their names."""
+    """The result of training: the model on the CPU, and results by group name."""
 
     model: nn.Module
     groups: tuple[str, ...]
@@ -127,7 +127,7 @@ def train_rows(
 ) -> Trained:
     """Train a model with this many outputs by this loss; 1 output is regression.
 
-    ``risk_unit`` is what a risk of 1 is worth in the user's units.
+    ``risk_unit`` is a risk of 1 in the user's units.
     """
     device, loss = usable_device(settings.device), LOSSES_BY_NAME[loss_name]
     ridge = ridge_of(settings, loss_name)
@@ -168,12 +168,12 @@ def train_rows(
         goal_of(method),
         which or done.answer,
         federation.census.playable.tolist(),
-        # What the method knows is of the model that it chose.
+        # The method's own estimate is for the model that it chose.
         left=done.remaining if which is None else None,
     )
     proved = done.certificate if which is None else None
-    # AFL's weights, for one, are its holders': those are no weights of groups.
-    weights = done.weights.tolist() if _weighs_groups(method) else []
+    # Some methods' weights are over holders, such as AFL's.
+    weights = done.weights.tolist() if _weights_groups(method) else []
     return Trained(
         trained,
         names,
@@ -190,7 +190,7 @@ def train_rows(
 
 
 def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:
-    """Return the model's outputs on the CPU, in its precision, some rows at a time."""
+    """Return the model's outputs on the CPU, in its precision, in batches."""
     like = next(model.parameters())
     with torch.no_grad():
         parts = torch.split(torch.tensor(x, dtype=like.dtype), ROWS_AT_ONCE)
@@ -209,8 +209,8 @@ def _in_unit(chosen: ValidationRisk | None, unit: float) -> ValidationRisk | Non
     return replace(chosen, risk=chosen.risk * unit, standard_error=chosen.standard_error * unit)
 
 
-def _weighs_groups(method: AnyMethod[Any]) -> bool:
-    """Tell whether the method's adversary, if it has one, weighs groups."""
+def _weights_groups(method: AnyMethod[Any]) -> bool:
+    """Whether the method has weights over groups."""
     card = card_of(method)
     return card is not None and card.weights is Weights.GROUPS
 
@@ -225,7 +225,7 @@ def _risks(loss: Loss, outputs: Tensor, y: Tensor, places: RowPlaces) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Mean and scale of each column, in float64: shift and scale by pooled mean and deviation.
+    """Mean and scale of each column, in float64: the pooled mean and standard deviation.
 
     Both come from exact sums over rows, which holders can add up: no split among them changes a
     bit. Columns of zeros and ones stay as they are: divided by its deviation, a rare word's 1
@@ -236,16 +236,16 @@ class Scaling:
     scale: NDArray[np.float64]
 
     def apply(self, table: NDArray[Any]) -> NDArray[Any]:
-        """Return the scaled table, in the precision in which it came."""
+        """Return the scaled table, in the table's own precision."""
         return ((table - self.mean) / self.scale).astype(table.dtype)
 
     def undo(self, table: NDArray[Any]) -> NDArray[Any]:
-        """Return the table that ``apply`` would make into this one."""
+        """Return the unscaled table; the inverse of ``apply``."""
         return table * self.scale + self.mean
 
 
 def measure_scaling(table: NDArray[Any], *, wanted: bool) -> Scaling:
-    """Measure the columns; a constant one is only shifted, and nothing is if not ``wanted``.
+    """Measure the columns; a constant one is only shifted, and none are scaled unless ``wanted``.
 
     >>> scaling = measure_scaling(np.array([[0.0, 7.0, 1.0], [2.0, 7.0, 0.0]]), wanted=True)
     >>> scaling.apply(np.array([[4.0, 7.0, 1.0]])).tolist()

@@ -1,4 +1,4 @@
-"""The mixes of groups that holders make, as a picture: a triangle for three groups, else bars."""
+"""A figure of the group mixes that holders can produce: a triangle for three groups, else bars."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ MAX_GROUPS = 30
 
 @dataclass(frozen=True)
 class Mark:
-    """How a special mix is shown."""
+    """The marker of a mix."""
 
     marker: str
     colour: str
@@ -49,14 +49,14 @@ FINAL = Mark("D", VERMILLION, "")
 
 @dataclass(frozen=True)
 class RunWeights:
-    """The weights of the groups at the end of a run, and the run's name."""
+    """The final group weights of a run, and the run's name."""
 
     label: str
     weights: tuple[float, ...]
 
 
 def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> ReportFigure:
-    """Describe the figure; with a run, where its final weights are."""
+    """Describe the figure; with a run, also its final weights."""
     is_triangle = len(advice.groups) == 3
     shown = min(len(advice.groups), MAX_GROUPS)
     bars = 1.5 + 0.42 * shown
@@ -76,9 +76,9 @@ def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> Re
 
 
 def groups_table(advice: Advice) -> Table:
-    """Return what is known of every group."""
+    """Return a table with a line for every group."""
     return Table(
-        f"What holders have of each group. {explanation(advice)}",
+        f"The groups and their holders. {explanation(advice)}",
         GROUP_HEADERS,
         tuple(tuple(group_cells(group, advice)) for group in advice.groups),
     )
@@ -86,23 +86,23 @@ def groups_table(advice: Advice) -> Table:
 
 def _caption(advice: Advice, run: RunWeights | None, *, is_triangle: bool) -> str:
     if is_triangle:
-        words = (
-            "Each dot is a holder: the nearer to a corner, the more of its rows are of that group. "
-            "A method that is minimax over holders can weigh the groups as at any point of the "
-            "coloured area, and at no other; the cross is the mix of all rows."
+        caption = (
+            "Each dot is a holder: the closer to a corner, the more of its rows are of that group. "
+            "A method that is minimax over holders can reach the group weights in the coloured "
+            "area, and no others; the cross is the mix of all rows."
         )
     else:
-        words = (
-            "Bars: the largest share of each group in any holder's rows. A method that is minimax "
-            "over holders cannot give the group more weight than that; hatched bars end below one "
-            "half. The cross is the group's share in all rows."
+        caption = (
+            "Bars: each group's largest share of any holder's rows. A method that is minimax over "
+            "holders cannot give the group more weight than that; hatched bars end below one half. "
+            "The cross is the group's share of all rows."
         )
         hidden = len(advice.groups) - MAX_GROUPS
         if hidden > 0:
-            words += f" {counted(hidden, 'group')} with longer bars are in the table only."
+            caption += f" {counted(hidden, 'group')} with longer bars: only in the table."
     if run is not None:
-        words += f" The diamond is the weight that {run.label} gave at its end."
-    return words
+        caption += f" The diamond is the final weight in {run.label}."
+    return caption
 
 
 def _triangle(figure: "Figure", advice: Advice, run: RunWeights | None) -> None:
@@ -189,7 +189,7 @@ def _mark(axes: "Axes", places: Sequence[Point], mark: Mark) -> None:
 
 
 def _place(mix: Sequence[float]) -> Point:
-    """Return where a mix of three groups is in the triangle."""
+    """Return the position of a mix of three groups in the triangle."""
     return (
         sum(share * corner[0] for share, corner in zip(mix, CORNERS, strict=True)),
         sum(share * corner[1] for share, corner in zip(mix, CORNERS, strict=True)),
@@ -197,7 +197,7 @@ def _place(mix: Sequence[float]) -> Point:
 
 
 def _hull(places: Sequence[Point]) -> list[Point]:
-    """Return the corners of the convex hull, in turn (Andrew's monotone chain, 1979)."""
+    """Return the corners of the convex hull, in order (Andrew's monotone chain, 1979)."""
     points = sorted(set(places))
     if len(points) < 3:
         return points
@@ -220,7 +220,7 @@ def _turn(first: Point, second: Point, third: Point) -> float:
 
 
 def mixes_of_run(run: Run, name: str) -> ReportFigure:
-    """Describe the figure of a trained run's holders, with its final weights if it has some."""
+    """Describe the figure of a trained run's holders, with its final weights if it has any."""
     results, census = run.chosen.results, run.census
     advice = advise_census(census, results.loss)
     if results.reach is None:

@@ -43,7 +43,7 @@ MAX_GROUPS = 30
 
 
 def risk_table(run: Run) -> Table:
-    """Show each group and all rows; beside a baseline, what changed and how sure that is."""
+    """Return a line per group and for all rows; with a baseline, also the change."""
     results = run.chosen.results
     decimals, interval = decimals_of(results), interval_name(results)
     risks = [*results.risk.by_group, results.risk.overall]
@@ -67,7 +67,7 @@ def risk_table(run: Run) -> Table:
 
 
 def _groups_of_few_rows_last(results: Results) -> list[int]:
-    """Order the lines: groups of enough rows, all rows, groups of few rows."""
+    """Order the lines: groups with enough rows, all rows, groups with few rows."""
     groups = results.risk.by_group
     everyone = len(groups)
     enough = [number for number, own in enumerate(groups) if own.has_enough_rows]
@@ -86,7 +86,7 @@ def _change_cells(change: Change | None, decimals: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Look:
-    """Where the bars of one model stand beside a group's place, and how they are filled."""
+    """The position of one model's bars relative to the group's, and their fill."""
 
     shift: float
     thickness: float
@@ -95,13 +95,13 @@ class Look:
 
 
 def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
-    """Describe the figure: the groups that were worst off first, all rows last."""
+    """Describe the figure: the worst-off groups first, all rows last."""
     results, order = run.chosen.results, _shown_groups(run)
     worst = worst_of(results)
     decimals, interval = decimals_of(results), interval_name(results)
     against = f" and {run.baseline.results.method.name}" if run.baseline else ""
     small = results.test.small_groups(results.groups)
-    left_out = len(results.groups) - len(small) - len(order)
+    hidden = len(results.groups) - len(small) - len(order)
     return ReportFigure(
         name,
         f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
@@ -114,13 +114,13 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
             else ""
         ),
         f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
-        "it would move with other test rows of the same group. The group that was worst off was "
-        "picked for its high value, part of which is chance where groups are small."
+        "it would move with other test rows of the same group. The worst-off group was selected "
+        "for its high value, which in small groups is partly chance."
         f"{how_sure(run)}"
-        + (f" {counted(left_out, 'group')} with lower risk are in the table only." * bool(left_out))
+        + (f" {counted(hidden, 'group')} with lower risk: only in the table." * bool(hidden))
         + (
-            f" The table has {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, "
-            "or too few training rows, apart at its end." * bool(small)
+            f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, or too few "
+            "training rows: only at the end of the table." * bool(small)
         ),
         8.2,
         1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
@@ -131,7 +131,7 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
 
 
 def _shown_groups(run: Run) -> list[int]:
-    """Order groups of enough rows by what they had under the baseline, the worst off first."""
+    """Order groups with enough rows by their risk under the baseline, the worst off first."""
     risks = (run.baseline or run.chosen).results.risk.by_group
     enough = [number for number, risk in enumerate(risks) if risk.has_enough_rows]
     return sorted(enough, key=lambda number: -(risks[number].value or 0.0))[:MAX_GROUPS]
@@ -166,7 +166,7 @@ def _draw(figure: "Figure", run: Run, order: Sequence[int]) -> None:
 
 
 def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> None:
-    """Draw a bar for each group and one for all rows; nothing where there is no value."""
+    """Draw a bar for each group and one for all rows; none if there is no value."""
     risks: list[Interval] = [*(results.risk.by_group[a] for a in order), results.risk.overall]
     known = [(place, risk) for place, risk in enumerate(risks) if risk.value is not None]
     values = [risk.value or 0.0 for _, risk in known]
@@ -183,6 +183,6 @@ def _bars(axes: "Axes", results: Results, order: Sequence[int], look: Look) -> N
     for place, risk in known:
         if risk.low is not None and risk.high is not None:
             ends, level = [risk.low, risk.high], [place + look.shift] * 2
-            # A pale edge, so that the line is seen on any bar.
+            # A pale edge, so that the line is visible on any bar.
             axes.plot(ends, level, color=PAPER, lw=3.6, solid_capstyle="butt")
             axes.plot(ends, level, color=INK, marker="|", markersize=7, lw=1.3)

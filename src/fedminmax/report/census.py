@@ -1,4 +1,4 @@
-"""Who has how many rows of whom: holders x groups as a heat map with numbers."""
+"""Training rows by holder and group, as a heat map with numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_HOLDERS = 60
-# From here on white numbers have more contrast than black ones.
+# Above this, white numbers have more contrast than black ones.
 DARK = 0.71
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The lines of the map: holders, or the smallest of many put together."""
+    """The lines of the map: holders; the smallest of many holders are combined."""
 
     names: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
@@ -37,10 +37,11 @@ def census_figure(run: Run, name: str) -> ReportFigure:
         name,
         "Training rows by holder and group",
         f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are 0.",
-        f"The darker, the more training rows (on a logarithmic scale); a cell without colour is a "
-        f"group that this holder never saw, {empty} of {cells}."
+        f"The darker a cell, the more training rows (on a logarithmic scale); {empty} of {cells} "
+        "cells have no colour: that holder has no rows of that group."
         + (
-            f" The last line adds up the {len(census.holders) - MAX_HOLDERS + 1} smallest holders."
+            f" The last line is the sum of the {len(census.holders) - MAX_HOLDERS + 1} smallest "
+            "holders."
             if len(shown.names) < len(census.holders)
             else ""
         ),
@@ -77,15 +78,15 @@ def _draw(figure: "Figure", shown: Shown, groups: tuple[str, ...]) -> None:
 
     axes = figure.subplots()
     counts = np.array(shown.counts, dtype=float)
-    # The palest blue is for a tenth of a row, so that one row is seen on white.
+    # The palest blue is for a tenth of a row, so that one row is visible on white.
     scale = LogNorm(0.1, max(2.0, float(counts.max())))
     rows = np.ma.masked_equal(counts, 0)
     axes.pcolormesh(rows, norm=scale, cmap="Blues", edgecolors=PAPER, linewidth=1.5)
-    # Numbers of many groups are small on a telephone; the table below has them too.
+    # With many groups the numbers are small on a phone; the table below also has them.
     size = max(4.0, min(8.0, 45.0 / len(groups))) if is_narrow(figure) else 8.0
     for line, row in enumerate(shown.counts):
         for column, count in enumerate(row):
-            # On a colour not the page's ink: the colour does not follow the page either.
+            # Not the page's ink on a colour: the cell's colour does not follow the page's theme.
             colour = INK if count == 0 else "white" if scale(count) > DARK else "black"
             place = (column + 0.5, line + 0.5)
             axes.text(*place, f"{count:,}", ha="center", va="center", fontsize=size, color=colour)

@@ -1,7 +1,7 @@
-"""Risks and weights over rounds: has training settled, and what did it give weight to?
+"""Risks and weights over rounds: has training converged, and which groups had weight?
 
-A run has a panel of risks on training rows. Where it has validation risks or weights, these get
-panels too.
+Every run has a panel of risks on training rows. Validation risks and weights, if any, have their
+own panels.
 """
 
 import math
@@ -37,15 +37,15 @@ MAX_LINES_OF_TABLE = 20
 WEIGHT_DECIMALS = 3
 MAX_POINTS = 300
 MARKERS_ON_A_LINE = 6
-# A risk that falls by more than this would press all that follows into a flat line.
-WIDEST_LINEAR = 20.0
+# Use a log scale if the ratio of risks is larger: a linear one would flatten the later rounds.
+MAX_LINEAR_RATIO = 20.0
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over rounds: which to name, in the order of their styles; the others are grey.
+    """Curves over rounds: ``named`` ones in the order of their styles; the others are grey.
 
-    ``risks`` tells whether the values are risks, or else weights.
+    ``risks``: whether the values are risks rather than weights.
     """
 
     title: str
@@ -57,9 +57,9 @@ class Panel:
 
 
 def panels_of(run: Run) -> list[Panel]:
-    """Return the panel of risks, and those of validation risks and of weights if there are any.
+    """Return the panel of risks, and panels of validation risks and weights if there are any.
 
-    Weights that belong neither to groups nor to holders have none.
+    Weights that belong neither to groups nor to holders have no panel.
     """
     groups, last = run.chosen.results.groups, run.chosen.rounds[-1]
     names = {"groups": groups, "holders": run.census.holders}.get(last.weights_over, ())
@@ -71,7 +71,7 @@ def panels_of(run: Run) -> list[Panel]:
         title = "risk by group on validation rows"
         panels.append(Panel(title, groups, order, lambda line: line.validation_risks, decimals))
     if last.weights and len(last.weights) == len(names):
-        # Groups keep the styles that they have above.
+        # Groups keep their styles from the panel above.
         chosen = order if by_group else _highest(last.weights)
         title = f"weight by {last.weights_over.removesuffix('s')}"
         panels.append(
@@ -81,7 +81,7 @@ def panels_of(run: Run) -> list[Panel]:
 
 
 def _highest(*columns: Sequence[float | None]) -> tuple[int, ...]:
-    """Return the first of each column in turn, then the second of each, and so on."""
+    """Return the highest of each column in turn, then the second highest, and so on."""
     ranked = [
         sorted(range(len(column)), key=lambda number: -value_at(column, number, -math.inf))
         for column in columns
@@ -92,20 +92,20 @@ def _highest(*columns: Sequence[float | None]) -> tuple[int, ...]:
 
 
 def value_at(values: Sequence[float | None], number: int, otherwise: float = math.nan) -> float:
-    """Return a value; where there is none, by default what is drawn as a gap."""
+    """Return a value; if there is none, NaN by default, which is drawn as a gap."""
     value = values[number] if number < len(values) else None
     return otherwise if value is None else value
 
 
-def thinned(rounds: Sequence[RoundRecord], most: int) -> list[RoundRecord]:
-    """Keep the first, the last and an even choice between them."""
-    if len(rounds) <= most:
+def thinned(rounds: Sequence[RoundRecord], max_rounds: int) -> list[RoundRecord]:
+    """Keep the first, the last and evenly spaced rounds between them."""
+    if len(rounds) <= max_rounds:
         return list(rounds)
-    return [rounds[place * (len(rounds) - 1) // (most - 1)] for place in range(most)]
+    return [rounds[place * (len(rounds) - 1) // (max_rounds - 1)] for place in range(max_rounds)]
 
 
 def panel_table(run: Run, panel: Panel) -> Table:
-    """Show the values of a panel at some rounds."""
+    """Return a table of a panel's values at some rounds."""
     lines = thinned(run.chosen.rounds, MAX_LINES_OF_TABLE)
     return Table(
         f"{panel.title} at {counted(len(lines), 'round')}; all are in rounds.jsonl",
@@ -136,8 +136,8 @@ def rounds_figure(run: Run, name: str) -> ReportFigure:
         f"Lines over {counted(rounds[-1].round, 'round')} of {run.label}: "
         + ". Below: ".join(panel.title for panel in panels)
         + "."
-        + _chosen_words(run),
-        _caption(run, panels) + _grey_words(panels),
+        + _chosen_text(run),
+        _caption(run, panels) + _grey_text(panels),
         8.2,
         3.2 + 2.2 * (len(panels) - 1),
         3.2 + 2.0 * (len(panels) - 1) + 0.2 * sum(len(own.named) + 2 for own in panels),
@@ -147,19 +147,18 @@ def rounds_figure(run: Run, name: str) -> ReportFigure:
 
 
 def _caption(run: Run, panels: Sequence[Panel]) -> str:
-    words = (
-        f"Above: {risk_name(run.chosen.results)} of each group on the training rows, as the "
-        f"server saw it.{_baseline_words(run.baseline)}"
+    caption = (
+        f"Top: {risk_name(run.chosen.results)} of each group on the training rows, as the "
+        f"server saw it.{_baseline_text(run.baseline)}"
     )
     if len(panels) > 1 and panels[1].risks:
-        words += (
+        caption += (
             " Below it: the same on validation rows, which training does not use. A round's risks "
-            f"are those of the model that entered it.{_chosen_words(run)}"
+            f"are those of the model at its start.{_chosen_text(run)}"
         )
     if panels[-1].risks:
-        return f"{words} {run.label} has no weights over groups or holders."
-    where = "At the bottom" if len(panels) > 2 else "Below"
-    return f"{words} {where}: how much the method attended to each; weights add up to 1."
+        return f"{caption} {run.label} has no weights over groups or holders."
+    return f"{caption} Bottom: the weight that the method gave to each; weights sum to 1."
 
 
 def _chosen(run: Run) -> RiskAfterRound | None:
@@ -167,21 +166,21 @@ def _chosen(run: Run) -> RiskAfterRound | None:
     return found.chosen if found else None
 
 
-def _chosen_words(run: Run) -> str:
-    """Say which model the vertical line marks, also to those who do not see it."""
+def _chosen_text(run: Run) -> str:
+    """Say which model the vertical line marks, also for a screen reader."""
     chosen = _chosen(run)
     if chosen is None:
         return ""
     best = run.chosen.results.iterate == Iterate.BEST.value
     return (
         f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
-        f"{'chose' if best else 'would have chosen'}: its worst risk there is "
+        f"{'chose' if best else 'would have chosen'}: its worst risk is "
         f"{risk_with_error(chosen)}."
     )
 
 
 def _legends(panels: Sequence[Panel]) -> list[Panel]:
-    """Return the panels that need a legend: those whose lines are not named before."""
+    """Return the panels that need a legend: those whose lines no earlier panel names."""
     return [
         panel
         for place, panel in enumerate(panels)
@@ -189,14 +188,14 @@ def _legends(panels: Sequence[Panel]) -> list[Panel]:
     ]
 
 
-def _baseline_words(baseline: Trained | None) -> str:
+def _baseline_text(baseline: Trained | None) -> str:
     return f" Dotted: the worst group's last risk with {_name(baseline)}." if baseline else ""
 
 
-def _grey_words(panels: Sequence[Panel]) -> str:
+def _grey_text(panels: Sequence[Panel]) -> str:
     if all(len(panel.named) == len(panel.names) for panel in panels):
         return ""
-    return f" Named are {MAX_SERIES} that are high at the end, the others are grey."
+    return f" {MAX_SERIES} that are high at the end are named; the others are grey."
 
 
 def _name(trained: Trained) -> str:
@@ -216,17 +215,17 @@ def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
         _curves(axes, panel, lines)
         axes.set_title(panel.title)
         if chosen is not None:
-            # Where its risks are: those of the model that entered the next round.
+            # Its risks are shown at the next round, which started from this model.
             label = f"model after round {chosen.round:,}"
             axes.axvline(chosen.round + 1, color=INK, linewidth=1.0, label=label, zorder=1)
         if panel.risks:
             drawn = [value for line in lines for value in panel.values(line)]
             _choose_scale(axes, [value for value in drawn if value is not None])
         else:
-            # A weight of 0 is seen above the axis, not on it.
+            # Show a weight of 0 above the axis, not on it.
             axes.set_ylim(bottom=-0.02)
         if panel in _legends(panels):
-            # Handles are long enough for a whole pattern of dashes.
+            # Handles must be long enough for a whole dash pattern.
             axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, handlelength=3.6)
     all_axes[-1].set_xlabel("round")
 
@@ -243,7 +242,7 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
             color=style.colour,
             linestyle=style.dash,
             marker=style.marker,
-            # Each line has its markers elsewhere, so that they do not cover one another.
+            # Offset each line's markers, so that they do not cover each other.
             markevery=(place * every // MAX_SERIES, every),
             markersize=5,
             linewidth=1.6,
@@ -257,7 +256,7 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
 
 
 def _choose_scale(axes: "Axes", risks: Sequence[float]) -> None:
-    if min(risks, default=0.0) <= 0 or max(risks) < WIDEST_LINEAR * min(risks):
+    if min(risks, default=0.0) <= 0 or max(risks) < MAX_LINEAR_RATIO * min(risks):
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         readable_numbers(axes.yaxis, axes.get_ylim()[1])
         return

@@ -1,9 +1,9 @@
 """The pages of `fedminmax report` and `fedminmax advise`, and the report's figures as files.
 
-Each page is one HTML file that needs nothing else. The report is made from run folders of
-`fedminmax train`. Its first screen says what was predicted, for whom, on which rows, when, and what
-the model is for. Figures for papers are written as PNG and SVG, with text drawn as outlines so that
-no font is missing.
+Each page is one self-contained HTML file. The report is made from run folders of `fedminmax train`.
+Its first screen says what was predicted, for which groups, on which rows, when, and what the model
+is for. Figures for papers are written as PNG and SVG, with text drawn as outlines so that no font
+is missing.
 """
 
 import re
@@ -44,23 +44,23 @@ from fedminmax.runs.advice_text import (
     ANY_PARTITION,
     COST_EXPLAINED,
     COST_HEADERS,
-    after_words,
+    after_training,
     answer,
     cost_cells,
     remedies,
 )
 from fedminmax.runs.convergence import verdict
-from fedminmax.runs.measure import merged_words, small_groups_words
+from fedminmax.runs.measure import merged_groups_text, small_groups_text
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import certificate_words, validation_words
+from fedminmax.runs.remarks import certificate_text, validation_text
 
-NOT_STATED = "Not stated. The section [report] of the configuration is the place for it."
+NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
 MAX_NAMED = 6
 MAX_CHARACTERS = 60
-# Tells our own pages from a user's other files.
+# Identifies our own pages among a user's other files.
 GENERATOR = "fedminmax report"
 ADVICE_GENERATOR = "fedminmax advise"
-# Tell our own figures from a user's other files, as they stand in the files.
+# The bytes that identify our own figures among a user's other files.
 MARKS = {
     ".png": f"Software\0{GENERATOR}".encode(),
     ".svg": f"<dc:title>{GENERATOR}</dc:title>".encode(),
@@ -69,35 +69,35 @@ MARKS = {
 
 @dataclass(frozen=True)
 class About:
-    """A title, and what to know before reading any number, by name."""
+    """A title, and named facts to know before reading any number."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
 
 
 def about(run: Run) -> About:
-    """Say what this run is about; what users state themselves is in its configuration."""
+    """Describe this run; what users state themselves comes from its configuration."""
     results, census = run.chosen.results, run.census
     content = _content(run.config)
-    words = _stated(content)
+    stated = _stated(content)
     kind = f"one of {_named(results.classes)}" if results.classes else "a number"
     train = sum(map(sum, census.train))
     trained = f"Trained on {counted(train, 'row')} of {counted(len(census.holders), 'holder')}"
     facts = {
         "What is predicted": f"“{results.target}”, {kind}.",
-        "For whom": f"{_columns(content)}{counted(len(results.groups), 'group')}: "
+        "For which groups": f"{_columns(content)}{counted(len(results.groups), 'group')}: "
         f"{_named(results.groups)}.",
         "On which rows": f"{trained} ({_named(census.holders)}); measured on "
-        f"{counted(results.test.rows, 'other row')}, which training did not see.",
+        f"{counted(results.test.rows, 'other row')}, not used in training.",
         "When": results.finished or "Not recorded by the version that trained it.",
-        "Intended use": words.intended_use or NOT_STATED,
-        "Not for": words.not_for or NOT_STATED,
+        "Intended use": stated.intended_use or NOT_STATED,
+        "Not for": stated.not_for or NOT_STATED,
     }
-    return About(words.title or f"Predicting “{results.target}”", tuple(facts.items()))
+    return About(stated.title or f"Predicting “{results.target}”", tuple(facts.items()))
 
 
 def _content(config: str) -> Mapping[str, Any]:
-    """Read a run's configuration, which training has checked; nothing if it was damaged since."""
+    """Parse a run's configuration, which training has checked; {} if it was damaged since."""
     try:
         return tomllib.loads(config)
     except tomllib.TOMLDecodeError:
@@ -112,7 +112,7 @@ def _stated(content: Mapping[str, Any]) -> ReportSection:
 
 
 def _columns(content: Mapping[str, Any]) -> str:
-    """Name the columns that make the groups, where the configuration has them."""
+    """Name the columns that define the groups, if the configuration has them."""
     section = content.get("groups")
     columns = section.get("columns") if isinstance(section, Mapping) else None
     if not isinstance(columns, list) or not columns:
@@ -121,7 +121,7 @@ def _columns(content: Mapping[str, Any]) -> str:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    """Name the first ones."""
+    """List the first few names."""
     shown = [short(name, MAX_CHARACTERS) for name in names[:MAX_NAMED]]
     if len(names) > MAX_NAMED:
         shown.append(f"{len(names) - MAX_NAMED:,} more")
@@ -130,7 +130,7 @@ def _named(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class RunPart:
-    """What the page says of one run."""
+    """The page's content about one run."""
 
     name: str
     run: Run
@@ -147,7 +147,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the page shows."""
+    """The page's content."""
 
     about: tuple[About, ...]
     parts: tuple[RunPart, ...]
@@ -163,7 +163,7 @@ class Report:
 
 
 def build_report(runs: Sequence[Run]) -> Report:
-    """Put together what the page shows."""
+    """Assemble the page's content."""
     several = len(runs) > 1
     parts = [
         _part(run, f"run-{number}" if several else "run") for number, run in enumerate(runs, 1)
@@ -178,7 +178,7 @@ def build_report(runs: Sequence[Run]) -> Report:
 
 
 def render_report(report: Report, version: str) -> str:
-    """Write the page."""
+    """Return the page as HTML."""
     results = report.parts[0].run.chosen.results
     return page_template("report.html").render(
         report=report,
@@ -194,7 +194,7 @@ def render_report(report: Report, version: str) -> str:
 
 
 def page_template(name: str) -> Template:
-    """Return a page to be filled in; what is filled in is escaped."""
+    """Return a page's template; values are escaped."""
     return Environment(
         loader=PackageLoader("fedminmax.report", "html_page"),
         autoescape=True,
@@ -208,21 +208,24 @@ def _part(run: Run, name: str) -> RunPart:
     models = [run.chosen, *([run.baseline] if run.baseline else [])]
     results = run.chosen.results
     from_baseline = run.baseline.results.warnings if run.baseline else ()
-    unconverged = [
+    not_converged = [
         verdict(model.results.method.name, model.results.convergence)
         for model in models
         if not model.results.converged
     ]
-    further = (certificate_words(results), validation_words(results))
+    further = (certificate_text(results), validation_text(results))
     return RunPart(
         name,
         run,
         people(run),
-        " ".join([story(run), *(words for words in further if words)]),
+        " ".join([story(run), *(text for text in further if text)]),
         " ".join(
-            words
-            for words in (small_groups_words(results.groups, results.test), merged_words(results))
-            if words
+            text
+            for text in (
+                small_groups_text(results.groups, results.test),
+                merged_groups_text(results),
+            )
+            if text
         ),
         tuple(facts(run)),
         (
@@ -235,15 +238,15 @@ def _part(run: Run, name: str) -> RunPart:
         settings_table(run),
         tuple(
             dict.fromkeys(
-                (*unconverged, *_old_intervals(results), *results.warnings, *from_baseline)
+                (*not_converged, *_old_intervals(results), *results.warnings, *from_baseline)
             )
         ),
-        (*after_words(results), *results.notes),
+        (*after_training(results), *results.notes),
     )
 
 
 def _old_intervals(results: Results) -> list[str]:
-    """Warn of intervals of earlier versions."""
+    """Warn about intervals of earlier versions."""
     if results.test.min_rows:
         return []
     name = results.method.name
@@ -251,11 +254,11 @@ def _old_intervals(results: Results) -> list[str]:
 
 
 def _incomparable(runs: Sequence[Run]) -> list[str]:
-    """Warn of runs that were measured on other groups or rows than the first."""
+    """Warn about runs that were measured on other groups or rows than the first."""
     first = runs[0].chosen.results
     return [
         f"{run.label} was measured on other groups or test rows than {runs[0].label}: their "
-        "risks are not of the same people."
+        "risks are not comparable."
         for run in runs[1:]
         if run.chosen.results.groups != first.groups
         or [group.rows for group in run.chosen.results.risk.by_group]
@@ -264,12 +267,12 @@ def _incomparable(runs: Sequence[Run]) -> list[str]:
 
 
 def is_report(text: str) -> bool:
-    """Whether a file's text is a page of ours."""
+    """Whether a file's text is one of our pages."""
     return re.search(rf'<meta name="generator" content="{GENERATOR} ', text) is not None
 
 
 def render_advice(advice: Advice, source: str, version: str) -> str:
-    """Write the page about the census that ``source`` names."""
+    """Return the page about the census named ``source`` as HTML."""
     return page_template("advice.html").render(
         source=source,
         answer=answer(advice),
@@ -280,9 +283,9 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
             COST_EXPLAINED, COST_HEADERS, tuple(tuple(cost_cells(own)) for own in advice.costs)
         ),
         reveals=Table(
-            "What each method makes a holder show to the server",
-            ("a holder shows", "methods"),
-            tuple((words, ", ".join(keys)) for words, keys in advice.reveals.items()),
+            "What a holder reveals to the server, by method",
+            ("a holder reveals", "methods"),
+            tuple((shown, ", ".join(keys)) for shown, keys in advice.reveals.items()),
         ),
         remedies=remedies(advice),
         generator=ADVICE_GENERATOR,
@@ -293,24 +296,24 @@ def render_advice(advice: Advice, source: str, version: str) -> str:
 
 @dataclass(frozen=True)
 class Exported:
-    """The files, and whether some signs of names could not be drawn."""
+    """The files, and whether the font lacked some characters of names."""
 
     paths: tuple[Path, ...]
-    lacks_signs: bool
+    lacks_glyphs: bool
 
 
 def check_figures(figures: Sequence[ReportFigure], folder: Path, *, force: bool) -> None:
-    """Replace nothing without a word, and never what is no figure of ours."""
+    """Refuse to replace files without ``force``, and files that are not our figures at all."""
     for one in figures:
         for path in figure_paths(folder / one.name):
             if path.is_dir() or (path.exists() and MARKS[path.suffix] not in path.read_bytes()):
                 raise InputError(
-                    f"{path} is there and is no figure of a report; move it, or give another "
+                    f"{path} exists and is not a figure of a report; move it, or give another "
                     "folder with --figures"
                 )
             if path.exists() and not force:
                 raise InputError(
-                    f"{path} is already there; give another folder with --figures, or --force to "
+                    f"{path} already exists; give another folder with --figures, or --force to "
                     "replace it"
                 )
 

@@ -1,8 +1,8 @@
-"""The story in people: of 1,000 of a group, how many more or fewer are misjudged.
+"""The result in people: of 1,000 in a group, how many more or fewer are misjudged.
 
-Somebody is misjudged if the most probable answer is not the true one. For numbers it is how far
-predictions are off on average. Both have intervals of their own, and a difference within noise is
-not told as one.
+A person is misjudged if the most probable class is not the true one. For a regression it is how
+far predictions are off on average. Both have their own intervals, and a difference within noise is
+not reported as one.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from fedminmax.runs.records import Interval, Results
 ACCURACY = "accuracy"
 ERROR = "absolute_error"
 PEOPLE = 1000.0
-MISJUDGED = "Misjudged: the answer that the model finds most probable is not the true one."
+MISJUDGED = "Misjudged: the class that the model finds most probable is not the true one."
 
 
 def people(run: Run) -> str:
-    """Tell what the run means for those in the group that was worst off, and who pays for it.
+    """Describe what the run means for the people in the worst-off group, and who pays for it.
 
-    Nothing where it was not measured, or where every group has too few rows.
+    Return "" if that was not measured, or if every group has too few rows.
     """
     results = (run.baseline or run.chosen).results
     worst = worst_of(results)
@@ -47,7 +47,7 @@ def people(run: Run) -> str:
 
 
 def _of_errors(change: Change, metric: str) -> Change:
-    """Turn a change of accuracy into one of those who are misjudged, of 1,000."""
+    """Convert a change in accuracy to one in the number misjudged of 1,000."""
     if metric != ACCURACY:
         return change
     before, after = PEOPLE * (1.0 - change.before), PEOPLE * (1.0 - change.after)
@@ -67,12 +67,12 @@ def _alone(results: Results, name: str, metric: str) -> str:
             high=PEOPLE * (1.0 - own.low),
         )
         return (
-            f"Of 1,000 in “{name}”, the group that is worst off, about {number(errors.value, 0)} "
+            f"Of 1,000 in “{name}”, the worst-off group, about {number(errors.value, 0)} "
             f"are misjudged ({interval} {span(errors.low, errors.high, 0)})."
         )
     decimals = decimals_of(results, ERROR)
     return (
-        f"In “{name}”, the group that is worst off, predictions are off by "
+        f"In “{name}”, the worst-off group, predictions are off by "
         f"{number(own.value, decimals)} on average ({interval} "
         f"{span(own.low, own.high, decimals)})."
     )
@@ -85,24 +85,24 @@ def _start(own: Change, metric: str) -> str:
 
 
 def _no_difference(run: Run, own: Change, metric: str, reason: str) -> str:
-    """Tell both numbers, and why they make no difference."""
+    """Report both numbers, and why they are not a difference."""
     decimals = _decimals(run, metric, own)
     after, before = number(own.after, decimals), number(own.before, decimals)
-    told = f"about {after} are misjudged" if metric == ACCURACY else f"by {after} on average"
-    return f"{_start(own, metric)} {told}, after {before} with the baseline: {reason}."
+    now = f"about {after} are misjudged" if metric == ACCURACY else f"by {after} on average"
+    return f"{_start(own, metric)} {now}, compared with {before} with the baseline: {reason}."
 
 
 def _worst_off(run: Run, own: Change, metric: str) -> str:
     if not own.is_sure:
         rows = counted(own.rows, "test row")
-        return _no_difference(run, own, metric, f"on {rows} that is no difference beyond noise")
+        return _no_difference(run, own, metric, f"on {rows} this difference is within noise")
     decimals, start = _decimals(run, metric, own), _start(own, metric)
     after, before = number(own.after, decimals), number(own.before, decimals)
     size, interval = _size(run, own, decimals)
     if metric == ACCURACY:
         return (
-            f"{start} about {size} {_direction(own, 'more', 'fewer')} are misjudged ({interval}): "
-            f"{after} instead of {before}."
+            f"{start} about {size} {_direction(own, 'more', 'fewer')} are misjudged "
+            f"({interval}): {after} instead of {before}."
         )
     return (
         f"{start} by {size} {_direction(own, 'more', 'less')} on average ({interval}): {after} "
@@ -111,7 +111,7 @@ def _worst_off(run: Run, own: Change, metric: str) -> str:
 
 
 def _others(run: Run, changes: Sequence[Change], metric: str) -> str:
-    """Say of the other groups who is surely misjudged more often, and how many less often."""
+    """Report which other groups fare worse beyond noise, and how many fare better."""
     risen = sorted((c for c in changes if c.value > 0), key=lambda c: c.value, reverse=True)
     fallen = len(changes) - len(risen)
     sentences = []
@@ -124,7 +124,7 @@ def _others(run: Run, changes: Sequence[Change], metric: str) -> str:
             else f"In “{most.name}”, predictions are off by {size} more ({interval})"
         )
         if len(risen) > 1:
-            sentences[0] += f", and {counted(len(risen) - 1, 'more group')} fared worse too"
+            sentences[0] += f", and {counted(len(risen) - 1, 'more group')} also fared worse"
         sentences[0] += "."
     else:
         sentences.append("No other group fares worse beyond noise.")
@@ -141,7 +141,7 @@ def _direction(change: Change, more: str, less: str) -> str:
 
 
 def _size(run: Run, change: Change, decimals: int) -> tuple[str, str]:
-    """Say how large a change is, whatever its direction, and its interval."""
+    """Format the size of a change, regardless of its direction, and its interval."""
     low, high = sorted((abs(change.low), abs(change.high)))
     name = interval_name(run.chosen.results)
     return number(abs(change.value), decimals), f"{name} {span(low, high, decimals)}"
@@ -150,5 +150,5 @@ def _size(run: Run, change: Change, decimals: int) -> tuple[str, str]:
 def _decimals(run: Run, metric: str, change: Change) -> int:
     if metric == ERROR:
         return decimals_of(run.chosen.results, ERROR)
-    # Of 1,000, one more or fewer is told with a decimal.
+    # A change of less than 2 of 1,000 has a decimal.
     return 0 if abs(change.value) >= 2.0 else 1

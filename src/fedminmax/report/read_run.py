@@ -95,7 +95,7 @@ def check_baseline(folder: Path, baseline: Results, chosen: Results, remedy: str
 
 @dataclass(frozen=True)
 class Trained:
-    """One trained model of a folder: what it scored, and how it got there."""
+    """One trained model of a folder: its results and its rounds."""
 
     folder: Path
     results: Results
@@ -104,7 +104,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: a method, its baseline if there is one, and the rows they saw."""
+    """A run folder: a method, its baseline if there is one, and the census of their rows."""
 
     label: str
     chosen: Trained
@@ -126,7 +126,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         if task != first.results.task:
             raise InputError(
                 f"{run.chosen.folder} is a {task} and {first.folder} a {first.results.task}, whose "
-                "risks do not compare; write a report for each"
+                "risks cannot be compared; write a report for each"
             )
     return _with_labels(runs)
 
@@ -149,20 +149,20 @@ def read_run(folder: Path) -> Run:
 def _read_trained(folder: Path) -> Trained:
     results = finished_results(folder)
     path = folder / ROUNDS_FILE
-    _check_there(path)
+    _check_exists(path)
     line_of = TypeAdapter(RoundRecord)
     lines = enumerate(read_lines(path, REPEAT), 1)
     rounds = [_parse(path, line_of, line, number) for number, line in lines]
     return Trained(folder, results, tuple(rounds))
 
 
-def _check_there(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path} is missing; {REPEAT}")
 
 
 def _read(path: Path) -> str:
-    _check_there(path)
+    _check_exists(path)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -178,7 +178,7 @@ def _parse(path: Path, kind: TypeAdapter[KindT], text: str, line: int | None = N
 
 
 def _with_labels(runs: list[Run]) -> list[Run]:
-    """Name runs by their methods; where methods repeat, by their folders too."""
+    """Label runs by their methods; if a method repeats, also by their folders."""
     names = [run.label for run in runs]
     return [
         run

@@ -1,7 +1,7 @@
-"""The result of a run in one sentence: who was worst off, what it gained, who paid, how sure it is.
+"""A run's result in one sentence: who was worst off, what it gained, who paid, how certain it is.
 
-The sentence rests on each group's change in risk from the baseline to the method (``Change``).
-Nothing is said about a group with few test rows.
+The sentence is based on each group's change in risk from the baseline to the method (``Change``).
+Groups with few test rows are not mentioned.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from fedminmax.runs.records import RISK, ChangeOfMetric, Interval, Results
 ALL_ROWS = "all rows"
 ROW_BY_ROW = " The interval of a change is that of the differences row by row."
 FROM_TWO_INTERVALS = (
-    " The interval of a change is made from the two models' own intervals, as if they had been "
-    "measured on different rows, which errs on the side of saying “noise”; calling 'fedminmax "
-    "train' again adds it row by row."
+    " The interval of a change is computed from the two models' own intervals, as if they had been "
+    "measured on different rows, which errs on the side of “noise”; run 'fedminmax train' again "
+    "to add the interval row by row."
 )
 TOO_FEW = f"too few rows to say, under {MIN_ROWS} in each group"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A risk before and after; ``value`` is after minus before, above 0 where it rose.
+    """A risk before and after; ``value`` is after minus before, above 0 if it rose.
 
-    Training leaves the difference between method and baseline with its own interval, row by row.
-    Where it is missing (runs of earlier versions, runs against each other), the interval of a
-    difference comes from the intervals of its two ends, as if these were independent
-    (``intervals``). Models that are measured on the same rows mostly err alike, so the true
-    interval is narrower: what is called sure here is sure.
+    Training writes the difference between method and baseline with its own interval, row by row.
+    If it is missing (runs of earlier versions, runs against each other), the interval of a
+    difference is computed from the intervals of its two ends, as if these were independent
+    (``intervals``). Models measured on the same rows mostly err alike, so the true interval is
+    narrower: what is called sure here is sure.
     """
 
     name: str
@@ -47,17 +47,17 @@ class Change:
 
     @property
     def has_enough_rows(self) -> bool:
-        """Whether there are rows enough for a verdict, also in training."""
+        """Whether there are enough test and training rows to compare."""
         return self.rows >= MIN_ROWS and not self.small
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out 0, on rows enough."""
+        """Whether the interval excludes 0, with enough rows."""
         return self.has_enough_rows and (self.low > 0 or self.high < 0)
 
 
 def change_between(name: str, rows: int, before: Interval, after: Interval) -> Change | None:
-    """Return the change; None where one of the ends has no value or no interval.
+    """Return the change; None if one of the ends has no value or no interval.
 
     >>> from fedminmax.runs.records import Interval
     >>> before, after = (Interval(value=v, low=v - r, high=v + r) for v, r in ((9, 3), (4, 4)))
@@ -74,14 +74,14 @@ def change_between(name: str, rows: int, before: Interval, after: Interval) -> C
 
 
 def estimate_of(interval: Interval) -> Estimate | None:
-    """Return a value with its interval; None where one of them is missing."""
+    """Return a value with its interval; None if one of them is missing."""
     if interval.value is None or interval.low is None or interval.high is None:
         return None
     return Estimate(interval.value, interval.low, interval.high)
 
 
 def measured_change(run: Run, metric: str = RISK) -> ChangeOfMetric | None:
-    """Return the change that training left, if it is from this run's baseline as it stands."""
+    """Return the change that training wrote, if it is from this run's current baseline."""
     change = run.chosen.results.change
     if change is None or run.baseline is None:
         return None
@@ -91,19 +91,19 @@ def measured_change(run: Run, metric: str = RISK) -> ChangeOfMetric | None:
 
 
 def how_sure(run: Run) -> str:
-    """Say how the intervals of changes were made; nothing without a baseline."""
+    """Explain how the intervals of changes were made; "" without a baseline."""
     if run.baseline is None:
         return ""
     return FROM_TWO_INTERVALS if measured_change(run) is None else ROW_BY_ROW
 
 
 def changes_by_group(run: Run) -> list[Change | None]:
-    """Return the change of each group, in the order of the groups; nothing without a baseline."""
+    """Return the change of each group, in the order of the groups; [] without a baseline."""
     return all_changes(run)[:-1]
 
 
 def all_changes(run: Run, metric: str = RISK) -> list[Change | None]:
-    """Return the change of each group and then that of all rows; nothing without a baseline."""
+    """Return the change of each group, then that of all rows; [] without a baseline."""
     if run.baseline is None:
         return []
     results = run.chosen.results
@@ -136,7 +136,7 @@ def _measured(
 
 @dataclass(frozen=True)
 class Fact:
-    """A number of the run beside the baseline's."""
+    """A number of the run, and the baseline's."""
 
     name: str
     before: str | None
@@ -162,12 +162,12 @@ def gap_of(results: Results) -> Interval:
 
 
 def story(run: Run) -> str:
-    """Tell the story of one run."""
+    """Return the sentence about one run."""
     found = worst_of((run.baseline or run.chosen).results)
     if found is None:
         return (
-            f"No group has {MIN_ROWS} test rows or more: too few rows to say who is worst off, who "
-            "gained and who paid."
+            f"No group has {MIN_ROWS} test rows or more: too few to say which group is worst off, "
+            "which gained and which paid."
         )
     worst, risk = found
     if run.baseline is None:
@@ -180,7 +180,7 @@ def story(run: Run) -> str:
         f"{number(risk.value, decimals_of(baseline))} on {counted(risk.rows, 'test row')}"
     )
     if own is None:
-        return f"{start}; there is no interval to say what {run.label} changed for it."
+        return f"{start}; without an interval it is unknown what {run.label} changed for it."
     doubt = no_gain_yet(
         *((own.method.name, own.converged) for own in (run.chosen.results, baseline))
     )
@@ -196,13 +196,13 @@ def _without_baseline(results: Results, worst: str, risk: Interval) -> str:
     return (
         f"{results.method.name} leaves “{worst}” worst off, with a {risk_name(results)} of "
         f"{number(risk.value, decimals)} ({interval_name(results)} "
-        f"{span(risk.low, risk.high, decimals)}) on {counted(risk.rows, 'test row')}; there is no "
-        "baseline in this run to say who gained and who paid."
+        f"{span(risk.low, risk.high, decimals)}) on {counted(risk.rows, 'test row')}; this run has "
+        "no baseline, so it is unknown which groups gained and which paid."
     )
 
 
 def _difference(run: Run, own: Change) -> str:
-    """Say what a group has now, without a word for better or worse."""
+    """Report a group's risk now, without calling it better or worse."""
     results = run.chosen.results
     decimals = decimals_of(results)
     size, ends = number(own.value, decimals), span(own.low, own.high, decimals)
@@ -219,23 +219,23 @@ def _gain(run: Run, own: Change) -> str:
     size = number(abs(own.value), decimals)
     if not own.is_sure:
         return (
-            f"with {run.label} it has {after}, and that difference of "
+            f"with {run.label} it has {after}, and the difference of "
             f"{number(own.value, decimals)} ({name} {span(own.low, own.high, decimals)}) is within "
-            "the noise of so many rows"
+            "the noise of that many rows"
         )
     if own.value < 0:
         return (
-            f"{run.label} brought it down to {after}, a gain of {size} "
+            f"{run.label} reduced it to {after}, a gain of {size} "
             f"({name} {span(-own.high, -own.low, decimals)}), more than noise"
         )
     return (
-        f"{run.label} brought it up to {after}, a loss of {size} "
+        f"{run.label} raised it to {after}, a loss of {size} "
         f"({name} {span(own.low, own.high, decimals)}), more than noise"
     )
 
 
 def _paid(run: Run, others: Sequence[Change]) -> str:
-    """Name who else paid beyond noise; of several, the one that paid most."""
+    """Name the other group that paid beyond noise; if several did, the one that paid most."""
     decimals = decimals_of(run.chosen.results)
     rises = [change for change in others if change.value > 0]
     payers = sorted((c for c in rises if c.is_sure), key=lambda c: c.value, reverse=True)
@@ -246,13 +246,13 @@ def _paid(run: Run, others: Sequence[Change]) -> str:
     most = payers[0]
     rise = f"{number(most.value, decimals)} ({span(most.low, most.high, decimals)})"
     if len(payers) == 1:
-        return f"“{most.name}” paid, its risk rose by {rise}"
+        return f"“{most.name}” paid: its risk rose by {rise}"
     more = counted(len(payers) - 1, "more group")
-    return f"“{most.name}” paid most, its risk rose by {rise}, and {more} paid too"
+    return f"“{most.name}” paid most: its risk rose by {rise}, and {more} also paid"
 
 
 def _now(run: Run, own: Change) -> str:
-    """Say who is worst off now, if that is somebody else."""
+    """Name the group that is worst off now, if it is another one."""
     found = worst_of(run.chosen.results)
     if found is None or found[0] == own.name:
         return ""
@@ -260,11 +260,11 @@ def _now(run: Run, own: Change) -> str:
     shown = number(risk.value, decimals_of(run.chosen.results))
     if (risk.value or 0.0) > own.before:
         return f"but now “{now}” is worst off, with {shown}, more than “{own.name}” had before"
-    return f"worst off is now “{now}”, with {shown}"
+    return f"“{now}” is now worst off, with {shown}"
 
 
 def facts(run: Run) -> list[Fact]:
-    """Return the numbers to know: the worst group's risk, the mean over rows, the gap."""
+    """Return the key numbers: the worst group's risk, the mean over rows, the gap."""
     after, before = run.chosen.results, run.baseline.results if run.baseline else None
     decimals = decimals_of(after)
 
@@ -297,7 +297,7 @@ def facts(run: Run) -> list[Fact]:
 
 
 def comparison(runs: Sequence[Run]) -> str:
-    """Say which of several runs has the lowest worst-group risk, and whether that is noise."""
+    """Report which of several runs has the lowest worst-group risk, and whether that is noise."""
     known = [run for run in runs if worst_of(run.chosen.results)]
     if len(known) < 2:
         return f"The runs cannot be compared: {TOO_FEW}."

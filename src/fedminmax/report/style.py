@@ -1,9 +1,9 @@
-"""What the report's figures share: their style, their description, and their form as files or SVG.
+"""What the report's figures share: style, description, and output as files or inline SVG.
 
 Series differ by colour, by pattern and by marker. Colours are those of Okabe and Ito (Color
-Universal Design, 2008) without black, which is the ink, and yellow, which is lost on white. Drawing
-needs no display, and the same figure always gives the same file. A figure comes with a description
-in text and its numbers as tables. As SVG inside the page it has a name, identifiers of its own and
+Universal Design, 2008) without black, which is the ink, and yellow, which is hard to see on white.
+Drawing needs no display, and the same figure always gives the same file. A figure comes with a text
+description and its numbers as tables. As SVG inside the page it has a name, its own identifiers and
 the page's colours.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-# Colours that people who see few of them can tell apart (Okabe and Ito).
+# Colours that people with colour vision deficiency can distinguish (Okabe and Ito).
 METHOD_COLOURS = {
     "AFL": "#E69F00",
     "AFLFast": "#D55E00",
@@ -41,15 +41,15 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCH = "////"
-# Not pure black, white or grey, so that the page can find them and put its own in their place.
+# Not pure black, white or grey, so that the page can find and replace them.
 INK, RULE, PAPER = "#1b1d22", "#c9ccd3", "#fefefe"
-# On white and on black alike.
+# Readable on white and on black.
 FAINT = "#8a8f9a"
 MAX_SERIES = 8
 LARGE = 10_000.0
-# Inches: what fits on a page of 400 pixels.
+# In inches: fits on a page of 400 pixels.
 NARROW_WIDTH = 3.7
-# Words in an SVG have no bare angle brackets, so this finds tags and nothing else.
+# Text in an SVG has no bare angle brackets, so this finds tags and nothing else.
 TAG = re.compile(r"<[a-zA-Z/][^<>]*>")
 IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
 PAGE_COLOURS = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
@@ -59,11 +59,11 @@ NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @contextmanager
 def new_figure(width: float, height: float) -> Iterator["Figure"]:
-    """Make a figure that no window and no global state knows of."""
+    """Make a figure without a window or global state."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    # Without a salt the SVG's identifiers would differ from one drawing to the next.
+    # Without a fixed salt the SVG's identifiers would differ between drawings.
     with mpl.rc_context({"svg.hashsalt": "fedminmax"}):
         yield Figure(figsize=(width, height), layout="constrained")
 
@@ -74,7 +74,7 @@ def figure_paths(stem: Path) -> list[Path]:
 
 
 def save_figure(figure: "Figure", stem: Path, creator: str | None = None) -> list[Path]:
-    """Write the figure as PNG and SVG; ``creator`` is noted in both."""
+    """Write the figure as PNG and SVG; ``creator`` goes into their metadata."""
     notes: dict[str, dict[str, str | None]] = {
         ".png": {"Software": creator},
         # Without a date the same figure is the same file.
@@ -82,14 +82,14 @@ def save_figure(figure: "Figure", stem: Path, creator: str | None = None) -> lis
     }
     paths = figure_paths(stem)
     for path in paths:
-        with atomic_write(path) as beside:
-            figure.savefig(beside, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=notes[path.suffix])
     return paths
 
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """What one line or point looks like."""
+    """The look of one line or point."""
 
     colour: str
     dash: str
@@ -109,7 +109,7 @@ def series_style(number: int) -> SeriesStyle:
 def styled_figure(width: float, height: float, *, as_text: bool) -> Iterator["Figure"]:
     """Make a figure in the report's style, to be saved within the block.
 
-    ``as_text`` leaves words as words, for a browser to set; otherwise they are drawn.
+    ``as_text`` keeps text as text, for a browser to render; otherwise it is drawn as outlines.
     """
     import matplotlib as mpl
 
@@ -137,15 +137,15 @@ def styled_figure(width: float, height: float, *, as_text: bool) -> Iterator["Fi
 
 
 @contextmanager
-def without_missing_signs() -> Iterator[None]:
-    """Draw for a browser, which has the signs that matplotlib's own font lacks."""
+def missing_glyphs_ignored() -> Iterator[None]:
+    """Draw for a browser, which has the characters that matplotlib's font lacks."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def plain_axes(axes: "Axes", grid: str) -> None:
-    """Leave a grid in one direction and the two axes that are read."""
+    """Keep a grid in one direction and the left and bottom axes."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, axis="x" if grid == "x" else "y", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -161,7 +161,7 @@ def readable_numbers(axis: "Axis", largest: float) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; the first column names its lines."""
+    """A table of text cells; the first column names its lines."""
 
     caption: str
     headers: tuple[str, ...]
@@ -172,8 +172,8 @@ class Table:
 class ReportFigure:
     """One figure.
 
-    ``name`` is its identifier on the page and in file names, ``title`` and ``description`` are what
-    a screen reader says instead of showing it, ``caption`` is what everyone reads below it.
+    ``name`` is its identifier on the page and in file names, ``title`` and ``description`` are for
+    screen readers, ``caption`` is the text below it.
     """
 
     name: str
@@ -188,14 +188,14 @@ class ReportFigure:
 
     @property
     def narrow(self) -> "ReportFigure":
-        """The same figure for a telephone, whose words are as large as those beside it."""
+        """The same figure for a phone, with text as large as that on the page."""
         return replace(
             self, name=f"{self.name}-narrow", width=NARROW_WIDTH, height=self.narrow_height
         )
 
 
 def is_narrow(figure: "Figure") -> bool:
-    """Whether this is the version for a telephone."""
+    """Whether this is the version for a phone."""
     return float(figure.get_figwidth()) <= NARROW_WIDTH
 
 
@@ -203,14 +203,14 @@ def inline_svg(figure: ReportFigure) -> str:
     """Draw the figure for the page."""
     buffer = io.StringIO()
     with (
-        without_missing_signs(),
+        missing_glyphs_ignored(),
         styled_figure(figure.width, figure.height, as_text=True) as canvas,
     ):
         figure.draw(canvas)
         canvas.savefig(buffer, format="svg", metadata=NO_METADATA)
     drawn = buffer.getvalue()
     body = drawn[drawn.index(">", drawn.index("<svg ")) + 1 :]
-    # Its style sheet would reach the whole page.
+    # Its style sheet would apply to the whole page.
     body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)
     return _opening(figure) + TAG.sub(lambda tag: _own(tag[0], figure.name), body)
 

@@ -1,4 +1,4 @@
-"""The report's tables that belong to no figure: every measure by group, every setting."""
+"""The report's tables without a figure: every measure by group, and every setting."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from fedminmax.runs.remarks import risk_with_error
 
 
 def measures_tables(results: Results) -> list[Table]:
-    """Show what the model scored and, if holders keep their own ones, what these scored."""
+    """Return the model's scores and, if holders keep their own models, the scores of these."""
     name = results.method.name
     tables = [_measures_table(results, name)]
     if results.personal and results.personal.metrics:
@@ -22,14 +22,14 @@ def measures_tables(results: Results) -> list[Table]:
         tables.append(_measures_table(own, label))
     if results.merged and results.merged.test.metrics:
         merged = {"groups": results.merged.groups, "test": results.merged.test}
-        label = f"{name}, each of the {MERGED_NAME} by itself"
+        label = f"{name}, each of the {MERGED_NAME}"
         tables.append(_measures_table(results.model_copy(update=merged), label))
     return tables
 
 
 def _measures_table(results: Results, label: str) -> Table:
-    """Show every metric by group, over all rows, and the gap."""
-    # The risk first: it is what training is about.
+    """Return every metric by group and over all rows, and the gap."""
+    # The risk first: it is what training minimises.
     metrics = {RISK: results.risk} | results.test.metrics
     lines: list[tuple[str, str, list[Interval]]] = [
         (name, f"{risk.rows:,}", [metric.by_group[number] for metric in metrics.values()])
@@ -44,7 +44,7 @@ def _measures_table(results: Results, label: str) -> Table:
     decimals = [decimals_of(results, name) for name in metrics]
     return Table(
         f"{label}: every measure by group ({interval_name(results)})",
-        ("Group", "Test rows", *(_in_words(name, results) for name in metrics)),
+        ("Group", "Test rows", *(_metric_name(name, results) for name in metrics)),
         tuple(
             (
                 name,
@@ -57,7 +57,7 @@ def _measures_table(results: Results, label: str) -> Table:
 
 
 def settings_table(run: Run) -> Table:
-    """Show what each model was trained with, setting by setting, and what it cost."""
+    """Return each model's settings and costs."""
     models = [run.chosen, *([run.baseline] if run.baseline else [])]
     lines = []
     for part in (_training, _options, _costs):
@@ -122,5 +122,5 @@ def _plain(value: object) -> str:
     return "none" if value is None or value == "" else str(value)
 
 
-def _in_words(metric: str, results: Results) -> str:
+def _metric_name(metric: str, results: Results) -> str:
     return risk_name(results) if metric == RISK else metric.replace("_", " ")

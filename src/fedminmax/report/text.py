@@ -1,4 +1,4 @@
-"""How the report says numbers and names."""
+"""How the report formats numbers and names."""
 
 import math
 from collections.abc import Sequence
@@ -17,22 +17,23 @@ def risk_name(results: Results) -> str:
 
 
 def risk_meaning(results: Results) -> str:
-    """Explain that risk to somebody who has never heard of it."""
+    """Explain the risk to a reader who does not know it."""
     if results.task == "classification":
         return (
-            "how far the predicted probabilities are from what happened, on average over the rows "
-            "of a group: 0 if the model is always sure and right, 2 if always sure and wrong"
+            "how far the predicted probabilities are from the true outcomes, on average over a "
+            "group's rows: 0 if the model is always certain and right, 2 if always certain and "
+            "wrong"
         )
     return (
-        "the difference between prediction and truth, multiplied by itself, on average over the "
-        "rows of a group: large errors count more than small ones"
+        "the squared difference between prediction and truth, on average over a group's rows: "
+        "large errors count more than small ones"
     )
 
 
 def decimals_of(results: Results, metric: str = RISK) -> int:
-    """How many decimals tell values of this metric apart; below 0, tens or hundreds do.
+    """How many decimals this metric is shown with; below 0, it is rounded to tens or hundreds.
 
-    A Brier risk or a rate has three; an error has three figures of its largest mean.
+    A Brier risk or a rate has three; an error has three significant figures of its largest mean.
     """
     found = results.test.metrics[metric]
     largest = max(abs(one.value or 0.0) for one in (found.overall, *found.by_group))
@@ -42,7 +43,7 @@ def decimals_of(results: Results, metric: str = RISK) -> int:
 
 
 def number(value: float | None, decimals: int) -> str:
-    """Say a number.
+    """Format a number.
 
     >>> number(1234.5678, 1), number(1234.5678, -2), number(-0.0001, 3)
     ('1,234.6', '1,200', '0.000')
@@ -52,19 +53,19 @@ def number(value: float | None, decimals: int) -> str:
     if value is None:
         return NOTHING
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
-    # A change that rounds to nothing has no direction.
+    # A change that rounds to 0 has no sign.
     if float(text.replace(",", "")) == 0.0:
         text = text.removeprefix("-")
     return text.replace("-", MINUS)
 
 
 def span(low: float | None, high: float | None, decimals: int) -> str:
-    """Say an interval."""
+    """Format an interval."""
     return f"{number(low, decimals)} to {number(high, decimals)}"
 
 
 def estimate(interval: Interval, decimals: int) -> str:
-    """Say a value with its interval."""
+    """Format a value with its interval."""
     if interval.value is None:
         return NOTHING
     if interval.low is None or interval.high is None:
@@ -78,16 +79,16 @@ def interval_name(results: Results) -> str:
 
 
 def short(name: str, width: int) -> str:
-    """Cut a name that a figure has no room for; its table has it in full."""
+    """Shorten a name that does not fit into a figure; its table has it in full."""
     cut = shorten(name, width, placeholder=ELLIPSIS)
     if cut == ELLIPSIS:
         cut = f"{name[: width - 1]}{ELLIPSIS}"
-    # Legends leave out what starts with an underscore.
+    # Legends skip labels that start with an underscore.
     return f" {cut}" if cut.startswith("_") else cut
 
 
 def distinct(names: Sequence[str], width: int) -> list[str]:
-    """Cut names so that they can still be told apart: in the middle, or with a number.
+    """Shorten names and keep them distinct: cut in the middle, or add a number.
 
     >>> distinct(["ward of the north, men", "ward of the north, women", "b"], 14)
     ['ward of…h, men', 'ward of…women', 'b']

@@ -1,4 +1,4 @@
-"""The trade-off: what each run's worst group has, and what all rows pay for it."""
+"""The trade-off figure: each run's risk for its worst group, and for all rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Points:
-    """All models, and which baseline leads to which method."""
+    """All models, and the steps from baselines to their methods."""
 
     points: tuple[Point, ...]
     steps: tuple[tuple[int, int], ...]
@@ -53,8 +53,8 @@ def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
     return ReportFigure(
         name,
         "Worst group against the mean over all rows",
-        f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. Lowest for its worst "
-        f"group is {lowest.label}.",
+        f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. {lowest.label} is "
+        "lowest for its worst group.",
         "Down is better for the worst group, left is better on average over all rows. An arrow "
         f"leads from a run's baseline to the run. Lines are each value's {interval_name(results)}.",
         8.2,
@@ -66,7 +66,7 @@ def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
 
 
 def _points(runs: Sequence[Run]) -> Points:
-    """Collect the models; a baseline that several runs share comes once."""
+    """Collect the models; a baseline that several runs share appears once."""
     points: list[Point] = []
     steps = []
     for run in runs:

@@ -1,14 +1,14 @@
-"""Advice before any training, from the numbers of rows by holder and group alone.
+"""Advice before any training, from the row counts by holder and group alone.
 
-It answers these questions. Is a model that is minimax over holders also minimax over groups? Which
-groups are too small for their risk to be known? What does each method reveal about a holder, and
-what does a run cost? What would help?
+It answers these questions: Is a model that is minimax over holders also minimax over groups? Which
+groups are too small for their risk to be estimated? What does each method reveal about a holder,
+and what does a run cost? What would help?
 
 The first question is Lemma 1 of Papadaki et al. 2021. A holder's mix is its share of each group. A
-method that weights holders, and not groups, weights the groups by a mean of the holders' mixes: it
-reaches the convex hull of the mixes and nothing beyond. The lemma is about the population: people
-of one group are assumed to be alike wherever their rows are. With few rows, holders of the same
-group differ by chance, and a method over holders then also protects the unluckiest holder.
+method that weights holders rather than groups weights the groups by a mean of the holders' mixes:
+it reaches the convex hull of the mixes and nothing beyond. The lemma is about the population: it
+assumes that people of one group are alike wherever their rows are. With few rows, holders of the
+same group differ by chance, and a method over holders then also protects the unluckiest holder.
 
 | symbol                        | name                |
 |-------------------------------|---------------------|
@@ -36,15 +36,15 @@ from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS
 
-# Weights that differ by less are the same to everybody.
+# Weights that differ by less count as equal.
 SAME = 1e-6
 # Squares of distances have rounding errors of this size.
 ROUNDING = 1e-15
-# A holder of which a group is more than half is mostly its own.
+# A holder belongs mostly to a group that has more than this share of its rows.
 MOSTLY = 0.5
-# Holders whose mixes are nearer to each other are nearly alike.
+# Holders whose mixes are closer to each other than this are nearly alike.
 NEARLY_ALIKE = 0.05
-# The standard error that is aimed at where more rows are asked for.
+# The target standard error when more rows are recommended.
 SMALL_ERROR = 0.05
 # A Brier score is between 0 and 2.
 BRIER_RANGE = 2.0
@@ -59,12 +59,12 @@ class NearestMix:
 
     @property
     def is_reached(self) -> bool:
-        """Tell whether the target itself is reachable."""
+        """Whether the target itself is reachable."""
         return self.distance <= SAME
 
 
 def mixes_of(counts: Tensor) -> Tensor:
-    """Return each holder's shares of the groups [holders, groups], of holders that have rows.
+    """Return each holder's shares of the groups [holders, groups], for holders that have rows.
 
     >>> mixes_of(torch.tensor([[1, 3], [0, 0], [2, 0]])).tolist()
     [[0.25, 0.75], [1.0, 0.0]]
@@ -76,9 +76,9 @@ def mixes_of(counts: Tensor) -> Tensor:
 def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
     """Return the point of the mixes' convex hull that is nearest to a target.
 
-    It is found as in Wolfe: Finding the nearest point in a polytope, Mathematical Programming 1976.
-    That is a small quadratic programme over a few corners, to which the corner that lies farthest
-    on the target's side is added until none does.
+    This is the algorithm of Wolfe: Finding the nearest point in a polytope, Mathematical
+    Programming 1976: solve a small quadratic programme over a few corners, add the corner that lies
+    farthest on the target's side, and repeat until there is none.
 
     >>> corners = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], dtype=torch.float64)
     >>> found = nearest_mix(corners, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
@@ -87,7 +87,7 @@ def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
     """
     away = (mixes - target).numpy()
     lengths = (away**2).sum(axis=1)
-    # Corners of the hull that the nearest point lies between, and its weights on them.
+    # Corners of the hull around the nearest point, and its weights on them.
     corners, weights = np.array([lengths.argmin()]), np.ones(1)
     point: Array = away[corners[0]]
     while True:
@@ -107,7 +107,7 @@ def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
 
 
 class Reach(Enum):
-    """Which mixes of groups weights over holders reach."""
+    """Which mixes of groups the weights over holders can reach."""
 
     EVERY_MIX = "every mix of the groups"
     ONE_MIX = "one mix of the groups"
@@ -118,11 +118,11 @@ class Reach(Enum):
 class GroupAdvice:
     """One group: its rows, its holders, and how much weight a method over holders can give it.
 
-    ``largest_share`` is the largest share of it in any holder's rows, that of ``largest_holder``:
-    no weights over holders give the group more weight. ``distance`` is how far the hull of the
-    holders' mixes is from the weights that look at this group alone (0: they are reached). The
-    standard errors are of its risk, on its training and on its test rows; of a squared error, as a
-    share of it. It is small if it has fewer training rows than the census's minimum.
+    ``largest_share`` is its largest share of any holder's rows, at ``largest_holder``: no weights
+    over holders give the group more weight. ``distance`` is the distance from the hull of the
+    holders' mixes to the weights that are all on this group (0: they are reached). The standard
+    errors are those of its risk on its training and its test rows; for a squared error, relative to
+    it. It is small if it has fewer training rows than the census's minimum.
     """
 
     name: str
@@ -139,7 +139,7 @@ class GroupAdvice:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a holder has this group alone."""
+        """Whether a holder has only this group."""
         return self.rows > 0 and self.largest_share == 1.0
 
     @property
@@ -149,16 +149,16 @@ class GroupAdvice:
 
     @property
     def has_few_test_rows(self) -> bool:
-        """Whether nothing will be said about it for want of test rows."""
+        """Whether it has too few test rows for any statement about it."""
         return self.test_rows is not None and self.test_rows < MIN_ROWS
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a method's run costs for each holder; ``rounds`` is an estimate, bytes are exact.
+    """What a run of a method costs each holder; ``rounds`` is an estimate, bytes are exact.
 
-    ``max_rounds`` are the rounds that the configuration asks for, None for a method that it does
-    not name. Without ``messages`` the method cannot train this model, for this ``refusal``.
+    ``max_rounds`` is the configuration's number of rounds, None for a method that it does not name.
+    ``messages`` is None if the method cannot train this model; ``refusal`` says why.
     """
 
     method: str
@@ -169,7 +169,7 @@ class RunCost:
 
     @property
     def bytes_up(self) -> tuple[int, int] | None:
-        """What a holder sends in a run, from and to; None if that is not known."""
+        """The bytes that a holder sends in a run, at least and at most; None if unknown."""
         rounds = self.rounds
         if self.max_rounds is not None:
             rounds = Rounds(self.max_rounds, self.max_rounds)
@@ -180,9 +180,9 @@ class RunCost:
 
 @dataclass(frozen=True)
 class Advice:
-    """All that the numbers of rows tell.
+    """Everything that the row counts imply.
 
-    ``spread`` is the distance of the holder that is farthest from the mix of all rows. Groups of
+    ``spread`` is how far the most distant holder's mix is from the mix of all rows. Groups with
     fewer training rows than ``minimum_group`` are small.
     """
 
@@ -200,12 +200,12 @@ class Advice:
 
     @property
     def equivalent(self) -> bool:
-        """Whether minimax over holders is minimax over groups, whatever the risks will be."""
+        """Whether minimax over holders is also minimax over groups, whatever the risks."""
         return self.reach is Reach.EVERY_MIX
 
     @property
     def relative_errors(self) -> bool:
-        """Whether standard errors are shares of the risk."""
+        """Whether standard errors are relative to the risk."""
         return self.loss == "squared_error"
 
 
@@ -219,16 +219,16 @@ def advise(
     chosen: str | None = None,
     costs: Sequence[RunCost] = (),
 ) -> Advice:
-    """Say what the numbers of rows tell before any training.
+    """Return what the row counts imply, before any training.
 
     Args:
         census: rows by holder and group, such as a federation's ``census``.
         group_names: names of the groups; by default their numbers.
         holder_names: names of the holders; by default their numbers.
-        test_rows: test rows of each group, if they are known.
-        loss: "brier", "cross_entropy" (whose results are Brier risks too) or "squared_error".
-        chosen: the key of the method that is to train, if there is one.
-        costs: what runs of some methods cost.
+        test_rows: test rows of each group, if known.
+        loss: "brier", "cross_entropy" (also reported as Brier risk) or "squared_error".
+        chosen: the key of the method to train with, if any.
+        costs: the costs of some methods' runs.
 
     >>> own = advise(Census(torch.tensor([[30, 0], [0, 70]])), group_names=["women", "men"])
     >>> own.equivalent, [group.largest_share for group in own.groups]
@@ -252,7 +252,7 @@ def advise(
         _group_advice(census, place, name, holders, test_rows, loss)
         for place, name in enumerate(groups)
     )
-    # A group without rows is in nobody's risk.
+    # A group without rows does not enter any holder's risk.
     if all(group.is_reached for group in found if group.rows):
         reach = Reach.EVERY_MIX
     else:
@@ -273,33 +273,33 @@ def advise(
 
 
 def nearest_to_weights(counts: Sequence[Sequence[int]], weights: Sequence[float]) -> NearestMix:
-    """Return the mix that weights over these holders make and that is nearest to group weights."""
+    """Return the mix that weights over these holders can produce, nearest to the group weights."""
     target = torch.tensor(weights, dtype=torch.float64)
     return nearest_mix(mixes_of(torch.tensor(counts)), target)
 
 
 def standard_error(rows: int, loss: str) -> float | None:
-    """Return how far chance moves a risk that is the mean of so many rows' scores; None of none.
+    """Return the standard error of a risk that is the mean over this many rows; None if 0.
 
-    Scores between 0 and 2 have a deviation of at most 1 (Popoviciu 1935): it is the most that the
-    error of a Brier risk can be. That of a squared error with normal residuals is a share of it.
+    Scores between 0 and 2 have a standard deviation of at most 1 (Popoviciu 1935): for a Brier risk
+    this is the upper bound. For a squared error with normal residuals it is relative to the risk.
 
     >>> standard_error(100, "brier"), standard_error(200, "squared_error")
     (0.1, 0.1)
     """
-    return _error_of_one(loss) / math.sqrt(rows) if rows else None
+    return _row_deviation(loss) / math.sqrt(rows) if rows else None
 
 
 def rows_for(error: float, loss: str) -> int:
-    """Return how many rows bring the standard error of a risk down to this.
+    """Return how many rows reduce the standard error of a risk to this value.
 
     >>> rows_for(0.05, "brier"), rows_for(0.05, "squared_error")
     (400, 800)
     """
-    return math.ceil(round((_error_of_one(loss) / error) ** 2, 6))
+    return math.ceil(round((_row_deviation(loss) / error) ** 2, 6))
 
 
-def _error_of_one(loss: str) -> float:
+def _row_deviation(loss: str) -> float:
     return math.sqrt(2.0) if loss == "squared_error" else BRIER_RANGE / 2
 
 
@@ -333,11 +333,10 @@ def _group_advice(
 
 
 def _reveals() -> dict[str, tuple[str, ...]]:
-    """Return the methods by what they show of a holder, least first."""
-    shown = {key: card.reveals for key, card in CARDS.items()}
+    """Return the methods by what they reveal about a holder, the least revealing first."""
     return {
-        words: tuple(key for key, own in shown.items() if own == words)
-        for words in (own.value for own in Reveals)
+        level.value: tuple(key for key, card in CARDS.items() if card.reveals == level.value)
+        for level in Reveals
     }
 
 

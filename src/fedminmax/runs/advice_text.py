@@ -1,4 +1,4 @@
-"""The advice in words, for people who have never heard of a convex hull."""
+"""The advice as plain text, for readers who do not know what a convex hull is."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,117 +19,116 @@ from fedminmax.runs.advice import (
 from fedminmax.runs.records import Results
 
 MAX_NAMED = 6
-ANY_PARTITION = "Methods over groups give the same answer whoever holds which rows"
+ANY_PARTITION = "Methods over groups give the same answer no matter which holder has which rows"
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
-# Weights that are nearer to a reachable mix lead to nearly the same model.
+# Weights that are this close to a reachable mix lead to nearly the same model.
 NEAR = 0.01
 MAX_GROUPS_NAMED = 4
 
 
 def answer(advice: Advice) -> str:
-    """Say whether looking after the worst holder looks after the worst group here."""
+    """Say whether protecting the worst holder protects the worst group here."""
     if advice.reach is Reach.EVERY_MIX:
         return (
-            "Yes: every group has a holder with rows of that group alone. A model that is as good "
-            "as possible for the worst holder is so for the worst group too, as far as the people "
-            "of a group are alike at all its holders."
+            "Yes: every group has a holder with rows of that group only. A model that is as good "
+            "as possible for the worst holder is also as good as possible for the worst group, as "
+            "far as the people of a group are alike at all its holders."
         )
     if advice.reach is Reach.ONE_MIX:
-        who = "There is one holder" if len(advice.holders) == 1 else "All holders have one mix"
+        who = "there is one holder" if len(advice.holders) == 1 else "all holders have the same mix"
         return (
-            f"No: {who}. Weights over holders cannot favour any group here: looking after the "
-            "worst holder is minimising the mean over all rows."
+            f"No: {who}. Weights over holders cannot favour any group here: protecting the worst "
+            "holder means minimising the mean over all rows."
         )
     return f"Not in general. {_some_mixes(advice)}"
 
 
 def _some_mixes(advice: Advice) -> str:
-    words = (
-        "A method over holders gives the groups a mean of the holders' mixes as weights, and no "
-        "others"
+    reason = (
+        "The only group weights that a method over holders can use are means of the holders' mixes"
     )
     if advice.spread <= NEARLY_ALIKE:
         return (
-            f"{words}; and all holders have nearly the same mix, so that hardly any group can be "
+            f"{reason}; and all holders have nearly the same mix, so hardly any group can be "
             "favoured."
         )
     out = [group for group in advice.groups if group.rows and not group.has_own_holder]
     if out:
         return (
-            f"{words}. No holder's rows are mostly of {_named(out)}; an answer that needs more "
-            "weight on such a group than it has at any holder is out of reach."
+            f"{reason}. No holder's rows are mostly of {_named(out)}; an answer that needs more "
+            "weight on such a group than its share at any holder is out of reach."
         )
     return (
-        f"{words}. Each group has a holder that is mostly its own, but not every group one "
-        "that is entirely so: an answer that needs nearly all the weight on it is out of reach."
+        f"{reason}. Each group has a holder with mostly its rows, but not every group has one "
+        "with only its rows: an answer that needs nearly all the weight on such a group is out of "
+        "reach."
     )
 
 
 def remedies(advice: Advice) -> list[str]:
-    """Say what would help, the most pressing first."""
+    """Say what would help, the most important first."""
     return [
-        *_of_missing(advice),
-        *_of_the_method(advice),
-        *_of_small(advice),
-        *_of_tests(advice),
-        *_of_single_holders(advice),
-        *_of_costs(advice),
+        *_for_missing_groups(advice),
+        *_for_the_method(advice),
+        *_for_small_groups(advice),
+        *_for_few_test_rows(advice),
+        *_for_single_holders(advice),
+        *_for_costs(advice),
     ]
 
 
-def _of_missing(advice: Advice) -> Iterator[str]:
+def _for_missing_groups(advice: Advice) -> Iterator[str]:
     missing = [group for group in advice.groups if not group.rows]
     if missing:
         yield (
-            f"No holder has a training row of {_named(missing)}: no method can look after "
-            "them. Find a holder that has some, or take them out of the groups."
+            f"No holder has a training row of {_named(missing)}: no method can protect them. Find "
+            "a holder that has some, or remove them from the groups."
         )
 
 
-def _of_the_method(advice: Advice) -> Iterator[str]:
+def _for_the_method(advice: Advice) -> Iterator[str]:
     card = CARDS.get(advice.chosen or "")
     if card is None or advice.equivalent:
         return
     if card.over is Over.HOLDERS:
         yield (
-            f"{card.key} looks after holders: choose fedminmax or another method over groups, or "
-            f"find holders whose rows are mostly of {_named(_out_of_reach(advice))}."
+            f"{card.key} protects the worst holder: choose fedminmax or another method over "
+            f"groups, or find holders whose rows are mostly of {_named(_out_of_reach(advice))}."
         )
     elif card.over is Over.ROWS:
         yield f"{card.key} minimises the mean over all rows: for the worst group choose fedminmax."
 
 
-def _of_small(advice: Advice) -> Iterator[str]:
+def _for_small_groups(advice: Advice) -> Iterator[str]:
     for group in (own for own in advice.groups if own.is_small):
         yield (
-            f"“{group.name}” has {counted(group.rows, 'training row')}: a few of them decide what "
-            f"its risk is. {advice.minimum_group - group.rows:,} more are the least that helps, "
-            f"{rows_for(SMALL_ERROR, advice.loss):,} in all would bring its standard error to "
-            f"{error_words(SMALL_ERROR, advice)}; or merge it with a group that it resembles."
+            f"“{group.name}” has {counted(group.rows, 'training row')}: a few rows decide its "
+            f"risk. Add at least {advice.minimum_group - group.rows:,} more "
+            f"({rows_for(SMALL_ERROR, advice.loss):,} in total would reduce its standard error to "
+            f"{error_text(SMALL_ERROR, advice)}), or merge it with a similar group."
         )
 
 
-def _of_tests(advice: Advice) -> Iterator[str]:
+def _for_few_test_rows(advice: Advice) -> Iterator[str]:
     few = [group for group in advice.groups if group.has_few_test_rows and group.rows]
     if few:
         yield (
-            f"Fewer than {MIN_ROWS} test rows of {_named(few)}: after training nothing will be "
-            "said about who is worst off there. Hold out a larger share (held_out), or bring test "
-            "files."
+            f"Fewer than {MIN_ROWS} test rows of {_named(few)}: the results will not say whether "
+            "they are worst off. Hold out a larger share (held_out), or provide test files."
         )
 
 
-def _of_single_holders(advice: Advice) -> Iterator[str]:
+def _for_single_holders(advice: Advice) -> Iterator[str]:
     alone = [group for group in advice.groups if group.holders == 1]
     if alone and len(advice.holders) > 1:
         yield (
-            f"One holder alone has {_named(alone)}: sums of such a group are that holder's own, "
-            "and without that holder a run learns nothing more about it. A second holder would "
-            "help with both."
+            f"Only one holder has {_named(alone)}: sums over such a group are that holder's own, "
+            "and without that holder a run learns nothing about the group. A second holder would "
+            "solve both."
         )
 
 
-def _of_costs(advice: Advice) -> Iterator[str]:
+def _for_costs(advice: Advice) -> Iterator[str]:
     for cost in advice.costs:
         if cost.refusal:
             yield f"{cost.method} cannot train this model: {cost.refusal}."
@@ -138,14 +137,14 @@ def _of_costs(advice: Advice) -> Iterator[str]:
         return
     if own.max_rounds < own.rounds.low:
         yield (
-            f"{own.method} usually needs {rounds_words(own)} rounds, and the configuration asks "
-            f"for {own.max_rounds:,}: ask for more (rounds in [method]), or choose a method that "
-            "needs fewer."
+            f"{own.method} usually needs {rounds_text(own)} rounds, and the configuration has "
+            f"{own.max_rounds:,}: set more (rounds in [method]), or choose a method that needs "
+            "fewer."
         )
 
 
 def group_cells(group: GroupAdvice, advice: Advice) -> list[str]:
-    """Return a group's line of the table; ``GROUP_HEADERS`` names its columns."""
+    """Return a group's line of the table, with the columns of ``GROUP_HEADERS``."""
     at = f" ({group.largest_holder})" if group.largest_holder else ""
     error = group.standard_error
     return [
@@ -155,7 +154,7 @@ def group_cells(group: GroupAdvice, advice: Advice) -> list[str]:
         f"{group.holders:,}",
         f"{percent(group.largest_share)}{at}",
         f"{group.distance:.3f}",
-        "-" if error is None else error_words(error, advice),
+        "-" if error is None else error_text(error, advice),
         "-" if group.test_rows is None else f"{group.test_rows:,}",
     ]
 
@@ -171,9 +170,9 @@ GROUP_HEADERS = (
     "test rows",
 )
 GROUP_EXPLAINED = (
-    "Most at one holder: the largest share of the group in any holder's rows; a method over "
-    "holders cannot give it more weight. Distance: from the weights that look at this group alone "
-    "to the nearest that weights over holders make, 0 to 1.414. Error: the standard error of its "
+    "Most at one holder: the group's largest share of any holder's rows; a method over holders "
+    "cannot give it more weight. Distance: from all weight on this group to the nearest group "
+    "weights that weights over holders can produce, 0 to 1.414. Error: the standard error of its "
     "risk, "
 )
 
@@ -181,7 +180,7 @@ GROUP_EXPLAINED = (
 def explanation(advice: Advice) -> str:
     """Explain the columns of the table."""
     unit = (
-        "as a share of it, if errors are bell-shaped."
+        "relative to it, if errors are normally distributed."
         if advice.relative_errors
         else "at most, on a scale from 0 to 2."
     )
@@ -189,33 +188,33 @@ def explanation(advice: Advice) -> str:
 
 
 COST_EXPLAINED = (
-    "Needed: the rounds that a run usually needs, an estimate. Asked for: those of the "
-    "configuration. Down, up: what a holder receives and sends in a round, to the byte; in all: "
-    "what it sends in the rounds asked for, else in those needed."
+    "Needed: how many rounds a run usually needs, an estimate. Configured: the rounds in the "
+    "configuration. Down, up: what a holder receives and sends in a round, exact; total up: what "
+    "it sends in the configured rounds, or else in the needed ones."
 )
-COST_HEADERS = ("method", "needed", "asked for", "down", "up", "up in all")
+COST_HEADERS = ("method", "needed", "configured", "down", "up", "total up")
 
 
 def cost_cells(cost: RunCost) -> list[str]:
     """Return a method's line of the table of costs."""
-    asked = "-" if cost.max_rounds is None else f"{cost.max_rounds:,}"
+    configured = "-" if cost.max_rounds is None else f"{cost.max_rounds:,}"
     if cost.messages is None:
-        return [cost.method, rounds_words(cost), asked, "-", "-", "-"]
+        return [cost.method, rounds_text(cost), configured, "-", "-", "-"]
     total = cost.bytes_up
     return [
         cost.method,
-        rounds_words(cost),
-        asked,
-        size_words(cost.messages.down),
-        size_words(cost.messages.up),
-        "-" if total is None else _range(*map(size_words, total)),
+        rounds_text(cost),
+        configured,
+        size_text(cost.messages.down),
+        size_text(cost.messages.up),
+        "-" if total is None else _range(*map(size_text, total)),
     ]
 
 
-def rounds_words(cost: RunCost) -> str:
-    """Say how many rounds a run usually needs, if that is known."""
+def rounds_text(cost: RunCost) -> str:
+    """Format how many rounds a run usually needs, if known."""
     if cost.rounds is None:
-        return "not known"
+        return "unknown"
     return _range(f"{cost.rounds.low:,}", f"{cost.rounds.high:,}")
 
 
@@ -223,10 +222,10 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def size_words(size: float) -> str:
-    """Say a number of bytes.
+def size_text(size: float) -> str:
+    """Format a number of bytes.
 
-    >>> size_words(736), size_words(1_234_567)
+    >>> size_text(736), size_text(1_234_567)
     ('736 bytes', '1.23 MB')
     """
     unit = 0
@@ -235,13 +234,13 @@ def size_words(size: float) -> str:
     return f"{size:.3g} {UNITS[unit]}"
 
 
-def error_words(error: float, advice: Advice) -> str:
-    """Say a standard error."""
+def error_text(error: float, advice: Advice) -> str:
+    """Format a standard error."""
     return percent(error) if advice.relative_errors else f"{error:.2g}"
 
 
 def percent(share: float) -> str:
-    """Say a share, without calling a little none or nearly all of it all.
+    """Format a share, without rounding a little to 0 % or nearly all to 100 %.
 
     >>> percent(0.25), percent(0.0), percent(0.0004), percent(0.9999)
     ('25 %', '0 %', 'under 0.1 %', 'over 99.9 %')
@@ -267,12 +266,12 @@ def _named(groups: Sequence[GroupAdvice]) -> str:
     return listed(names)
 
 
-def after_words(results: Results) -> list[str]:
-    """Say what is known after the run; nothing for runs of earlier versions."""
-    return [*_reach_words(results), *_cost_words(results)]
+def after_training(results: Results) -> list[str]:
+    """Describe what is known after the run; nothing for runs of earlier versions."""
+    return [*_reach_paragraphs(results), *_cost_paragraphs(results)]
 
 
-def _reach_words(results: Results) -> list[str]:
+def _reach_paragraphs(results: Results) -> list[str]:
     reach = results.reach
     if reach is None:
         return []
@@ -282,30 +281,28 @@ def _reach_words(results: Results) -> list[str]:
     shown = listed([f"{percent(weight)} on “{name}”" for weight, name in heaviest if weight])
     final = f"the groups' final weights ({shown})"
     if reach.distance <= SAME:
-        return [f"A method that is minimax over holders could have reached {final}, too."]
+        return [f"A method that is minimax over holders could also have reached {final}."]
     if reach.distance <= NEAR:
         return [f"A method that is minimax over holders could nearly have reached {final}."]
-    words = (
-        f"A method that is minimax over holders could not have reached {final}: the nearest that "
-        f"holders' mixes make are {reach.distance:.2f} away, on a scale from 0 to 1.41."
+    sentence = (
+        f"A method that is minimax over holders could not have reached {final}: the nearest "
+        f"weights that it can reach are {reach.distance:.2f} away, on a scale from 0 to 1.41."
     )
-    return [words]
+    return [sentence]
 
 
-def _cost_words(results: Results) -> list[str]:
+def _cost_paragraphs(results: Results) -> list[str]:
     cost = results.cost
     if cost is None:
         return []
     rounds = results.method.rounds
-    words = f"{results.method.name} took {counted(rounds, 'round')}"
+    start = f"{results.method.name} took {counted(rounds, 'round')}"
     if cost.usual_rounds is not None:
         low, high = cost.usual_rounds
-        words += f"; the estimate of what it needs was {low:,} to {high:,}"
-    total = size_words(rounds * results.method.participation * cost.bytes_up)
-    each = f"{size_words(cost.bytes_up)} up and {size_words(cost.bytes_down)} down per round"
+        start += f"; the estimate was {low:,} to {high:,}"
+    total = size_text(rounds * results.method.participation * cost.bytes_up)
+    each = f"{size_text(cost.bytes_up)} up and {size_text(cost.bytes_down)} down per round"
     if cost.counted_up is None:
-        return [f"{words}. Over a network a holder's messages are {each}, {total} up in all."]
-    up, down = size_words(cost.counted_up), size_words(cost.counted_down or 0)
-    return [
-        f"{words}. A site's messages had {up} up and {down} down per round; expected were {each}."
-    ]
+        return [f"{start}. Over a network a holder's messages are {each}, {total} up in total."]
+    up, down = size_text(cost.counted_up), size_text(cost.counted_down or 0)
+    return [f"{start}. A site's messages were {up} up and {down} down per round; expected: {each}."]

@@ -1,8 +1,8 @@
 """Get advice for a configuration or a census, and add it to the results of a finished run.
 
-Before training, the rows are counted from a configuration's tables, or read from the census or the
-agreement that a run left. After a run, its results say whether weights over holders could have
-reached its final group weights, and what the run cost.
+Before training, the row counts come from a configuration's tables, or from the census or agreement
+file of a run. After a run, its results say whether weights over holders could have reached its
+final group weights, and what the run cost.
 """
 
 import json
@@ -33,9 +33,9 @@ from fedminmax.runs.plan import TableRun, census_of
 from fedminmax.runs.records import CensusFile, CostOfRun, ReachOfRun, Results, what_is_wrong
 from fedminmax.runs.round_log import RoundRecord
 
-# Shown beside the method of the configuration, where they are known.
+# Shown beside the configuration's method, if they are known.
 COMPARED = ("fedminmax-fast", "fedminmax", "afl")
-# Stands where a safe learning rate will: no message is longer or shorter for it.
+# A placeholder for the safe learning rate, which does not change any message's length.
 ANY_RATE = "1"
 
 
@@ -58,7 +58,7 @@ def test_rows_of(file: CensusFile) -> Sequence[int] | None:
 
 
 def reach_of_run(rounds: Sequence[RoundRecord], census: CensusFile) -> ReachOfRun | None:
-    """Return where the final weights lie; None for a run without weights over groups."""
+    """Return the final weights' distance to the hull; None for a run without group weights."""
     if not rounds or rounds[-1].weights_over != "groups":
         return None
     weights = rounds[-1].weights
@@ -124,14 +124,14 @@ def _read_census(path: Path) -> CensusFile:
         file = CensusFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
         raise InputError(
-            f"{path} is no census ({what_is_wrong(error)}); give the census.json of a run folder"
+            f"{path} is not a census ({what_is_wrong(error)}); give the census.json of a run folder"
         ) from error
     except ValueError as error:
-        raise InputError(f"{path} is no JSON text; give the census.json of a run folder") from error
+        raise InputError(f"{path} is not JSON; give the census.json of a run folder") from error
     lines = [*file.train, *file.test, *file.other_tests.values()]
     if len(file.train) != len(file.holders) or any(len(own) != len(file.groups) for own in lines):
         raise InputError(
-            f"{path} is damaged: it has not one count for each holder and group; train again"
+            f"{path} is damaged: it needs one count for each holder and group; train again"
         )
     return file
 
@@ -151,8 +151,8 @@ def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list
         except InputError as error:
             refusal = str(error)
         rounds = usual_rounds(key, linear=census.linear is not None, loss=config.model.loss)
-        most = asked.rounds if key == asked.method else None
-        costs.append(RunCost(key, rounds, most, messages, refusal))
+        max_rounds = asked.rounds if key == asked.method else None
+        costs.append(RunCost(key, rounds, max_rounds, messages, refusal))
     return costs
 
 
@@ -167,7 +167,7 @@ def add_advice(
     *,
     compress: bool = False,
 ) -> Results:
-    """Say where the final weights lie and what the run cost; ``counted`` are a network's rounds."""
+    """Add the reach of the final weights and the run's cost; ``counted`` are network rounds."""
     linear = linear_structure_of(task)
     rows = Census(torch.tensor(census.train), len(results.classes), linear)
     row = torch.zeros(len(encoding.names))

@@ -1,4 +1,4 @@
-"""model_card.md: what a trained model is, for whom it was measured, and what it is not for.
+"""model_card.md: what a trained model is, for which groups it was measured, and its limits.
 
 The card follows Mitchell et al.: Model cards for model reporting, FAT* 2019. Its sections with
 figures by group cover the test rows, the change from the baseline, and personal models.
@@ -13,15 +13,20 @@ from fedminmax.core.text import counted, duration_text, markdown_table, markdown
 from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.runs.advice_text import after_words
+from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.convergence import no_gain_yet, verdict
 from fedminmax.runs.layout import CARD_FILE
-from fedminmax.runs.measure import interval_words, merged_words, metric_cells, small_groups_words
+from fedminmax.runs.measure import (
+    interval_text,
+    merged_groups_text,
+    metric_cells,
+    small_groups_text,
+)
 from fedminmax.runs.model import SavedModel
 from fedminmax.runs.records import CensusFile, ChangeOfRun, Measured, Results
-from fedminmax.runs.remarks import LOSS_WORDS, certificate_words, validation_words
+from fedminmax.runs.remarks import LOSS_NAMES, certificate_text, validation_text
 
-NOT_STATED = "not stated; the section [report] of the configuration is the place for it"
+NOT_STATED = "not stated; set it in the section [report] of the configuration"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
 RISK_MEANINGS = {
     "classification": "the sum over classes of the squared difference between probability and "
@@ -31,36 +36,36 @@ RISK_MEANINGS = {
 
 
 def scores_section(results: Results) -> str:
-    """Show every metric by group."""
+    """Return the section with every metric by group."""
     test = results.test
     if not test.rows:
-        return "## Test results\n\nThere were no test rows: nothing is known about new rows."
+        return "## Test results\n\nThere were no test rows: performance on new rows is unknown."
     worst = results.risk.worst_group
     named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
     return (
-        f"## Test results\n\nOn {counted(test.rows, 'row')} that training did not see. In "
+        f"## Test results\n\nOn {counted(test.rows, 'row')} not used in training. In "
         f"parentheses: {_intervals(test)}. A star marks the worst group of a column{named}. The "
         "gap is between the highest and the lowest group. Groups with fewer than "
-        f"{MIN_ROWS} test rows, or too few training rows, are neither: they come "
+        f"{MIN_ROWS} test rows, or too few training rows, count for neither and are listed "
         f"last.\n\n{_table(results, test)}"
         f"{_small_groups(results)}{_merged_groups(results)}"
     )
 
 
 def change_section(results: Results) -> str:
-    """Show the change in risk from the baseline by group; nothing without a baseline."""
+    """Return the section with the change in risk from the baseline, if there is one."""
     section = results.change
     if section is None:
         return ""
     change, risk = section.risk, results.risk
     lines = [
-        [name, f"{own.rows:,}", interval_words(own, like=risk.overall)]
+        [name, f"{own.rows:,}", interval_text(own, like=risk.overall)]
         for name, own in zip(results.groups, change.by_group, strict=True)
         if own.has_enough_rows
     ]
     everyone = ("all", f"{results.test.rows:,}", change.overall)
     for name, count, own in (everyone, ("worst group to worst group", "", change.worst)):
-        lines.append([name, count, interval_words(own, like=risk.overall)])
+        lines.append([name, count, interval_text(own, like=risk.overall)])
     baseline = section.baseline
     doubt = no_gain_yet(
         (results.method.name, results.converged), (baseline.name, baseline.converged)
@@ -69,20 +74,20 @@ def change_section(results: Results) -> str:
         f"## Change against the baseline\n\nRisk of this model minus the risk of the baseline "
         f"({baseline.name}, {counted(baseline.rounds, 'round')}, in the folder `baseline`) on the "
         f"same rows: {doubt or 'below 0 is a gain'}. In parentheses: "
-        f"{_intervals(section)} of the differences row by row; one that leaves out 0 is more "
-        "than the noise of these test rows.\n\n"
+        f"{_intervals(section)} of the differences row by row; one that excludes 0 is more "
+        "than noise in these test rows.\n\n"
         f"{markdown_table(['group', 'rows', 'change in risk'], lines)}{_small_groups(results)}"
     )
 
 
 def personal_section(results: Results) -> str:
-    """Show the same metrics of the holders' own models; nothing where there are none."""
+    """Return the section with the metrics of the holders' own models, if there are any."""
     own = results.personal
     if own is None or not own.rows:
         return ""
     return (
-        "## Personal models\n\nEach holder also keeps a model of its own, which is not in this "
-        f"folder. Measured on its own holder's test rows, {own.rows:,} in all; intervals and "
+        "## Personal models\n\nEach holder also keeps its own model, which is not in this "
+        f"folder. Each is measured on its holder's test rows, {own.rows:,} in total; intervals and "
         f"stars as above.\n\n{_table(results, own)}"
     )
 
@@ -92,13 +97,13 @@ def _table(results: Results, test: Measured) -> str:
 
 
 def _small_groups(results: Results) -> str:
-    words = small_groups_words(list(map(markdown_text, results.groups)), results.test)
-    return f"\n\n{words}" if words else ""
+    text = small_groups_text(list(map(markdown_text, results.groups)), results.test)
+    return f"\n\n{text}" if text else ""
 
 
 def _merged_groups(results: Results) -> str:
-    words = merged_words(results)
-    return f"\n\n{markdown_text(words)}" if words else ""
+    text = merged_groups_text(results)
+    return f"\n\n{markdown_text(text)}" if text else ""
 
 
 def _intervals(made: Measured | ChangeOfRun) -> str:
@@ -111,12 +116,12 @@ def write_card(
     results: Results,
     census: CensusFile,
     card: MethodCard,
-    words: ReportSection,
+    section: ReportSection,
 ) -> None:
-    """Write the card of a model that this method trained; ``words`` say what it is for."""
+    """Write the card of a model trained by this method; ``section`` states its intended use."""
     sections = [
-        _headline(saved, results, card, words),
-        _use(words, results),
+        _headline(saved, results, card, section),
+        _use(section, results),
         _data(saved, census),
         scores_section(results),
         change_section(results),
@@ -128,7 +133,7 @@ def write_card(
     write_text(folder / CARD_FILE, "\n\n".join(part for part in sections if part) + "\n")
 
 
-def _headline(saved: SavedModel, results: Results, card: MethodCard, words: ReportSection) -> str:
+def _headline(saved: SavedModel, results: Results, card: MethodCard, section: ReportSection) -> str:
     target, task = markdown_text(saved.encoding.schema.target.column), results.task
     model = f"{saved.kind} model"
     if saved.hidden:
@@ -141,7 +146,7 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
     if card.minimax_over_groups:
         goal = f"Its goal is to be minimax in {loss} over these groups. "
     return (
-        f"# {_one_line(words.title) if words.title else title}\n\n"
+        f"# {_one_line(section.title) if section.title else title}\n\n"
         f"A {model} that predicts '{target}' from "
         f"{counted(len(saved.encoding.features), 'column')}, trained "
         f"by {results.method.name}, which minimises: {card.optimises}, in {loss}. {goal}"
@@ -153,11 +158,11 @@ def _headline(saved: SavedModel, results: Results, card: MethodCard, words: Repo
 def _loss_name(saved: SavedModel, results: Results) -> str:
     if saved.loss in ("brier", "squared_error"):
         return RISK_NAMES[results.task]
-    return LOSS_WORDS[saved.loss]
+    return LOSS_NAMES[saved.loss]
 
 
-def _use(words: ReportSection, results: Results) -> str:
-    stated = {"Intended use": words.intended_use, "Not for": words.not_for}
+def _use(section: ReportSection, results: Results) -> str:
+    stated = {"Intended use": section.intended_use, "Not for": section.not_for}
     lines = [
         f"- {name}: {_one_line(text) if text else NOT_STATED}" for name, text in stated.items()
     ]
@@ -192,10 +197,10 @@ def _data(saved: SavedModel, census: CensusFile) -> str:
 
 def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
     method = results.method
-    proved = certificate_words(results)
+    proved = certificate_text(results)
     proof = f"- {markdown_text(proved)}\n" if proved else ""
     options = ", ".join(f"{name} = {value}" for name, value in method.options.items())
-    validation = f"- {markdown_text(validation_words(results))}\n" if results.validation else ""
+    validation = f"- {markdown_text(validation_text(results))}\n" if results.validation else ""
     return (
         "## Training\n\n"
         f"- method: {method.name} ({method.key}; {options or 'no options'})\n"
@@ -206,14 +211,14 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"- {verdict(method.name, results.convergence)}\n"
         f"{proof}"
         f"{validation}"
-        + "".join(f"- {words}\n" for words in after_words(results))
+        + "".join(f"- {paragraph}\n" for paragraph in after_training(results))
         + f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )
 
 
 def _answer(saved: SavedModel) -> str:
-    """Say which of the rounds' models it is; some methods choose it themselves."""
+    """Describe which of the rounds' models is the answer; some methods choose it themselves."""
     if saved.iterate not in [which.value for which in Iterate]:
         return f"{saved.iterate} among the rounds' models"
     return f"{saved.iterate.replace('_', ' ')} of the rounds' models"
@@ -223,26 +228,26 @@ def _seen_by_the_server(results: Results, card: MethodCard) -> str:
     if results.sites is not None:
         return (
             f"the rows stayed at {counted(len(results.sites), 'site')}; the server saw each "
-            "site's replies by themselves, and sums and counts for the encoding and the test "
-            "results"
+            "site's individual replies, and sums and counts for the encoding and the test results"
         )
     return (
-        f"what a server would see of the holders: {card.reveals}, and sums and counts for the "
-        "encoding; here one process read all files"
+        f"what a server would see of each holder: {card.reveals}, and sums and counts for the "
+        "encoding; in this run one process read all files"
     )
 
 
 def _limits(saved: SavedModel, results: Results) -> str:
     return (
         "## What it is not meant for\n\n"
-        "- Decisions about people without someone who answers for them. The training looked at "
-        f"{_loss_name(saved, results)} by group and at nothing else: selection rates and error "
-        "rates may still differ between groups.\n"
-        "- Groups, places or times that the training rows do not stand for. A group that the "
-        "columns above do not tell apart may be worse off than any that they do.\n"
-        "- Conclusions from groups with few test rows: look at the intervals, and bear in mind "
-        "that the worst of many groups is bad partly by chance.\n"
-        "- Causes: the model describes the data, errors of measurement and past decisions included."
+        "- Decisions about people without a person who is accountable for them. Training "
+        f"considered {_loss_name(saved, results)} by group and nothing else: selection rates and "
+        "error rates may still differ between groups.\n"
+        "- Groups, places or times that the training rows do not represent. A group that the "
+        "columns above do not identify may be worse off than any that they do.\n"
+        "- Conclusions about groups with few test rows: look at the intervals, and remember that "
+        "the worst of many groups is partly so by chance.\n"
+        "- Causal claims: the model describes the data, including measurement errors and past "
+        "decisions."
     )
 
 

@@ -1,9 +1,8 @@
-"""Write the run folder of a run over a network: the same files as a run in one process leaves.
+"""Write the run folder of a run over a network: the same files as for a run in one process.
 
 `rounds.jsonl` has each round's risks and weights. `sites.jsonl` has, for each round, which sites
-took part, which did not and why, with times and bytes. The census has how many rows each site
-held. The results also warn the user of sites that were missing and of groups that the run did not
-see.
+took part, which did not and why, with times and bytes. The census has the rows of each site. The
+results also warn about sites that were missing and groups that the run did not see.
 """
 
 from collections import Counter
@@ -43,7 +42,7 @@ from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
 from fedminmax.runs.round_log import write_rounds
 
-# Of all rows, where there are three sites or more.
+# Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9
 SITES_FILE = "sites.jsonl"
 
@@ -71,7 +70,7 @@ def remarks_on(
 
 
 def _large_shares(fetched: Path) -> Iterator[str]:
-    """Say whose rows are nearly all there are, as the site itself tells: the model is then its."""
+    """Note a site that reports nearly all of the rows: the model is then nearly its own."""
     agreed = read_agreement(fetched / AGREEMENT_FILE)
     rows = {} if agreed is None else {site: sum(own) for site, own in agreed.counts.items()}
     total = sum(rows.values())
@@ -81,7 +80,7 @@ def _large_shares(fetched: Path) -> Iterator[str]:
 
 
 def sites_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> tuple[SiteOfRun, ...]:
-    """Return for each site how many rounds it took part in, and how often it did not and why."""
+    """Return for each site the rounds that it took part in, and how often it did not and why."""
     counts = _rounds_of(rounds, plan)
     reasons = {
         site: Counter(entry.refused[site] for entry in rounds if site in entry.refused)
@@ -97,7 +96,7 @@ def _rounds_of(rounds: Sequence[NetworkRound], plan: NetworkPlan) -> dict[str, i
 
 
 def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[str]:
-    """Warn of groups that no site told of: the run kept their weights, and learned nothing."""
+    """Warn about groups that no site reported: the run kept their weights, and learned nothing."""
     for place, name in enumerate(groups):
         numbers = [entry.round for entry in rounds if place in entry.unseen]
         if not numbers:
@@ -107,7 +106,7 @@ def _unseen(rounds: Sequence[NetworkRound], groups: Sequence[str]) -> Iterator[s
             f"group '{name}' was not seen in {len(numbers):,} of "
             f"{counted(len(rounds), 'round')}, from "
             f"round {numbers[0]:,} on: its weight was kept, and the model did not learn from it "
-            f"there{'; at its end the run no longer saw it' if gone else ''}"
+            f"then{'; it was still missing in the last round' if gone else ''}"
         )
 
 
@@ -180,7 +179,7 @@ def results_of_runs(
 
 
 def _merged(saved: SavedModel, tests: MeasuredTests, number: int) -> MergedOfRun | None:
-    """Return what a model scored on each of the groups that were merged into one."""
+    """Return a model's scores on each of the groups that were merged into one."""
     names = saved.encoding.merged_group_names
     if not names:
         return None
@@ -198,7 +197,7 @@ def _train_rows(saved: SavedModel, census: CensusFile) -> dict[GroupKey, int]:
 
 
 def _sizes(saved: SavedModel, train: dict[GroupKey, int], tests: MeasuredTests) -> list[str]:
-    """Warn of groups whose risk is mostly noise."""
+    """Warn about groups whose risk is mostly noise."""
     test = tests.sums.counts.tolist()
     tested = dict(zip(saved.encoding.groups, test, strict=True)) if any(test) else {}
     return size_warnings(saved.encoding, train, tested)
@@ -226,22 +225,22 @@ def collect_network_run(
     tests = measured_tests(fetched, plan, config, [run.saved for run in runs])
     census = census_of_sites(plan, agreed, tests)
     results = results_of_runs(runs, plan, fetched, tests, census)
-    # The method's run last: its results say that the whole folder is done.
+    # The method's run comes last: its results mark the whole folder as finished.
     for run, own in reversed(list(zip(runs, results, strict=True))):
         _write(run, own, census, config.report)
     return results
 
 
-def _write(run: FinishedRun, results: Results, census: CensusFile, words: ReportSection) -> None:
-    """Write a run's files; the results last, because they say that it is done."""
+def _write(run: FinishedRun, results: Results, census: CensusFile, section: ReportSection) -> None:
+    """Write a run's files; the results last, because they mark the run as finished."""
     folder = run.table_run.folder
     write_rounds(folder / ROUNDS_FILE, run.records(census.holders))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)
     write_json(folder / CENSUS_FILE, record_as_json(census))
-    if run.beside is not None:
-        save_model(folder / f"{run.beside.iterate}.safetensors", run.beside)
+    if run.alternative is not None:
+        save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)
     save_model(folder / MODEL_FILE, run.saved)
-    write_card(folder, run.saved, results, census, run.table_run.card, words)
+    write_card(folder, run.saved, results, census, run.table_run.card, section)
     write_results(folder, results)

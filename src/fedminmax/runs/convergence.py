@@ -1,21 +1,21 @@
-"""What is said about runs that have converged, and about those that have not."""
+"""Messages about whether a run has converged."""
 
 from collections.abc import Sequence
 
 from fedminmax.core.convergence import BY_VALIDATION, TOLERANCE, WITHIN_GAP, Convergence
 from fedminmax.core.text import counted
 
-# Above this share of the risk itself, an estimate of what is left says no more than "far".
+# Above this share of the risk, the estimate of what is left means no more than "far".
 FAR = 0.5
-# Below this share, more digits of what is left tell nobody anything.
+# Smaller shares are shown as this: further digits carry no information.
 MIN_SHOWN = 1e-6
 MARK = "\N{DAGGER}"
 
 
 def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
-    """Say whether the run of this name converged; if not, what to do, with which option."""
+    """Describe whether the run converged; if not, say what to do, and with which option."""
     if found is None:
-        return f"It is not known whether {name} has converged: an earlier version trained it."
+        return f"It is unknown whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.remaining is not None:
         left = found.remaining / (found.risk or 1.0)
         return (
@@ -24,13 +24,13 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
         )
     if found.reason == BY_VALIDATION:
         return (
-            f"{name} stopped after {counted(found.rounds, 'round')}: more of them did no better on "
-            "validation rows."
+            f"{name} stopped after {counted(found.rounds, 'round')}: further rounds did not "
+            "improve on validation rows."
         )
     if found.converged:
         return (
             f"{name} has converged: its {found.measure} in training is within "
-            f"{_percent(TOLERANCE)} of its end, as far as "
+            f"{_percent(TOLERANCE)} of its limit, as far as "
             f"{counted(found.rounds, 'round shows', 'rounds show')}."
         )
     needed = found.rounds_needed
@@ -39,9 +39,9 @@ def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> s
 
 
 def short_verdict(found: Convergence | None) -> str:
-    """Say the same in a few words, for a table."""
+    """Return a short form for a table."""
     if found is None:
-        return "not known"
+        return "unknown"
     if found.reason == BY_VALIDATION:
         return found.reason
     return "yes" if found.converged else f"no ({found.reason})"
@@ -53,29 +53,29 @@ def marked(name: str, *, converged: bool | None) -> str:
 
 
 def notes_on_convergence(converged: Sequence[bool | None]) -> list[str]:
-    """Explain the mark, and say if it is not known where it belongs; nothing if all converged."""
+    """Explain the mark, and note runs whose convergence is unknown; nothing if all converged."""
     notes = []
     if False in converged:
         notes.append(
             f"{MARK} has not converged: more rounds may change its training risk by more than "
-            f"{_percent(TOLERANCE)}, so that a difference may be one of rounds, not of methods."
+            f"{_percent(TOLERANCE)}, so a difference may be due to rounds rather than methods."
         )
     if None in converged:
-        notes.append("Of some runs, of earlier versions, it is not known whether they converged.")
+        notes.append("It is unknown whether some runs, of earlier versions, have converged.")
     return notes
 
 
 def no_gain_yet(*models: tuple[str, bool | None]) -> str:
-    """Say why a difference between models is no gain and no loss; nothing if it may be one.
+    """Say why a difference between models is neither a gain nor a loss yet; "" if it may be one.
 
-    A model is its method's name, and whether it has converged (None: not known).
+    A model is its method's name, and whether it has converged (None: unknown).
 
     >>> no_gain_yet(("FedMinMax", True), ("FedAvg", False))
-    'no gain and no loss yet, because FedAvg has not converged'
+    'neither a gain nor a loss yet, because FedAvg has not converged'
     """
     known = {False: "has not converged", None: "is not known to have converged"}
     reasons = [f"{name} {known[converged]}" for name, converged in models if not converged]
-    return f"no gain and no loss yet, because {' and '.join(reasons)}" if reasons else ""
+    return f"neither a gain nor a loss yet, because {' and '.join(reasons)}" if reasons else ""
 
 
 def _why(found: Convergence) -> str:
@@ -84,8 +84,8 @@ def _why(found: Convergence) -> str:
         left = found.remaining / (found.risk or 1.0)
         return f"{start} {found.measure} in training may be {_percent(left)} above the lowest"
     if found.risk is None or found.slope is None or found.remaining is None:
-        return f"as far as can be told: {counted(found.rounds, 'round is', 'rounds are')} too few"
-    # A perfect fit has a risk of 0, of which there are no shares.
+        return f"as far as is known: {counted(found.rounds, 'round is', 'rounds are')} too few"
+    # A perfect fit has a risk of 0, which cannot be divided by.
     unit = found.risk or 1.0
     if found.reason == "weights":
         gap = _percent((found.weights_gap or 0.0) / unit)
@@ -95,17 +95,17 @@ def _why(found: Convergence) -> str:
     if found.reason == "swinging":
         return f"{start} {found.measure} in training swings by {distance}"
     if found.reason == "averaging":
-        return f"{start} model is an average that leans to early rounds, {distance} from its end"
+        return f"{start} model is an average that favours early rounds, {distance} from its limit"
     pace = _percent(100 * abs(found.slope) / unit)
     verb = "falls" if found.reason == "falling" else "rises"
     return (
         f"{start} {found.measure} in training still {verb}, by {pace} in 100 rounds, and may be "
-        f"{distance} from its end"
+        f"{distance} from its limit"
     )
 
 
 def _percent(share: float) -> str:
-    """Say a share in two digits.
+    """Format a share with two digits.
 
     >>> _percent(0.1234), _percent(0.001), _percent(0.00012)
     ('12 %', '0.1 %', '0.012 %')

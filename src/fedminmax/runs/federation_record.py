@@ -1,6 +1,6 @@
-"""What a run folder remembers of its run over a network, so that any later call can go on with it.
+"""A run folder's record of its run over a network, so that a later call can continue the run.
 
-The folder belongs to one configuration and one set of sites; how long it waits for them may change.
+The folder belongs to one configuration and one set of sites; the waiting times may change.
 """
 
 import json
@@ -27,7 +27,7 @@ NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 
 @dataclass(frozen=True)
 class FederationRecord:
-    """One run: its name at the server, where configuration and kit are, and who takes part.
+    """One run: its name at the server, its configuration and kit, and the sites that take part.
 
     Without a kit, server and sites are processes of this machine.
     """
@@ -45,7 +45,7 @@ class FederationRecord:
     certify: bool = False
 
     def read_config(self) -> TableConfig:
-        """Read the configuration, with what was asked for in place of its own words."""
+        """Read the configuration, with the options of the command applied."""
         return adjusted(
             read_config(self.config),
             rounds=self.rounds,
@@ -64,16 +64,16 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
-    """Make the folder this run's, or refuse it; an earlier call's name for the run is kept."""
+    """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
-    # Folders of an earlier version do not say that nothing is compressed or proved.
+    # Folders of earlier versions lack these keys.
     silent = {name for name in ("compress", "certify") if not getattr(plan, name)}
     identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     with claim_run(folder) as ours:
         if not ours:
-            raise InputError(f"another process opens {folder} just now; call again")
+            raise InputError(f"another process is opening {folder}; try again")
         name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
         named = replace(record, run=name)
         files = {path: TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n"}
@@ -81,36 +81,36 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
             files[own / CONFIG_FILE] = record.config.read_text(encoding="utf-8")
         finished = read_results(folder) is not None
         for file, text in files.items():
-            # A finished run keeps the configuration that its results are of.
+            # A finished run keeps the configuration that produced its results.
             if not finished or not file.exists():
                 write_text(file, text)
     return named
 
 
 def read_federation_record(folder: Path) -> FederationRecord:
-    """Read what a folder remembers."""
+    """Read a folder's record."""
     path = folder / PLACE / RECORD_FILE
     if not path.is_file():
         raise InputError(
-            f"{folder} has no run over a network; give one that 'fedminmax federation run' began"
+            f"{folder} has no run over a network; give a folder of 'fedminmax federation run'"
         )
     try:
         content = json.loads(path.read_bytes())
-        # Earlier versions called the site rules so.
+        # The name of the site rules in earlier versions.
         if isinstance(content, dict) and isinstance(content.get("patience"), dict):
             content["site_rules"] = content.pop("patience")
         return TypeAdapter(FederationRecord).validate_json(json.dumps(content))
     except ValueError as error:
-        raise InputError(f"{path} is damaged; begin a new run with another folder") from error
+        raise InputError(f"{path} is damaged; start a new run in another folder") from error
 
 
-def plain_name(words: str) -> str:
-    """Return what is left of a name in letters, digits and -.
+def plain_name(name: str) -> str:
+    """Return a name reduced to letters, digits and -.
 
     >>> plain_name("St. Mary's (Ward 2)")
     'St-Mary-s-Ward-2'
     """
-    return NOT_IN_A_NAME.sub("-", words).strip("-")
+    return NOT_IN_A_NAME.sub("-", name).strip("-")
 
 
 def _new_name(config: Path) -> str:

@@ -1,6 +1,6 @@
 """Read what the coordinator fetched from a run over a network: rounds, models and test scores.
 
-Test rows are those that sites held out, and those in test files of the coordinator. Scores of the
+Test rows are those that sites held out, and those in the coordinator's test files. Scores of the
 sites' rows arrive as sums; rows of files are scored here and added to them.
 """
 
@@ -51,23 +51,23 @@ from fedminmax.runs.round_log import RoundRecord
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """One of a plan's runs, as it was fetched: its rounds and its model.
+    """One of a plan's runs, as fetched: its rounds and its model.
 
-    ``beside`` is the last model where validation rows chose the answer, and else their choice.
-    ``proof`` is what was proved after the rounds, if that was asked for.
+    ``alternative`` is the last model if validation rows chose the answer, otherwise their choice.
+    ``proof`` is what was proved after the rounds, if that was requested.
     """
 
     table_run: TableRun
     fetched: Path
     rounds: tuple[NetworkRound, ...]
     saved: SavedModel
-    beside: SavedModel | None = None
+    alternative: SavedModel | None = None
     validation: ValidationOfRun | None = None
     proof: ToldByProof | None = None
 
     @property
     def unit(self) -> float:
-        """What risks are multiplied by to be in the target's own unit, squared."""
+        """The factor that converts risks to the target's unit, squared."""
         scale = self.saved.encoding.target_scale
         return scale.deviation**2 if scale else 1.0
 
@@ -121,30 +121,30 @@ def finished_runs(
             run.patience,
         )
         rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
-        told = read_validation(own)
-        if told is None:
+        stored = read_validation(own)
+        if stored is None:
             chosen = _chooses_itself(table_run, task, agreed)
             name = CHOSEN if chosen else table_run.iterate.value
         else:
-            name = told.answer or CHOSEN
+            name = stored.answer or CHOSEN
         saved = _saved_model(read_members(own), name, task, agreed, config)
-        beside = validation = None
-        if told is not None:
+        alternative = validation = None
+        if stored is not None:
             scale = agreed.encoding.target_scale
             validation = validation_of(
-                told.chosen or NOT_MEASURED,
-                told.latest or NOT_MEASURED,
-                told.rows,
+                stored.chosen or NOT_MEASURED,
+                stored.latest or NOT_MEASURED,
+                stored.rows,
                 agreed.encoding.group_names,
                 scale.deviation**2 if scale else 1.0,
                 run.patience,
             )
-            if told.chosen is not None:
+            if stored.chosen is not None:
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
                 line = read_model_beside(own).unsqueeze(0)
-                beside = _saved_model(line, other.value, task, agreed, config)
+                alternative = _saved_model(line, other.value, task, agreed, config)
         proof = read_proof(own)
-        finished.append(FinishedRun(table_run, own, rounds, saved, beside, validation, proof))
+        finished.append(FinishedRun(table_run, own, rounds, saved, alternative, validation, proof))
     return finished
 
 
@@ -174,7 +174,7 @@ def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:
 class MeasuredTests:
     """Sums of all runs' scores, the metrics' names, and rows by site and by owner of a file.
 
-    ``merged`` are sums of each of the groups that were merged into one.
+    ``merged`` has the sums of each group that was merged into one.
     """
 
     metrics: tuple[str, ...]
@@ -187,7 +187,7 @@ class MeasuredTests:
 def measured_tests(
     fetched: Path, plan: NetworkPlan, config: TableConfig, models: Sequence[SavedModel]
 ) -> MeasuredTests:
-    """Put together what the sites told, and what these models do on the configuration's files."""
+    """Combine the sites' scores with these models' scores on the configuration's test files."""
     encoding = models[0].encoding
     measured = read_measured(fetched)
     by_owner: dict[str, ScoreSums] = {}

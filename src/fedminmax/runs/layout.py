@@ -1,6 +1,6 @@
-"""The output folder: of one configuration; each run in it belongs to one process at a time.
+"""The output folder of one configuration; each run in it belongs to one process at a time.
 
-Several calls may work in one folder at once: each takes the runs that no other one holds.
+Several calls may work in one folder at once: each takes the runs that no other call holds.
 """
 
 import json
@@ -23,20 +23,20 @@ BASELINE_FOLDER = "baseline"
 
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
-    """Make the folder this configuration's, or refuse it."""
+    """Claim the folder for this configuration, or refuse it."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder with --out")
     path = folder / "config.json"
-    # What is compared is what a later call will read.
+    # Compare in the form that a later call will read.
     wanted = json.loads(json.dumps(config))
     if not path.exists():
         others = folder.exists() and any(
             not entry.name.startswith(path.name) for entry in folder.iterdir()
         )
-        # A second look: another call may have made the folder its own in between.
+        # Check again: another call may have claimed the folder in between.
         if others and not path.exists():
             raise InputError(
-                f"{folder} holds other files and no configuration; choose a new folder with --out"
+                f"{folder} has other files and no configuration; choose a new folder with --out"
             )
         try:
             write_json_once(path, wanted)
@@ -80,13 +80,13 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
 
 
 def _short(value: object) -> str:
-    """Show the start of a long list; where it differs is seen in the files."""
+    """Shorten a long value; the files show where it differs."""
     text = str(value)
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
 
 
 def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Name what is in inner mappings by its path, so that a difference is one short entry."""
+    """Flatten nested mappings to dotted names, so that a difference is one short entry."""
     flat: dict[str, object] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):

@@ -62,7 +62,7 @@ class ScoredRows:
 
 
 def score_rows(measured: Sequence[tuple[SavedModel, Examples]]) -> ScoredRows:
-    """Score all rows, each by the model beside it; squared errors are in the target's own unit."""
+    """Score each part's rows with its model; squared errors are in the target's unit."""
     scores = np.concatenate([saved.scores(part.x) for saved, part in measured])
     target = torch.cat([part.y for _, part in measured])
     group = np.concatenate([part.group.numpy() for _, part in measured])
@@ -70,7 +70,7 @@ def score_rows(measured: Sequence[tuple[SavedModel, Examples]]) -> ScoredRows:
 
 
 def paired_sums(after: ScoredRows, before: ScoredRows, groups: int) -> dict[str, ScoreSums]:
-    """Add up, over each group, what two models score on the same rows, by metric."""
+    """Sum two models' scores on the same rows over each group, by metric."""
     group = torch.from_numpy(after.group)
     return {
         name: sum_scores(_side_by_side(after.scores[name], before.scores[name]), group, groups)
@@ -86,7 +86,7 @@ def _side_by_side(after: RowScore, before: RowScore) -> torch.Tensor:
 def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
     """Measure the model on all rows of these parts; risks are Brier or squared error.
 
-    The squared error is in the target's own unit.
+    The squared error is in the target's unit.
     """
     if not any(len(part) for part in parts):
         return NOT_MEASURED
@@ -94,7 +94,7 @@ def measure(saved: SavedModel, parts: Sequence[Examples]) -> Measured:
 
 
 def measure_scored(rows: ScoredRows, saved: SavedModel) -> Measured:
-    """Measure rows that are scored already."""
+    """Compute the metrics of rows that are already scored."""
     small = saved.small_group_numbers
     found = measure_scores(rows.scores, rows.group, small=list(map(str, small)))
     return measured(found, saved.groups, small)
@@ -103,9 +103,9 @@ def measure_scored(rows: ScoredRows, saved: SavedModel) -> Measured:
 def measure_merged(
     saved: SavedModel, parts: Sequence[tuple[Examples, Tensor]]
 ) -> MergedOfRun | None:
-    """Measure each of the groups that were merged into one by itself; None if there are none.
+    """Measure each of the merged groups separately; None if there are none.
 
-    Beside each part's rows is which of the merged groups they are of, -1 for none.
+    Each part comes with its rows' merged group, -1 for none.
     """
     names = saved.encoding.merged_group_names
     if not names:
@@ -124,10 +124,7 @@ def measure_merged(
 
 
 def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int]) -> Measured:
-    """Name the groups, which the metrics know by their numbers.
-
-    Small ones were not trained for.
-    """
+    """Return metrics by group name instead of number; ``small`` groups were not trained for."""
     return Measured(
         rows=sum(found.counts.values()),
         confidence=found.confidence,
@@ -142,7 +139,7 @@ def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int])
 def metric_cells(
     groups: Sequence[str], test: Measured, metrics: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headers and lines: a line per group, all rows, the gap, then groups of few rows."""
+    """Return headers and lines: one per group, all rows, the gap, then groups with few rows."""
     shown = [name for name in test.metrics if metrics is None or name in metrics]
     columns = [test.metrics[name] for name in shown]
     first = next(iter(test.metrics.values()))
@@ -152,14 +149,14 @@ def metric_cells(
             group,
             f"{first.by_group[number].rows:,}",
             *(
-                interval_words(column.by_group[number]) + " *" * (column.worst_group == group)
+                interval_text(column.by_group[number]) + " *" * (column.worst_group == group)
                 for column in columns
             ),
         ]
         for number, group in enumerate(groups)
     }
-    overall = [interval_words(column.overall) for column in columns]
-    gaps = [interval_words(column.gap) for column in columns]
+    overall = [interval_text(column.overall) for column in columns]
+    gaps = [interval_text(column.gap) for column in columns]
     headers = ["group", "rows", *(name.replace("_", " ") for name in shown)]
     return headers, [
         *(line for group, line in lines.items() if group not in small),
@@ -169,8 +166,8 @@ def metric_cells(
     ]
 
 
-def small_groups_words(groups: Sequence[str], test: Measured) -> str:
-    """Say which groups have too few rows for a verdict; nothing if there are none."""
+def small_groups_text(groups: Sequence[str], test: Measured) -> str:
+    """List the groups with too few rows to compare; "" if there are none."""
     small = test.small_groups(groups)
     few = [f"{name} ({rows:,})" for name, rows in small.items() if rows < MIN_ROWS]
     untrained = [name for name, rows in small.items() if rows >= MIN_ROWS]
@@ -182,34 +179,37 @@ def small_groups_words(groups: Sequence[str], test: Measured) -> str:
     return " ".join(sentences)
 
 
-def merged_words(results: Results) -> str:
-    """Say which groups were merged into one, and the risk of each; nothing if none were."""
+def merged_groups_text(results: Results) -> str:
+    """List the groups that were merged into one, with the risk of each; "" if none were."""
     merged = results.merged
     if merged is None:
         return ""
-    told = ", ".join(merged.groups)
+    listing = ", ".join(merged.groups)
     if merged.test.rows:
         risks = merged.test.metrics[RISK].by_group
-        told = "; ".join(
-            f"{name} {interval_words(own)}, {counted(own.rows, 'test row')}"
+        listing = "; ".join(
+            f"{name} {interval_text(own)}, {counted(own.rows, 'test row')}"
             if own.rows
-            else f"{name}, no test row"
+            else f"{name}, no test rows"
             for name, own in zip(merged.groups, risks, strict=True)
         )
-    return f"'{MERGED_NAME}' are {len(merged.groups)}, each too small to be trained for: {told}."
+    return (
+        f"'{MERGED_NAME}' are {len(merged.groups)} groups, each too small to be trained for: "
+        f"{listing}."
+    )
 
 
-def interval_words(interval: Interval, like: Interval | None = None) -> str:
-    """Show a value with its interval in four digits, as far as they are known.
+def interval_text(interval: Interval, like: Interval | None = None) -> str:
+    """Format a value with its interval, if known, with four digits.
 
-    With ``like`` it has as many decimals as that one.
+    With ``like`` it has as many decimals as ``like``.
 
-    >>> interval_words(Interval(value=0.25, low=0.2, high=0.31))
+    >>> interval_text(Interval(value=0.25, low=0.2, high=0.31))
     '0.2500 (0.2000 to 0.3100)'
     >>> large = Interval(value=1234.56, low=999.9, high=20123.4)
-    >>> interval_words(large), interval_words(Interval(value=0.0, low=-1.0, high=1.0), like=large)
+    >>> interval_text(large), interval_text(Interval(value=0.0, low=-1.0, high=1.0), like=large)
     ('1,235 (1,000 to 20,123)', '0 (-1 to 1)')
-    >>> interval_words(Interval(value=7.5, low=None, high=None, rows=3))
+    >>> interval_text(Interval(value=7.5, low=None, high=None, rows=3))
     '7.500 (no interval)'
     """
     if interval.value is None:
@@ -245,14 +245,14 @@ def _metric(
 
 
 def interval_of(estimate: Estimate, rows: int | None = None, *, small: bool = False) -> Interval:
-    """Return an estimate as files have it, of a group with its rows; None for NaN."""
+    """Return an estimate as a record, for a group with its rows; None for NaN."""
     interval = Interval(value=estimate.value, low=estimate.low, high=estimate.high)
     of_group = {} if rows is None else {"rows": rows} | ({"small": True} if small else {})
     return interval.model_copy(update=of_group)
 
 
 def with_change(results: Results, pairs: Mapping[str, ScoreSums], baseline: Results) -> Results:
-    """Add the change from the baseline with these results; ``pairs`` has sums of each metric."""
+    """Add the change from this baseline; ``pairs`` has the paired sums of each metric."""
     small = [number for number, own in enumerate(results.risk.by_group) if own.small]
     section = ChangeOfRun(
         baseline=_named(baseline),
@@ -279,13 +279,13 @@ def _change(metric: str, sums: ScoreSums, small: Collection[int]) -> ChangeOfMet
 
 
 def change_from(results: Results, baseline: Results) -> ChangeOfMetric | None:
-    """Return a run's change in risk from this baseline; None if there is none, or of another."""
+    """Return a run's change in risk from this baseline; None if it has none from this one."""
     change = results.change
     return change.risk if change is not None and change.baseline == _named(baseline) else None
 
 
 def _named(baseline: Results) -> BaselineOfChange:
-    """Tell a baseline from another, and from itself after more rounds."""
+    """Identify a baseline; after more rounds it is a different one."""
     method = baseline.method
     return BaselineOfChange(
         key=method.key,
@@ -301,9 +301,9 @@ def measure_personal(
     federation: InProcessFederation,
     kept: Tensor,
 ) -> tuple[Measured, list[str]]:
-    """Return metrics by group over all holders' test rows, and what to note about them.
+    """Return metrics by group over all holders' test rows, and notes about them.
 
-    ``kept`` has a line of parameters for each holder; ``common`` is the model for all of them.
+    ``kept`` has a row of parameters for each holder; ``common`` is the shared model.
     """
     own_models = {
         holder: replace(common, model=federation.model(own).cpu(), members=1, iterate=OWN_MODEL)
@@ -328,7 +328,7 @@ def measure_personal(
 
 @dataclass(frozen=True)
 class MeasuredFiles:
-    """Metrics by group, the rows of unknown groups that were skipped, and what to warn of."""
+    """Metrics by group, the skipped rows of unknown groups, and warnings."""
 
     test: Measured
     skipped: Mapping[str, int]
@@ -336,10 +336,9 @@ class MeasuredFiles:
 
 
 def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -> MeasuredFiles:
-    """Return metrics by group over all rows of these files whose group training knows.
+    """Return metrics by group over all rows of these files whose group training saw.
 
-    Rows of groups that training never saw have no group risk to be part of: they are skipped,
-    counted and named.
+    Rows of other groups are skipped, counted and named: they belong to no group risk.
     """
     saved = load_model(folder)
     config = read_config(folder / CONFIG_FILE).for_measuring
@@ -353,16 +352,16 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
         examples.append(encode(rows, saved.encoding, part.source))
         skipped.update(unknown)
         if unknown:
-            warnings.append(_skipped_words(part.source, unknown))
+            warnings.append(_skipped_text(part.source, unknown))
     if skipped and not any(map(len, examples)):
         raise InputError(
-            f"no row is of a group that training knows ({listed(saved.groups)}); the groups are "
+            f"no row is of a group that training saw ({listed(saved.groups)}); the groups are "
             f"{listed(list(skipped))}: give rows of the trained groups"
         )
     return MeasuredFiles(measure(saved, examples), dict(skipped), tuple(warnings))
 
 
-def _skipped_words(source: str, unknown: Mapping[str, int]) -> str:
+def _skipped_text(source: str, unknown: Mapping[str, int]) -> str:
     names = listed([f"{name} ({rows:,})" for name, rows in unknown.items()])
     return (
         f"{source}: {counted(sum(unknown.values()), 'row is', 'rows are')} skipped, because "

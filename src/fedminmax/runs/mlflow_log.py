@@ -18,7 +18,7 @@ EXPERIMENT = "fedminmax"
 
 
 class MlflowLog:
-    """A run at a tracking address; a later call for the same folder goes on in the same one."""
+    """A run at a tracking address; later calls for the same folder continue the same run."""
 
     def __init__(
         self, address: str, folder: Path, groups: Sequence[str], options: Mapping[str, object]
@@ -30,7 +30,7 @@ class MlflowLog:
         except (MlflowException, ImportError) as error:
             raise InputError(
                 f"mlflow = '{address}' cannot be used ({_reason(error)}); give an address such as "
-                "sqlite:///mlflow.db, or leave it out"
+                "sqlite:///mlflow.db, or omit it"
             ) from error
 
     def add(self, record: RoundRecord) -> None:
@@ -45,21 +45,21 @@ class MlflowLog:
             self._client.log_batch(self._run, metrics=metrics)
         except MlflowException as error:
             raise InputError(
-                f"MLflow did not take round {record.round} ({_reason(error)}); the same command "
-                "goes on from the checkpoint, or without mlflow"
+                f"MLflow did not accept round {record.round} ({_reason(error)}); run the same "
+                "command again to continue from the checkpoint, or without mlflow"
             ) from error
 
     def close(self) -> None:
-        """Say that this call is over."""
-        # A server that refused a round refuses the end too: the first reason is what counts.
+        """Mark the run as terminated."""
+        # A server that refused a round also refuses this: report only the first reason.
         stopped = sys.exception() is not None
         try:
             self._client.set_terminated(self._run)
         except MlflowException as error:
             if not stopped:
                 raise InputError(
-                    f"MLflow did not take the end of the run ({_reason(error)}); its rounds are "
-                    "there, and the run folder has everything"
+                    f"MLflow did not accept the end of the run ({_reason(error)}); it has the "
+                    "rounds, and the run folder has everything"
                 ) from error
 
 
@@ -68,7 +68,7 @@ def _reason(error: Exception) -> str:
 
 
 def _run_of(folder: Path, client: MlflowClient, options: Mapping[str, object]) -> str:
-    """Return the folder's run, or make one and leave its name in the folder."""
+    """Return the folder's run, or create one and store its id in the folder."""
     path = folder / "mlflow_run.txt"
     if path.exists():
         return path.read_text(encoding="utf-8").strip()

@@ -34,7 +34,7 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """What `fedminmax train` leaves to predict with.
+    """The model that `fedminmax train` writes, for predictions.
 
     ``model`` is a torch module of encoded features; several ``members`` make it a mixture.
     """
@@ -55,7 +55,7 @@ class SavedModel:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups that training knew."""
+        """The groups that training saw."""
         return self.encoding.group_names
 
     @property
@@ -68,7 +68,7 @@ class SavedModel:
         return table_from(data, self.encoding.schema.feature_columns, self.format)
 
     def encode(self, data: Any) -> Tensor:
-        """Return what the model sees of a table [rows, features], in float32."""
+        """Return a table's encoded features [rows, features], in float32."""
         table = data if isinstance(data, Table) else self.table(data)
         return encode_features(parse_features(table, self.encoding.schema), self.encoding)
 
@@ -96,7 +96,7 @@ class SavedModel:
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
-    """Write the model; the file is there in full or not at all."""
+    """Write the model; the file is written in full or not at all."""
     metadata = {
         "format": FORMAT,
         "model": saved.kind,
@@ -114,10 +114,10 @@ def save_model(path: Path, saved: SavedModel) -> None:
 
 
 def _with_sorted_header(content: bytes) -> bytes:
-    """Sort what safetensors leaves to chance, so that equal models are equal files.
+    """Sort the header, whose order safetensors leaves to chance: equal models give equal files.
 
-    The format is eight bytes with the length of a JSON header, the header, which spaces fill up
-    to a multiple of eight, and the numbers.
+    The format is eight bytes with the length of a JSON header, the header, padded with spaces to a
+    multiple of eight, and the numbers.
     """
     start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
     header = json.dumps(json.loads(content[LENGTH_BYTES:start]), sort_keys=True).encode()
@@ -126,7 +126,7 @@ def _with_sorted_header(content: bytes) -> bytes:
 
 
 def load_model(source: str | Path) -> SavedModel:
-    """Load what `fedminmax train` left: give its run folder, or the model file itself."""
+    """Load a model of `fedminmax train` from its run folder, or from the model file itself."""
     if not isinstance(source, (str, Path)):
         raise InputError(f"got {source!r}; give the folder of a finished 'fedminmax train'")
     path = Path(source)
@@ -138,18 +138,18 @@ def load_model(source: str | Path) -> SavedModel:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
     except SafetensorError as error:
-        raise InputError(f"{path} is no model file or is damaged; train anew") from error
+        raise InputError(f"{path} is not a model file or is damaged; train again") from error
     if metadata.get("format") != FORMAT:
         found = metadata.get("format", "none")
         raise InputError(
             f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
-            "fedminmax that wrote it, or train anew"
+            "fedminmax that wrote it, or train again"
         )
     try:
         return _loaded(metadata, tensors, str(path))
     except (LookupError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} is damaged ({reason}); train anew") from error
+        raise InputError(f"{path} is damaged ({reason}); train again") from error
 
 
 def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -> SavedModel:
@@ -160,7 +160,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
         raise ValueError(f"{members} members with {len(tensors)} tensors")
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32 or not tensor.isfinite().all():
-            raise ValueError(f"{name} is not all finite numbers of 32 bits")
+            raise ValueError(f"{name} has values that are not finite 32-bit numbers")
     models = [_member(encoding, hidden, tensors, _prefix(n, members)) for n in range(members)]
     return SavedModel(
         single_model(models, classifies=encoding.outputs > 1),
@@ -170,7 +170,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
         members,
         current_name(metadata["loss"]),
         metadata["iterate"],
-        # Models of older versions have a delimiter alone.
+        # Models of older versions have only a delimiter.
         FileFormat(**json.loads(metadata["file_format"]))
         if "file_format" in metadata
         else FileFormat(metadata["delimiter"]),
@@ -180,7 +180,7 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
 def _member(
     encoding: Encoding, hidden: tuple[int, ...], tensors: dict[str, Tensor], prefix: str
 ) -> nn.Module:
-    # Without memory: what a damaged file says of its sizes must not be believed before it is seen.
+    # On the meta device: a damaged file may claim any size, so allocate nothing for it.
     with torch.device("meta"):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, hidden)
     own = {

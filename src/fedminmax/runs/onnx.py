@@ -1,7 +1,7 @@
 """A saved model as ONNX: from encoded features to probabilities or quantities.
 
-The models here are chains of affine maps and ReLU, so their graph is written out directly: torch's
-own exporter needs further packages and seconds for the same few nodes.
+The models here are chains of affine maps and ReLU, so their graph is written directly: torch's own
+exporter needs further packages, and seconds, for the same few nodes.
 """
 
 import json
@@ -19,13 +19,13 @@ from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
 from fedminmax.runs.model import SavedModel
 
-# Old enough for runtimes of 2023, and all that these nodes need.
+# Old enough for runtimes of 2023, and sufficient for these nodes.
 OPSET, IR_VERSION = 17, 8
 INPUT = "features"
 
 
 def write_onnx(path: Path, saved: SavedModel) -> None:
-    """Write the file; it is there in full or not at all."""
+    """Write the file, in full or not at all."""
     content = onnx_model(saved).SerializeToString()
     write_bytes(path, content)
 
@@ -41,7 +41,7 @@ def onnx_model(saved: SavedModel) -> ModelProto:
         name, kind = "probabilities", TensorProto.FLOAT
     else:
         name, kind = "quantity", TensorProto.DOUBLE
-        # In double precision: a large mean would leave few digits to a small deviation.
+        # In double precision: with a large mean, a small deviation would lose its digits.
         result = graph.add("Cast", result, to=TensorProto.DOUBLE)
         deviation = graph.constant(np.array(encoding.target_scale.deviation))
         scaled = graph.add("Mul", result, deviation)

@@ -1,8 +1,8 @@
 """Plan the runs of a configuration on tables that this process can read.
 
 These are the method's run and, if there is one, the baseline's. Both train on the same federation,
-which is made from the encoded tables. What identifies the runs is also defined here: all that
-decides their numbers, apart from the method.
+which is built from the encoded tables. The identity of the runs is also defined here: everything
+that determines their numbers, apart from the method.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.records import FORMAT, CensusFile, MethodOfRun, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 
-# In place of an iterate.
+# Used in place of an iterate's name.
 CHOSEN = "chosen by the method"
 
 
 @dataclass(frozen=True)
 class TableRun:
-    """One run: its folder, its method and how far it goes."""
+    """One run: its folder, its method and its number of rounds."""
 
     folder: Path
     card: MethodCard
@@ -55,18 +55,18 @@ class TableRun:
 
     @property
     def options_that_matter(self) -> dict[str, object]:
-        """The settings that decide a run's numbers: not those that say when to stop."""
+        """The settings that determine a run's numbers, without those that say when to stop."""
         method: Any = self.method
         shown = {own.name for own in fields(method) if own.repr}
         return {name: value for name, value in self.options.items() if name in shown}
 
     @property
     def gap(self) -> float:
-        """What may be left to gain when the run stops; 0 if it goes on up to its last round."""
+        """The relative gap at which the run stops; 0 if it runs to its last round."""
         return float(getattr(self.method, "gap", 0.0))
 
     def trained_for(self, rounds: int) -> MethodOfRun:
-        """Say what trained, as the results have it."""
+        """Return the method's record for the results."""
         return MethodOfRun(
             key=self.card.key,
             name=self.method.name,
@@ -82,7 +82,7 @@ class TableRun:
         answer: str,
         validation: ValidationOfRun | None,
     ) -> Convergence:
-        """Say whether these rounds converged; the answer is an iterate, or the method's choice."""
+        """Judge whether these rounds converged; ``answer`` is an iterate or the method's choice."""
         rows = [sum(column) for column in zip(*census.train, strict=True)]
         iterate = None if answer == CHOSEN else self.iterate
         playable = [group not in census.small_groups for group in census.groups]
@@ -120,14 +120,14 @@ def _plain(value: Any) -> object:
 
 
 def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
-    """Give every holder its encoded rows, and the model its start."""
+    """Build the federation of the holders' encoded rows and the initial model."""
     encoding = tables.encoding
     with torch_seeded(config.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, config.model.hidden)
     model.to(usable_device(device))
     validation = [_given(part) for part in tables.validation]
     with warnings.catch_warnings():
-        # A holder whose rows were all left out is in the notes, by its name.
+        # A holder whose rows were all skipped is already named in the notes.
         warnings.filterwarnings("ignore", message="holder .* has no rows")
         return InProcessFederation(
             model,
@@ -145,7 +145,7 @@ def _given(part: OwnedExamples) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def census_of(tables: FederatedTables) -> CensusFile:
-    """Count rows by holder and group; test files of others than the holders are named apart."""
+    """Count rows by holder and group; test files that no holder owns are listed separately."""
     holders, groups = tables.holders, len(tables.group_names)
     others = [part for part in tables.test if part.owner not in holders]
     return CensusFile(
@@ -163,9 +163,9 @@ def census_of(tables: FederatedTables) -> CensusFile:
 
 
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
-    """Return what decides the numbers of all runs on these tables, but for the method."""
+    """Return what determines the numbers of all runs on these tables, except the method."""
     schema = config.schema
-    # Folders from before there was a ridge say nothing of it.
+    # Folders of versions without a ridge lack this key.
     ridge = {"ridge": config.model.ridge} if config.model.ridge else {}
     small = tables.encoding.small_group_names
     return {
@@ -179,7 +179,7 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
         },
         "features": list(tables.encoding.names),
         "groups": list(tables.group_names),
-        # Not in folders of earlier versions, where all groups played.
+        # Folders of earlier versions, in which all groups were trained for, lack this key.
         **({"small_groups": list(small)} if small else {}),
         "model": {
             "kind": config.model.kind,
@@ -201,7 +201,7 @@ def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[in
 
 
 def _digest(tables: FederatedTables) -> str:
-    """Return a short name for exactly these encoded rows."""
+    """Return a short digest of these encoded rows."""
     found = hashlib.sha256()
     for part in (*tables.train, *tables.validation, *tables.test):
         for tensor in (part.examples.x, part.examples.y, part.examples.group):

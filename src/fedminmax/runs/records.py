@@ -1,6 +1,6 @@
-"""The files of a run folder, as pydantic checks them; unknown keys are left to newer versions.
+"""The records in a run folder's files, checked by pydantic; unknown keys of newer versions pass.
 
-What a record leaves out stays out of its file: a run without a baseline has no key "change".
+Unset fields are not written: a run without a baseline has no key "change".
 """
 
 import math
@@ -15,7 +15,7 @@ from fedminmax.core.old_names import current_name
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 FORMAT: Final = 1
-# The metric that training is about: Brier risk, or squared error.
+# The metric that training minimises: Brier risk, or squared error.
 RISK = "risk"
 
 
@@ -23,9 +23,9 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Files may come from elsewhere: numbers that nothing here can count or draw are damage.
+# Files may come from elsewhere: numbers too large to count or draw are damage.
 MAX_COUNT, MAX_NUMBER = 2**53, 1e100
-# None where there is nothing to measure: a group without test rows, an unseen group.
+# None if there is nothing to measure: a group without test rows, an unseen group.
 Number = Annotated[
     Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None, BeforeValidator(_finite)
 ]
@@ -36,7 +36,7 @@ FROZEN = ConfigDict(frozen=True)
 
 
 class Interval(BaseModel):
-    """A value and its interval; of a group also the test rows behind it.
+    """A value and its interval; for a group also its test rows.
 
     A ``small`` group had too few training rows to be trained for.
     """
@@ -50,7 +50,7 @@ class Interval(BaseModel):
 
     @property
     def has_enough_rows(self) -> bool:
-        """Whether this group has rows enough for a verdict."""
+        """Whether this group has enough rows to be compared."""
         return self.rows >= MIN_ROWS and not self.small
 
 
@@ -67,8 +67,8 @@ class Metric(BaseModel):
 class Measured(BaseModel):
     """All metrics on the test rows.
 
-    Groups of fewer than ``min_rows`` rows are no worst group and in no gap. Earlier versions did
-    not have this, and made intervals with a bootstrap.
+    Groups with fewer than ``min_rows`` rows count neither as worst group nor in the gap. Earlier
+    versions did not have this limit, and made intervals with a bootstrap.
     """
 
     model_config = FROZEN
@@ -78,7 +78,7 @@ class Measured(BaseModel):
     metrics: dict[str, Metric]
 
     def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
-        """Return the groups with too few rows for a verdict, and their test rows."""
+        """Return the groups with too few rows to be compared, and their test rows."""
         first = next(iter(self.metrics.values()))
         return {
             name: own.rows
@@ -87,7 +87,7 @@ class Measured(BaseModel):
         }
 
 
-# In place of metrics where there are no test rows.
+# Used in place of metrics if there are no test rows.
 NOT_MEASURED = Measured(rows=0, metrics={})
 
 
@@ -122,7 +122,7 @@ class BaselineOfChange(BaseModel):
 
 
 class ChangeOfMetric(BaseModel):
-    """The method's value minus the baseline's on the same rows; the worst is of worst groups."""
+    """The method's value minus the baseline's on the same rows; ``worst`` compares worst groups."""
 
     model_config = FROZEN
     overall: Interval
@@ -131,7 +131,7 @@ class ChangeOfMetric(BaseModel):
 
 
 class ChangeOfRun(BaseModel):
-    """What the method changed, measured row by row."""
+    """The method's change from the baseline, measured row by row."""
 
     model_config = FROZEN
     baseline: BaselineOfChange
@@ -141,7 +141,7 @@ class ChangeOfRun(BaseModel):
 
     @property
     def risk(self) -> ChangeOfMetric:
-        """The change in what training is about."""
+        """The change in the metric that training minimises."""
         return self.metrics[RISK]
 
 
@@ -162,7 +162,7 @@ class ProofOfRun(BaseModel):
 
 
 class RiskAfterRound(BaseModel):
-    """The worst group's validation risk after a round; no group is all small ones together."""
+    """The worst group's validation risk after a round; None is all small groups together."""
 
     model_config = FROZEN
     round: Count
@@ -172,7 +172,7 @@ class RiskAfterRound(BaseModel):
 
 
 class ValidationOfRun(BaseModel):
-    """What validation rows said: their number by group, the round that they chose, and the last."""
+    """Validation rows by group, the round that they chose, and the last round."""
 
     model_config = FROZEN
     rows: tuple[Count, ...]
@@ -181,14 +181,14 @@ class ValidationOfRun(BaseModel):
     patience: Count | None = None
 
     def exhausts(self, patience: int | None) -> bool:
-        """Tell whether so many rounds in a row, up to the last, were no better than the chosen."""
+        """Whether the last ``patience`` rounds or more were no better than the chosen one."""
         if patience is None or self.chosen is None or self.last is None:
             return False
         return self.last.round - self.chosen.round >= patience
 
 
 class SiteOfRun(BaseModel):
-    """How often a site of a network took part, and why it did not."""
+    """How often a site took part in a network run, and why it did not otherwise."""
 
     model_config = FROZEN
     site: str
@@ -197,7 +197,7 @@ class SiteOfRun(BaseModel):
 
 
 class ReachOfRun(BaseModel):
-    """The groups' weights at the end, and how far they are from any that holders' mixes make."""
+    """The final group weights, and their distance to the hull of the holders' mixes."""
 
     model_config = FROZEN
     weights: tuple[float, ...]
@@ -205,9 +205,9 @@ class ReachOfRun(BaseModel):
 
 
 class CostOfRun(BaseModel):
-    """Bytes per holder and round, as known before training; over a network also as counted.
+    """Bytes per holder and round, as computed before training; over a network also as measured.
 
-    ``usual_rounds`` is the estimate of how many rounds such a run needs, from and to.
+    ``usual_rounds`` is the estimated range of rounds that such a run needs.
     """
 
     model_config = FROZEN
@@ -219,7 +219,7 @@ class CostOfRun(BaseModel):
 
 
 class MergedOfRun(BaseModel):
-    """The groups that were merged into one, and what the model scored on each of them by itself."""
+    """The groups that were merged into one, and the model's scores on each of them."""
 
     model_config = FROZEN
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -227,11 +227,11 @@ class MergedOfRun(BaseModel):
 
 
 class Results(BaseModel):
-    """results.json; ``finished`` is a day, which earlier versions did not write down.
+    """results.json; ``finished`` is a date, which earlier versions did not write.
 
-    ``small_groups`` had too few training rows to be trained for, ``merged`` are those of them that
-    are one group. ``gap_left`` is the share of the
-    worst training risk that was left to gain, if the method knows it; ``proof`` proves it.
+    ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
+    one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
+    method knows it; ``proof`` proves it.
     """
 
     model_config = FROZEN
@@ -285,20 +285,20 @@ class Results(BaseModel):
 
     @property
     def risk(self) -> Metric:
-        """The metric that training is about."""
+        """The metric that training minimises."""
         return self.test.metrics[RISK]
 
     @property
     def converged(self) -> bool | None:
-        """Whether training converged; None for runs of earlier versions, which did not look."""
+        """Whether training converged; None for runs of earlier versions, which did not check."""
         return None if self.convergence is None else self.convergence.converged
 
 
 class CensusFile(BaseModel):
-    """census.json: rows by holder and group; others may have test files too.
+    """census.json: rows by holder and group; test files may have other owners.
 
-    ``small_groups`` had too few training rows to be trained for. ``validation`` is empty where no
-    rows are set aside to choose the round by.
+    ``small_groups`` had too few training rows to be trained for. ``validation`` is empty if no
+    rows are held out to choose the round by.
     """
 
     model_config = FROZEN
@@ -313,13 +313,13 @@ class CensusFile(BaseModel):
 
 
 def record_as_json(record: BaseModel) -> dict[str, object]:
-    """Return a record as its file has it."""
+    """Return a record as plain values for its file, without unset fields."""
     return record.model_dump(mode="json", exclude_unset=True)
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """Name the first key that does not fit, and why."""
+    """Return the first invalid key and the reason."""
     details = error.errors()[0]
     key = ".".join(str(part) for part in details["loc"])
-    words = details["msg"].removeprefix("Value error, ")
-    return " ".join(f"{key} {words}".split())
+    reason = details["msg"].removeprefix("Value error, ")
+    return " ".join(f"{key} {reason}".split())

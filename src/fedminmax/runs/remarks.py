@@ -1,7 +1,7 @@
 """Remarks on a run's answer: what is proved about it, and what validation rows chose.
 
-A proof says how low the worst group's (or holder's) training risk can be at all. Both remarks are
-kept as data in the results and written as text for the user.
+A proof bounds the worst group's (or holder's) training risk from below. Both remarks are stored as
+data in the results and formatted as text for the user.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from fedminmax.core.validation import ValidationRisk
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 
-# A method that proves its answers where that can be done.
+# The method that proves its answers where possible.
 PROVING = "fedminmax-fast"
 MAX_DIGITS = 9
-LOSS_WORDS = {
+LOSS_NAMES = {
     "brier": "Brier risk",
     "cross_entropy": "cross-entropy",
     "squared_error": "mean squared error",
@@ -24,7 +24,7 @@ PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
 def with_proof(results: Results, last: RoundRecord) -> Results:
-    """Return the results with what the last round knew, and what is proved after it."""
+    """Return the results with the last round's gap and proof, if any."""
     known: dict[str, object] = {}
     if last.remaining is not None:
         known["gap_left"] = last.remaining
@@ -33,51 +33,51 @@ def with_proof(results: Results, last: RoundRecord) -> Results:
     return results.model_copy(update=known) if known else results
 
 
-def certificate_words(results: Results) -> str | None:
-    """Say what is proved, or why nothing is; None for a method that proves nothing."""
+def certificate_text(results: Results) -> str | None:
+    """Describe what is proved, or why nothing is; None for a method that proves nothing."""
     if results.proof is None:
         return _why_not(results) if results.method.key == PROVING else None
     proved = results.proof.certificate
     kind = "logistic" if results.task == "classification" else "linear"
-    risk = f"training risk ({LOSS_WORDS[results.loss]})"
-    least, ours = _told_apart(proved.min_risk, proved.risk)
+    risk = f"training risk ({LOSS_NAMES[results.loss]})"
+    least, ours = _distinct(proved.min_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
-    terms = [f"every group weighs at least {floor:g}"] if floor else []
+    terms = [f"every group has a weight of at least {floor:g}"] if floor else []
     if results.small_groups and proved.is_of_groups:
-        terms.append("groups too small to be trained for weigh their share")
+        terms.append("groups too small to be trained for have their share of rows as weight")
     whose = f"worst {proved.players}'s" + (f" ({', '.join(terms)})" if terms else "")
     return (
-        f"Proved: no {kind} model on these features with parameters as short as this one's can "
-        f"bring the {whose} {risk} below {least}; this one has {ours}. With the penalty of ridge "
-        f"{proved.ridge:g} it holds for all: none is below {proved.lower:.6g}, this one has "
-        f"{proved.upper:.6g} (gap {proved.gap:.1g})."
+        f"Proved: no {kind} model on these features whose parameter norm is at most this model's "
+        f"can bring the {whose} {risk} below {least}; this model has {ours}. With the penalty of "
+        f"ridge {proved.ridge:g} this holds for all parameters: none is below {proved.lower:.6g}, "
+        f"this model has {proved.upper:.6g} (gap {proved.gap:.1g})."
     )
 
 
 def _why_not(results: Results) -> str:
     if results.model.hidden:
-        return "Nothing is proved of how low the risk can be: a network's risk is not convex."
+        return "No lower bound on the risk is proved: a network's risk is not convex."
     if results.loss == "brier":
         return (
-            "Nothing is proved of how low the risk can be: the Brier loss of a softmax is not "
-            'convex in the parameters; with loss = "cross_entropy" and a ridge it can be proved.'
+            "No lower bound on the risk is proved: the Brier loss of a softmax is not convex in "
+            'the parameters; with loss = "cross_entropy" and a ridge it can be proved.'
         )
     if results.method.participation < 1.0:
         return (
-            "Nothing is proved of how low the risk can be: that takes rounds in which every holder "
-            "takes part."
+            "No lower bound on the risk is proved: that needs rounds in which every holder takes "
+            "part."
         )
     return (
-        "Nothing is proved of how low the risk can be: that takes a ridge in [model], such as "
-        "1e-4, rounds in which every holder takes part, and few enough features for second "
-        "derivatives; with more of them --certify proves what one more round can."
+        "No lower bound on the risk is proved: that needs a ridge in [model], such as 1e-4, rounds "
+        "in which every holder takes part, and few enough features for second derivatives; with "
+        "more features, --certify proves what one more round can."
     )
 
 
-def _told_apart(lower: float, upper: float) -> tuple[str, str]:
-    """Write two numbers with four digits, or as many more as it takes to tell them apart.
+def _distinct(lower: float, upper: float) -> tuple[str, str]:
+    """Format two numbers with four digits, or as many more as it takes to distinguish them.
 
-    >>> _told_apart(0.4498, 0.45), _told_apart(0.3952810, 0.3952812)
+    >>> _distinct(0.4498, 0.45), _distinct(0.3952810, 0.3952812)
     (('0.4498', '0.45'), ('0.395281', '0.3952812'))
     """
     digits = 4
@@ -94,9 +94,9 @@ def validation_of(
     unit: float,
     patience: int | None,
 ) -> ValidationOfRun:
-    """Return what results say; ``unit`` is what a risk of 1 is in the target's own unit."""
+    """Return the record for the results; ``unit`` converts risks to the target's unit."""
 
-    def told(found: ValidationRisk) -> RiskAfterRound | None:
+    def converted(found: ValidationRisk) -> RiskAfterRound | None:
         if not found.is_measured:
             return None
         return RiskAfterRound(
@@ -107,12 +107,12 @@ def validation_of(
         )
 
     return ValidationOfRun(
-        rows=tuple(rows), chosen=told(chosen), last=told(latest), patience=patience
+        rows=tuple(rows), chosen=converted(chosen), last=converted(latest), patience=patience
     )
 
 
-def validation_words(results: Results) -> str:
-    """Say which round validation rows chose, and by which risk; nothing if there are none."""
+def validation_text(results: Results) -> str:
+    """Say which round validation rows chose, and by which risk; "" if there are none."""
     found = results.validation
     if found is None:
         return ""
@@ -120,19 +120,19 @@ def validation_words(results: Results) -> str:
     if found.chosen is None or found.last is None:
         return (
             f"{rows} chose no round, because none was measured for every group that counts: the "
-            "last model stands in."
+            "answer is the last model."
         )
     lower = (found.last.risk or 0.0) < (found.chosen.risk or 0.0)
-    tie = ", too little lower to tell them apart" if lower else ""
+    tie = ", lower by less than the noise" if lower else ""
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
         f"{rows} {verb} the model after round {found.chosen.round:,} of {results.method.rounds:,}: "
-        f"its worst risk there is {risk_with_error(found.chosen)}; after round "
+        f"its worst risk is {risk_with_error(found.chosen)}; after round "
         f"{found.last.round:,} it is {risk_with_error(found.last)}{tie}."
     )
 
 
 def risk_with_error(found: RiskAfterRound) -> str:
-    """Say a worst risk, its standard error, and whose it is."""
+    """Format a worst risk, its standard error and its group."""
     whose = "small groups together" if found.group is None else found.group
     return f"{found.risk:.4g} {PLUS_MINUS} {found.standard_error:.2g} ({whose})"

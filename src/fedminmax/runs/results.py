@@ -22,12 +22,12 @@ from fedminmax.runs.records import (
     what_is_wrong,
 )
 
-ADVICE = "remove it, and call 'fedminmax train' again"
+ADVICE = "remove it, and run 'fedminmax train' again"
 
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """How a run was trained: method and cost, whether it converged, the day of its end."""
+    """How a run was trained: method and cost, whether it converged, and when it ended."""
 
     method: MethodOfRun
     seed: int
@@ -38,13 +38,13 @@ class TrainingFacts:
 
 
 def today() -> str:
-    """Return the day, in UTC, as files have it."""
+    """Return today's date in UTC, in ISO format."""
     return datetime.now(UTC).date().isoformat()
 
 
 @dataclass(frozen=True)
 class Remarks:
-    """What a user should know about the rows of a run."""
+    """Notes and warnings about the rows of a run."""
 
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -94,7 +94,7 @@ def read_results(folder: Path) -> Results | None:
     if found != FORMAT:
         raise InputError(
             f"{path} has format {found}, this version reads format {FORMAT}; use the version of "
-            "fedminmax that wrote it, or train anew"
+            "fedminmax that wrote it, or train again"
         )
     try:
         return Results.model_validate(content)
@@ -105,8 +105,8 @@ def read_results(folder: Path) -> Results | None:
 def finished_results(folder: Path) -> Results:
     """Read the results of a run that must be finished."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give one that 'fedminmax train' left")
+        raise InputError(f"{folder} is not a folder; give a run folder of 'fedminmax train'")
     results = read_results(folder)
     if results is None:
-        raise InputError(f"{folder} has no finished run; call 'fedminmax train' again to go on")
+        raise InputError(f"{folder} has no finished run; run 'fedminmax train' again to continue")
     return results

@@ -13,14 +13,14 @@ from fedminmax.core.files import append_entry, keep_rounds, read_records, write_
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round: training risks that entered it (None: nobody had the group), weights after it.
+    """One round: training risks at its start (None: no holder had the group), weights after it.
 
     ``weights_over`` says what the weights belong to: "groups", "holders", "groups and classes"
     or "nothing". ``gradient_evaluations`` counts from the start of the run.
     ``remaining`` is the share of the worst risk that is left to gain, if the method knows it, and
-    ``certificate`` what is proved of the answer after the round. ``validation_risks`` are those of
-    the same model as ``risks``, if there are validation rows, and ``chosen_round`` is the round
-    that these rows chose so far.
+    ``certificate`` what is proved about the answer after the round. ``validation_risks`` are those
+    of the same model as ``risks``, if there are validation rows, and ``chosen_round`` is the round
+    that these rows have chosen so far.
     """
 
     round: int
@@ -37,12 +37,12 @@ class RoundRecord:
 
 
 def in_unit(risks: Sequence[float], unit: float) -> tuple[float | None, ...]:
-    """Return risks in the target's own unit, squared; None for a group that nobody had."""
+    """Return risks in the target's unit, squared; None for a group that no holder had."""
     return tuple(None if math.isnan(risk) else risk * unit for risk in risks)
 
 
 class RoundSink(Protocol):
-    """Where rounds are written."""
+    """A destination for rounds."""
 
     def add(self, record: RoundRecord) -> None:
         """Write a round."""
@@ -50,7 +50,7 @@ class RoundSink(Protocol):
 
 
 def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
-    """Return a round's numbers by name, for programs that draw curves.
+    """Return a round's numbers by name, for programs that plot curves.
 
     >>> record = RoundRecord(1, 0.5, (0.25, None), (0.5, 0.5), "groups", (0,), 10)
     >>> scalars(record, ["f", "m"])
@@ -78,7 +78,7 @@ def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
 class RoundLog:
     """The file of a run's rounds; each line is written before the checkpoint of its round.
 
-    Lines after the restored round belong to work that will be done again, and are dropped.
+    Lines after the restored round are dropped: that work will be done again.
     """
 
     def __init__(self, path: Path, restored_round: int) -> None:
@@ -98,7 +98,7 @@ class RoundLog:
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read the file of a run's rounds; a last line that was cut off is not part of it."""
+    """Read the file of a run's rounds; an incomplete last line is ignored."""
     return read_records(path, _parsed)
 
 

@@ -1,7 +1,7 @@
 """How far results spread over seeds: other splits of the same rows, other starts, other draws.
 
-The splits share most of their rows, so the spread says how much a single split can mislead; it is
-no confidence interval (Bengio and Grandvalet: No unbiased estimator of the variance of k-fold
+The splits share most of their rows, so the spread shows how much a single split can mislead; it is
+not a confidence interval (Bengio and Grandvalet: No unbiased estimator of the variance of k-fold
 cross-validation, JMLR 2004).
 """
 
@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from fedminmax.core.errors import InputError
 from fedminmax.metrics.intervals import MIN_ROWS
-from fedminmax.runs.measure import change_from, interval_words
+from fedminmax.runs.measure import change_from, interval_text
 from fedminmax.runs.records import Interval, Results
 
 ALL_ROWS = "all"
@@ -19,23 +19,23 @@ WORST_GROUP = "worst group"
 TOO_FEW = "too few rows to say"
 CAVEAT = (
     "Mean over seeds, in parentheses the lowest and the highest. The splits share rows, so this is "
-    "no confidence interval: it shows how much one split can mislead."
+    "not a confidence interval: it shows how much one split can mislead."
 )
 
 
 @dataclass(frozen=True)
 class ValueOverSeeds:
-    """A value with each seed, in their order; None where a split had no test row for it."""
+    """A value for each seed, in order; None if a split had no test rows for it."""
 
     values: tuple[float | None, ...]
 
     @property
     def known(self) -> list[float]:
-        """The values that there are."""
+        """The values that are not None."""
         return [value for value in self.values if value is not None]
 
     def as_json(self) -> dict[str, object] | None:
-        """Return mean, sample deviation and ends beside the values; None without any."""
+        """Return mean, sample deviation, minimum, maximum and the values; None without any."""
         if not self.known:
             return None
         return {
@@ -48,7 +48,7 @@ class ValueOverSeeds:
 
     @property
     def ends(self) -> Interval:
-        """The mean between the lowest and the highest value."""
+        """The mean, with the lowest and the highest value as its interval."""
         if not self.known:
             return Interval(value=None, low=None, high=None)
         return Interval(value=fmean(self.known), low=min(self.known), high=max(self.known))
@@ -56,9 +56,9 @@ class ValueOverSeeds:
 
 @dataclass(frozen=True)
 class SpreadLine:
-    """One group, all rows, or whichever group is worst: risks by model and their change.
+    """One group, all rows, or the worst group: risks by model and their change.
 
-    A group has too few rows if it has so in the split of any seed.
+    A group has too few rows if this is so in any seed's split.
     """
 
     name: str
@@ -78,7 +78,7 @@ class SeedSpread:
 
 
 def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
-    """Put the results of several seeds together: each the method's, then its baseline's."""
+    """Combine the results of several seeds: for each the method's, then its baseline's."""
     first = runs[0]
     groups = first[0].groups
     if any(own.groups != groups for results in runs for own in results):
@@ -99,7 +99,7 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
     of_worst = [None if own is None else own.worst for own in changes]
     lines.append(_line(WORST_GROUP, worst, of_worst))
     seeds = tuple(results[0].seed for results in runs)
-    unsettled = {
+    not_converged = {
         own.method.name: tuple(
             seed
             for seed, results in zip(seeds, runs, strict=True)
@@ -111,7 +111,7 @@ def spread_over_seeds(runs: Sequence[Sequence[Results]]) -> SeedSpread:
         seeds,
         tuple(own.method.name for own in first),
         tuple(lines),
-        {name: which for name, which in unsettled.items() if which},
+        {name: which for name, which in not_converged.items() if which},
     )
 
 
@@ -122,19 +122,19 @@ def spread_cells(spread: SeedSpread) -> tuple[list[str], list[list[str]]]:
     headers = ["group", *spread.models, *(["change", "lower in"] if has_change else [])]
     lines = []
     for line in spread.lines:
-        cells = [line.name, *(interval_words(risk.ends) for risk in line.risks)]
+        cells = [line.name, *(interval_text(risk.ends) for risk in line.risks)]
         if line.change and line.too_few_rows:
             cells += [TOO_FEW, ""]
         elif line.change:
             known = line.change.known
             below = sum(value < 0 for value in known)
-            cells += [interval_words(line.change.ends, like=like), f"{below} of {len(known)}"]
+            cells += [interval_text(line.change.ends, like=like), f"{below} of {len(known)}"]
         lines.append(cells)
     return headers, lines
 
 
 def spread_notes(spread: SeedSpread) -> list[str]:
-    """Say how to read the table, and which runs it should not be read for."""
+    """Explain how to read the table, and which runs have not converged."""
     notes = [CAVEAT]
     if any(line.change for line in spread.lines):
         notes.append(
@@ -146,15 +146,15 @@ def spread_notes(spread: SeedSpread) -> list[str]:
             f"The worst group is the worst of those with at least {MIN_ROWS} test rows in a split."
         )
     notes += [
-        f"{name} has not converged with seed {', '.join(map(str, seeds))}: its differences there "
-        "are not yet those of the methods; train with more --rounds."
+        f"{name} has not converged with seed {', '.join(map(str, seeds))}: differences there may "
+        "be due to rounds rather than methods; train with more --rounds."
         for name, seeds in spread.not_converged.items()
     ]
     return notes
 
 
 def spread_as_json(spread: SeedSpread) -> dict[str, object]:
-    """Return all of it as plain data."""
+    """Return the spread as plain values."""
     return {
         "seeds": list(spread.seeds),
         "models": list(spread.models),
@@ -191,7 +191,7 @@ def _line(
 
 
 def _worst(results: Results) -> Interval:
-    """Return the risk of the worst group that has rows enough for a verdict."""
+    """Return the risk of the worst group that has enough rows to be compared."""
     worst = results.risk.worst_group
     if worst is None:
         return Interval(value=None, low=None, high=None)

@@ -1,6 +1,6 @@
 """Train a run on tables to its end, and write its model, results and card.
 
-A run that was interrupted goes on from its last checkpoint and ends with the same numbers.
+An interrupted run continues from its last checkpoint and ends with the same numbers.
 """
 
 import math
@@ -71,9 +71,9 @@ def finish_table(
     *,
     certified: bool = False,
 ) -> None:
-    """Write the model, its card and, last of all, the results: they say that the run is done.
+    """Write the model, its card and, last, the results, which mark the run as finished.
 
-    ``certified`` proves of the answer what the method has not proved itself.
+    With ``certified``, prove a bound for the answer unless the method has already done so.
     """
     answer = answer_of(progress, run.iterate)
     members = members_of(progress, run.iterate)
@@ -120,10 +120,10 @@ def finish_table(
         results = results.model_copy(update={"validation": validation})
         other = Iterate.LAST if answer is Iterate.BEST else Iterate.BEST
         if validation.chosen is not None:
-            beside = progress.iterates.parameters(other).unsqueeze(0)
+            alternative = progress.iterates.parameters(other).unsqueeze(0)
             save_model(
                 run.folder / f"{other.value}.safetensors",
-                _saved_model(beside, other.value, config, tables, federation),
+                _saved_model(alternative, other.value, config, tables, federation),
             )
     save_model(run.folder / MODEL_FILE, saved)
     write_card(run.folder, saved, results, census, run.card, config.report)
@@ -159,7 +159,7 @@ def _saved_model(
 
 @dataclass(frozen=True, eq=False)
 class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file as it was read."""
+    """What the runs of one configuration share; ``config_text`` is the file's text."""
 
     config: TableConfig
     config_text: str
@@ -170,15 +170,15 @@ class TableJob:
 
 @dataclass(frozen=True)
 class TableTick:
-    """A round that is done (none before the first), or a complaint about a damaged file."""
+    """A finished round (none before the first), or a warning about a damaged file."""
 
     round: int
     record: RoundRecord | None = None
-    complaint: str | None = None
+    warning: str | None = None
 
 
 def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
-    """Bring all runs to their start, so that a mistake shows before anything is written."""
+    """Initialise all runs, so that mistakes are found before anything is written."""
     if job.config.method.certify:
         check_certifiable(job.federation.census)
         check_single_answer(runs[0].method, runs[0].rounds)
@@ -189,7 +189,7 @@ def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
 
 
 def _open_run(job: TableJob, run: TableRun) -> None:
-    """Make the folder this run's or refuse it."""
+    """Claim the folder for this run, or refuse it."""
     own = {
         "key": run.card.key,
         "options": run.options_that_matter,
@@ -201,7 +201,7 @@ def _open_run(job: TableJob, run: TableRun) -> None:
 
 
 def is_finished(run: TableRun, *, certified: bool = False) -> bool:
-    """Tell whether the run got as far as asked, or further, and is proved if that is wanted."""
+    """Whether the run has all its rounds, or met its stopping rule, and is proved if required."""
     results = read_results(run.folder)
     proof = results.proof if results else None
     if certified and not (proof and proof.certificate.is_of_groups):
@@ -214,25 +214,27 @@ def is_finished(run: TableRun, *, certified: bool = False) -> bool:
 
 
 def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Generator[TableTick]:
-    """Yield each round up to the run's last one; leave model, results and card behind it."""
-    with ExitStack() as open_things:
-        if not open_things.enter_context(claim_run(run.folder)):
-            raise InputError(f"another process trains in {run.folder}; wait, or choose --out")
-        # The baseline is there to compare with.
+    """Yield each round up to the run's last one, then write its model, results and card."""
+    with ExitStack() as stack:
+        if not stack.enter_context(claim_run(run.folder)):
+            raise InputError(
+                f"another process is training in {run.folder}; wait, or choose another --out"
+            )
+        # The baseline only serves for comparison.
         certified = job.config.method.certify and run.folder.name != BASELINE_FOLDER
         finished = is_finished(run, certified=certified)
         write_json(run.folder / CENSUS_FILE, record_as_json(census_of(job.tables)))
         _write_held_out(job, run)
-        # A run that got as far keeps the configuration that its results are of.
+        # A finished run keeps the configuration that produced its results.
         if not finished or not (run.folder / CONFIG_FILE).exists():
             write_text(run.folder / CONFIG_FILE, job.config_text)
         if finished:
             return
-        progress, complaint = restore(run.folder, job.federation, run.method)
+        progress, warning = restore(run.folder, job.federation, run.method)
         start = progress.round if progress else 0
-        yield TableTick(start, complaint=complaint)
+        yield TableTick(start, warning=warning)
         log = RoundLog(run.folder / ROUNDS_FILE, start)
-        sinks = [log, *_further_sinks(job, run, start, open_things)]
+        sinks = [log, *_further_sinks(job, run, start, stack)]
         training = train_with_checkpoints(
             run.folder,
             job.federation,
@@ -241,14 +243,14 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             seed=job.config.seed,
             resume=progress,
             participation=run.participation,
-            # Of a handful of rows none may be set aside: then only patience that was asked for
-            # is a mistake.
+            # With very few rows there may be no validation rows: then only a patience that the
+            # user set is an error.
             patience=run.patience
             if len(job.federation.validation_rows)
             else job.config.method.patience,
             seconds=seconds,
         )
-        for done in open_things.enter_context(closing(training)):
+        for done in stack.enter_context(closing(training)):
             progress = done.progress
             record = _record(done, run, job.tables.encoding, log.seconds)
             for sink in sinks:
@@ -274,31 +276,31 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
 
 
 def _write_held_out(job: TableJob, run: TableRun) -> None:
-    """Say which rows were held out or set aside, if any were."""
+    """Write which rows were held out for tests or validation, if any."""
     held_out, set_aside = job.tables.held_out, job.tables.set_aside
     if len(held_out) or len(set_aside):
         write_held_out(run.folder / HELD_OUT_FILE, job.config.seed, held_out, set_aside)
 
 
 def _further_sinks(
-    job: TableJob, run: TableRun, start: int, open_things: ExitStack
+    job: TableJob, run: TableRun, start: int, stack: ExitStack
 ) -> Iterator[RoundSink]:
-    """Open what the user wants rounds written to besides the run folder's own file."""
+    """Open the further destinations for rounds that the user asked for."""
     groups = job.tables.group_names
     if job.config.logging.tensorboard:
         from fedminmax.runs.tensorboard_log import TensorBoardLog
 
         board = TensorBoardLog(run.folder / "tensorboard", groups, start)
-        yield open_things.enter_context(closing(board))
+        yield stack.enter_context(closing(board))
     if job.config.logging.mlflow:
         from fedminmax.runs.mlflow_log import MlflowLog
 
         tracked = MlflowLog(job.config.logging.mlflow, run.folder, groups, run.options)
-        yield open_things.enter_context(closing(tracked))
+        yield stack.enter_context(closing(tracked))
 
 
 def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float) -> RoundRecord:
-    """Write down a round; risks of quantities are in the target's own unit, squared."""
+    """Return the record of a round; risks of quantities are in the target's unit, squared."""
     unit = encoding.target_scale.deviation**2 if encoding.target_scale else 1.0
     weights = tuple(done.weights.tolist())
     return RoundRecord(

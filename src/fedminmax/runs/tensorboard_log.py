@@ -9,7 +9,7 @@ from fedminmax.runs.round_log import RoundRecord, scalars
 
 
 class TensorBoardLog:
-    """Event files in a folder; rounds after ``restored_round`` count as never written."""
+    """Event files in a folder; earlier events after ``restored_round`` are purged."""
 
     def __init__(self, folder: Path, groups: Sequence[str], restored_round: int) -> None:
         self._groups = groups
@@ -21,5 +21,5 @@ class TensorBoardLog:
             self._writer.add_scalar(name, value, record.round)
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Flush and close the event file."""
         self._writer.close()

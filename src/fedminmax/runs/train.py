@@ -1,6 +1,6 @@
 """Train from Python as `fedminmax train` does: from a configuration to a model with its results.
 
-The command line goes through the same steps and shows each round in between.
+The command line takes the same steps and shows each round.
 """
 
 import math
@@ -31,9 +31,8 @@ from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs
 def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
     """Add the change to the results and the card of the first run, if the second is a baseline.
 
-    The change is what the method changed against its baseline, both measured on the same test rows,
-    row by row. It is added when both runs are finished. A call that ends before that leaves nothing
-    behind, and the next one adds it.
+    The change is the method's risk minus its baseline's, measured row by row on the same test rows.
+    It is added when both runs are finished; if a call ends before that, the next one adds it.
     """
     parts = [part.examples for part in job.tables.test]
     if len(runs) == 1 or not any(len(part) for part in parts):
@@ -41,7 +40,7 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
     chosen, baseline = runs
     with claim_run(chosen.folder) as ours:
         results, before = (finished_results(run.folder) for run in runs)
-        # Whoever else holds the run is training it further, and will add a later change.
+        # A process that holds the run is training it further, and will add a later change.
         if not ours or change_from(results, before) is not None:
             return
         saved = load_model(chosen.folder)
@@ -50,8 +49,8 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
             for model in (saved, load_model(baseline.folder))
         )
         results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
-        census, words = census_of(job.tables), job.config.report
-        write_card(chosen.folder, saved, results, census, chosen.card, words)
+        census, section = census_of(job.tables), job.config.report
+        write_card(chosen.folder, saved, results, census, chosen.card, section)
         write_results(chosen.folder, results)
 
 
@@ -64,22 +63,22 @@ class TableTraining:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all runs got as far as asked."""
+        """Whether all runs are finished."""
         return all(is_finished(run) for run in self.runs)
 
     @property
     def results(self) -> list[Results]:
-        """The results of the runs that are finished, the method's first."""
+        """The results of the finished runs, the method's first."""
         return [finished_results(run.folder) for run in self.runs if is_finished(run)]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedTables:
-    """A model that was trained on tables, and how it does by group.
+    """A model trained on tables, and its results by group.
 
-    ``certificate`` is what is proved of the model's training risks, if anything is; ``baseline``
+    ``certificate`` is what is proved about the model's training risks, if anything; ``baseline``
     are the results of the method that it is compared with; ``folder`` is the run folder, if one was
-    asked for.
+    given.
     """
 
     model: SavedModel
@@ -105,12 +104,12 @@ def train_tables(
 
     Args:
         config: a `fedminmax.toml` (`fedminmax init` writes one), or what ``read_config`` read.
-        folder: the run folder; interrupt the call at any time, and the same call goes on from
-            there. None leaves no files.
-        rounds: instead of those in the configuration, as are all that follow.
-        seed: of the split into training and test rows, and of whatever is drawn.
+        folder: the run folder; interrupt the call at any time, and the same call continues from
+            there. None writes no files.
+        rounds: overrides the configuration, as do the following arguments.
+        seed: of the split into training and test rows, and of all other randomness.
         validation: the share of rows to choose the round by.
-        patience: stop after so many rounds in a row that are no better on validation rows.
+        patience: stop after this many consecutive rounds without improvement on validation rows.
         gap: stop when no more than this share of the worst risk is left to gain.
         certify: prove how low the worst group's training risk can be.
         device: where to train, such as "cpu" or "cuda".
@@ -136,8 +135,8 @@ def train_tables(
             warnings.warn(warning, stacklevel=2)
         with closing(training_rounds(training)) as steps:
             for _, tick in steps:
-                if tick.complaint:
-                    warnings.warn(tick.complaint, stacklevel=2)
+                if tick.warning:
+                    warnings.warn(tick.warning, stacklevel=2)
         results, *others = training.results
         return TrainedTables(
             load_model(training.runs[0].folder),
@@ -149,7 +148,7 @@ def train_tables(
 
 
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
-    """Read all tables and open the run folder; a mistake shows before anything is written."""
+    """Read all tables and open the run folder; mistakes are found before anything is written."""
     tables = load_federated_tables(config)
     federation = federate(config, tables, device)
     job = TableJob(config, _text(config), tables, federation, device)
@@ -161,9 +160,9 @@ def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> Tab
 def training_rounds(
     training: TableTraining, seconds: float = math.inf
 ) -> Generator[tuple[TableRun, TableTick]]:
-    """Yield each round of each run that is left, and leave models, results and cards behind.
+    """Yield each remaining round of each run, and write models, results and cards.
 
-    No round begins after ``seconds``, except for the first one.
+    No round starts after ``seconds``, except for the first one.
     """
     deadline = time.monotonic() + seconds
     for run in training.runs:
@@ -176,7 +175,7 @@ def training_rounds(
 
 
 def _text(config: TableConfig) -> str:
-    """Return the configuration's file, with the seed that is used."""
+    """Return the text of the configuration's file, with the seed in use."""
     stated = tomllib.loads(config.text).get("data", {}).get("seed", 0)
     unchanged = not config.text or stated == config.seed
     return config.text if unchanged else with_seed(config.text, config.seed)

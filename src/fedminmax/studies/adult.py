@@ -1,13 +1,13 @@
 """The study on Adult: a logistic model over many holders, with sex x race as groups.
 
-Papadaki et al. 2021 have no Adult, so model, rates and rounds are ours (experiments/adult has how
-they were chosen). All 32,561 training rows are used, in the paper's three settings. The groups'
-sizes differ by a factor of 176, and the settings mean here:
+Papadaki et al. 2021 do not use Adult, so model, rates and rounds are ours (experiments/adult says
+how they were chosen). All 32,561 training rows are used, in the paper's three settings. The groups'
+sizes differ by a factor of 176; here the settings mean:
 
 - ESG: every holder has its share of every group, equal up to one row;
 - PSG: half of the holders have the five groups of women, the other half those of men;
-- SSG: every group has the same number of holders (4 of 40), whatever its size: on average 27 rows
-  each for the smallest group, 4,794 for the largest.
+- SSG: every group has the same number of holders (4 of 40), whatever its size: on average each has
+  27 rows of the smallest group, or 4,794 of the largest.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from fedminmax.studies.study import RunPlan, rows_of_holders
 
 @dataclass(frozen=True)
 class AdultConfig:
-    """What decides a run's numbers besides its method."""
+    """What determines a run's numbers besides its method."""
 
     holders: int
     include_protected: bool

@@ -1,7 +1,7 @@
 """A comparison of methods on one data set: its runs, their failures, and its table.
 
-A run that fails loses nothing of the others: its reason is kept beside the runs that did not fail.
-The table has risks over groups, parity, rounds and cost, over seeds.
+A run that fails does not affect the others: the reason is stored next to their results. The table
+has risks by group, parity, rounds and cost, over seeds.
 """
 
 import json
@@ -30,7 +30,7 @@ from fedminmax.studies.study import (
     validation_share,
 )
 
-# What a method's own arithmetic can raise: everything but a full disk or an interruption.
+# What a method can raise: everything except a full disk or an interruption.
 FAILURES = (DivergedError, InputError, RuntimeError, ValueError, ArithmeticError)
 HEADERS = (
     "setting",
@@ -58,14 +58,14 @@ class Failure:
     reason: str
 
 
-def note_failure(folder: Path, setting: str, method: str, fold: int, error: Exception) -> None:
+def write_failure(folder: Path, setting: str, method: str, fold: int, error: Exception) -> None:
     """Write why the run in this folder failed."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     write_json(folder / "failure.json", asdict(Failure(setting, method, fold, reason)))
 
 
-def forget_failure(folder: Path) -> None:
-    """Remove the note of a run that did not fail after all."""
+def remove_failure(folder: Path) -> None:
+    """Remove the failure record of a run that has finished after all."""
     (folder / "failure.json").unlink(missing_ok=True)
 
 
@@ -78,14 +78,14 @@ def _read(path: Path) -> Failure:
     try:
         return Failure(**json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is damaged; remove it to have that run tried again") from error
+        raise InputError(f"{path} is damaged; remove it to retry that run") from error
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One method of a comparison, under the words that chose it.
+    """One method of a comparison, labelled by the text that chose it.
 
-    ``only_in`` is the one setting that the method is run in; empty, it is all that are asked for.
+    ``only_in`` is the only setting that the method runs in; "" means all requested settings.
     """
 
     label: str
@@ -94,12 +94,12 @@ class Entry:
     only_in: str = ""
 
 
-def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str, object]) -> Entry:
-    """Make an entry from words such as ``qfedavg:q=5:epochs=3`` or ``fedminmax@centralized``."""
-    label, at, only_in = words.partition("@")
+def parse_entry(text: str, cards: Mapping[str, MethodCard], common: Mapping[str, object]) -> Entry:
+    """Parse an entry such as ``qfedavg:q=5:epochs=3`` or ``fedminmax@centralized``."""
+    label, at, only_in = text.partition("@")
     known = [*(setting.value for setting in Setting), CENTRALIZED]
     if at and only_in not in known:
-        raise InputError(f"setting '{only_in}' in '{words}' is unknown; give {', '.join(known)}")
+        raise InputError(f"setting '{only_in}' in '{text}' is unknown; give {', '.join(known)}")
     key, *settings = label.split(":")
     if key not in cards:
         raise InputError(
@@ -108,7 +108,7 @@ def parse_entry(words: str, cards: Mapping[str, MethodCard], common: Mapping[str
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, value in pairs:
         if not (name and equals and value):
-            raise InputError(f"'{words}' was given; write options as {key}:name=value")
+            raise InputError(f"'{text}' was given; write options as {key}:name=value")
     own = {name: value for name, _, value in pairs}
     return Entry(label, cards[key], cards[key].build(common, own), only_in)
 
@@ -140,7 +140,7 @@ def plan_comparison(
 
 
 def lines_of_table(entries: Sequence[Entry], settings: Sequence[str]) -> list[tuple[str, Entry]]:
-    """Return (setting, entry) line by line, each once; settings of single entries come last."""
+    """Return each (setting, entry) once, line by line; settings of single entries come last."""
     every = dict.fromkeys([*settings, *(entry.only_in for entry in entries if entry.only_in)])
     lines = {
         (setting, entry.label): (setting, entry)
@@ -152,7 +152,7 @@ def lines_of_table(entries: Sequence[Entry], settings: Sequence[str]) -> list[tu
 
 
 def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> dict[str, str]:
-    """Bring every kind of run to its start; return why a method cannot do what is asked."""
+    """Initialise every kind of run; return for each method that cannot run the reason."""
     reasons: dict[str, str] = {}
     first = [plan for plan in plans if plan.fold == plans[0].fold]
     for rows in dict.fromkeys((plan.setting, plan.validation) for plan in first):
@@ -170,25 +170,25 @@ def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> 
 def finish_comparison(
     study: Study, plans: Sequence[RunPlan], folder: Path, seconds: float
 ) -> Iterator[Tick]:
-    """Finish what is not finished yet; note a run that fails, and go on with the others."""
+    """Finish all unfinished runs; record a run that fails, and continue with the others."""
     deadline = time.monotonic() + seconds
     for number, plan in enumerate(plans):
         own = run_folder(folder, plan)
         try:
             for tick in finish_runs(study, [plan], folder, deadline - time.monotonic()):
-                yield Tick(number, tick.round, tick.complaint)
+                yield Tick(number, tick.round, tick.warning)
         except FAILURES as error:
-            note_failure(own, plan.setting, plan.title, plan.fold, error)
+            write_failure(own, plan.setting, plan.title, plan.fold, error)
             yield Tick(number, plan.rounds, f"{plan.setting} {plan.title} failed: {error}")
         if is_finished(plan, own):
-            forget_failure(own)
+            remove_failure(own)
         if time.monotonic() > deadline:
             return
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One method in one setting, over seeds; gaps of rates only where labels have two classes."""
+    """One method in one setting, over seeds; gaps of rates only if labels have two classes."""
 
     setting: str
     method: str
@@ -210,9 +210,9 @@ class ComparisonRow:
 def summarise_comparison(
     results: Iterable[RunResult], settings: Sequence[str], methods: Sequence[str]
 ) -> list[ComparisonRow]:
-    """Put runs that differ only in their seed together, in the order asked for.
+    """Combine runs that differ only in their seed, in the given order.
 
-    A method whose holders keep models of their own has a second line for those.
+    A method whose holders keep their own models has a second line for those.
     """
     runs: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -283,15 +283,15 @@ def comparison_cells(rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
 
 
 def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[str]:
-    """Say what the columns are, and what is not in the table."""
+    """Explain the columns, and list what is not in the table."""
     notes = [
         (
             "Test Brier risk by group: worst, best, mean over groups, worst minus best. "
-            "Gradients: of one row's loss, all rounds together. Parity gap: largest difference "
-            "between groups in the rate of answers 1; opportunity gap: the same among labels 1. "
-            "Model: which iterate is shown; best: that of the round that validation rows chose; "
-            "chosen: the method's own choice (for a mixture the mean over its members); personal: "
-            "each holder's own model on its share of the rows."
+            "Gradients: evaluations of one row's gradient over all rounds. Parity gap: largest "
+            "difference between groups in the rate of predictions 1; opportunity gap: the same "
+            "among rows with label 1. Model: which iterate is shown; best: that of the round "
+            "that validation rows chose; chosen: the method's own choice (for a mixture the mean "
+            "over its members); personal: each holder's own model on its share of the rows."
         )
     ]
     if seeds > 1:
@@ -300,12 +300,12 @@ def comparison_notes(failures: Sequence[str], seeds: int, missing: int) -> list[
         )
     if missing:
         notes.append(
-            f"{counted(missing, 'run is', 'runs are')} not finished; call the same command again "
-            "to go on."
+            f"{counted(missing, 'run is', 'runs are')} not finished; run the same command again to "
+            "continue."
         )
     return [*notes, *failures]
 
 
 def comparison_as_json(rows: Sequence[ComparisonRow]) -> list[dict[str, object]]:
-    """Return the rows as plain data."""
+    """Return the rows as plain values."""
     return [asdict(row) for row in rows]

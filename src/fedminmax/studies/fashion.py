@@ -38,7 +38,7 @@ from fedminmax.studies.scores import (
     all_converged,
     notes_on_fast,
     score_by_group,
-    shown_words,
+    shown_text,
     spread,
     with_fast_lines,
 )
@@ -53,7 +53,7 @@ from fedminmax.studies.study import (
     rows_of_holders,
 )
 
-# A test of the three iterates costs as much as two rounds over 6,000 rows.
+# Testing the three iterates costs as much as two rounds over 6,000 rows.
 BETWEEN_TESTS = RoundsBetweenTests(one_step=50, fast=10)
 # Papadaki et al. 2021, Table 2 and the appendix table: Brier risk on the test images by group, mean
 # and deviation over three folds. In the order of the groups' numbers, as printed.
@@ -106,7 +106,7 @@ APPENDIX_HEADERS = ("Setting", "Method", "", *GROUP_NAMES)
 
 @dataclass(frozen=True)
 class FashionConfig:
-    """Everything that decides a run's numbers; a folder holds runs of one configuration."""
+    """Everything that determines a run's numbers; a folder has runs of one configuration."""
 
     rows: int
     holders: int
@@ -134,7 +134,7 @@ class FashionStudy:
     def federation(
         self, plan: RunPlan, precision: torch.dtype = torch.float32
     ) -> InProcessFederation:
-        """Draw the fold's rows and model and hand the rows to the holders."""
+        """Draw the fold's rows and model and distribute the rows to the holders."""
         config, seed = self.config, self.fold_seed(plan.fold)
         rows = choose_rows(self.data.train, config.rows, seed)
         with torch_seeded(seed, Purpose.INITIALISATION):
@@ -182,12 +182,12 @@ def fashion_plans(config: FashionConfig, selection: Selection) -> list[RunPlan]:
 
 
 def plans_in(folder: Path, config: FashionConfig) -> list[RunPlan]:
-    """List the runs that a study's folder has begun, also those of earlier and other calls."""
-    begun = {path.name for path in (folder / "runs").glob("*-fold-*")}
-    folds = sorted({int(name.rsplit("-", 1)[-1]) for name in begun})
+    """List the started runs in a study's folder, including those of earlier and other calls."""
+    started = {path.name for path in (folder / "runs").glob("*-fold-*")}
+    folds = sorted({int(name.rsplit("-", 1)[-1]) for name in started})
     settings = [*(setting.value for setting in Setting), CENTRALIZED]
     everything = Selection(settings, list(methods_of(config)), folds, Length(1, 1))
-    return [plan for plan in fashion_plans(config, everything) if plan.key in begun]
+    return [plan for plan in fashion_plans(config, everything) if plan.key in started]
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ class GroupSpread:
 class FashionRow:
     """One line of the table: a setting and method, run here or following from another setting.
 
-    ``ours`` are the scores of the answer, which is called ``shown``; ``chosen_rounds`` has the
-    round of each fold if validation rows chose it. ``paper`` is of the same objective.
+    ``ours`` are the scores of the answer, named ``shown``; ``chosen_rounds`` has the round of each
+    fold if validation rows chose it. ``paper`` has the paper's risks for the same objective.
     """
 
     setting: str
@@ -225,23 +225,23 @@ class FashionRow:
 
     @property
     def rounds(self) -> str:
-        """How many rounds, in words: folds may have got differently far."""
-        fewest, most = min(self.rounds_by_fold), max(self.rounds_by_fold)
-        return f"{fewest} rounds" if fewest == most else f"{fewest} to {most} rounds"
+        """The number of rounds as text; folds may differ."""
+        low, high = min(self.rounds_by_fold), max(self.rounds_by_fold)
+        return f"{low} rounds" if low == high else f"{low} to {high} rounds"
 
     @property
     def label(self) -> str:
-        """The method's name; FedMinMax with one holder goes by the paper's name for it."""
+        """The method's name; for FedMinMax with one holder, the paper's name for it."""
         return "Centralized MinMax" if self.setting == "centralized" else self.method
 
 
 def summarise_fashion(
     results: Iterable[RunResult], one_trajectory: Sequence[str]
 ) -> list[FashionRow]:
-    """Put folds together in the paper's order.
+    """Combine folds, in the paper's order.
 
-    A setting of ``one_trajectory`` in which FedMinMax was not run gets the row of the first one in
-    which it was, marked as following from it.
+    A setting of ``one_trajectory`` in which FedMinMax was not run gets the row of the first setting
+    in which it was, marked as following from it.
     """
     runs: dict[tuple[str, str], list[RunResult]] = {}
     for result in sorted(results, key=lambda result: result.fold):
@@ -260,7 +260,7 @@ def summarise_fashion(
 def paper_risks(setting: str, method: str) -> tuple[Spread, ...]:
     """Return the paper's mean and deviation for each group, of the method's objective."""
     objective = SAME_OBJECTIVE.get(method, method)
-    pairs = [word.split("±") for word in PAPER_APPENDIX[setting, objective].split()]
+    pairs = [entry.split("±") for entry in PAPER_APPENDIX[setting, objective].split()]
     return tuple(Spread(float(mean), float(deviation)) for mean, deviation in pairs)
 
 
@@ -306,7 +306,7 @@ def _spread(scores: list[GroupScores]) -> GroupSpread:
 
 
 def table_2_cells(rows: Sequence[FashionRow]) -> list[tuple[str, ...]]:
-    """Format Table 2: the three groups that the paper calls the worst, and where ours is from."""
+    """Format Table 2: the three groups that the paper calls the worst, and the origin of ours."""
     return [
         (*cells, origin)
         for row in rows
@@ -343,7 +343,7 @@ def markdown_tables(rows: Sequence[FashionRow], notes: Sequence[str]) -> str:
 
 
 def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: int) -> list[str]:
-    """What a reader must know to read the numbers."""
+    """Return what a reader must know to interpret the numbers."""
     folds = sorted({row.folds for row in rows}) or [0]
     counted = str(folds[0]) if len(folds) == 1 else f"{folds[0]} to {folds[-1]}"
     notes = [
@@ -353,25 +353,25 @@ def fashion_notes(rows: Sequence[FashionRow], details: Sequence[str], missing: i
     ]
     shown: dict[str, list[str]] = {}
     for row in rows:
-        word = shown_words(row.shown, row.rounds, row.chosen_rounds)
-        names = shown.setdefault(word, [])
+        model = shown_text(row.shown, row.rounds, row.chosen_rounds)
+        names = shown.setdefault(model, [])
         alike = {(other.rounds, other.chosen_rounds) for other in rows if other.label == row.label}
         name = row.label if len(alike) == 1 else f"{row.label} in {row.setting}"
         if name not in names:
             names.append(name)
     if shown:
-        words = "; ".join(f"{word} for {', '.join(names)}" for word, names in shown.items())
-        notes.append(f"Shown: {words}.")
+        models = "; ".join(f"{model} for {', '.join(names)}" for model, names in shown.items())
+        notes.append(f"Shown: {models}.")
     notes += notes_on_fast(row.method for row in rows)
     if any(row.follows for row in rows):
         notes.append("Rows marked '= ...' were not run: they follow from that run by Lemma 2.")
     if missing:
-        notes.append(f"{missing} run(s) of this call are not finished yet: call it again.")
+        notes.append(f"{missing} run(s) of this call are not finished: run it again.")
     return [*notes, *notes_on_convergence([row.converged for row in rows])]
 
 
 def fashion_rows_as_json(rows: Sequence[FashionRow]) -> list[dict[str, object]]:
-    """Return the rows as plain data."""
+    """Return the rows as plain values."""
     return [
         {
             "setting": row.setting,

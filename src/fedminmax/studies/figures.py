@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ("ESG", "SSG", "PSG")
 PANELS = ("Worst group (Shirt)", "Best group (Trouser)", "Mean over groups")
-# Colour and shape both tell them apart (Okabe and Ito's colours).
+# They differ in both colour and shape (Okabe and Ito's colours).
 MARKS = {"worst": ("#D55E00", "o"), "mean": ("#000000", "|"), "best": ("#0072B2", "D")}
 
 
@@ -177,9 +177,9 @@ def draw_risk_against_rounds(panels: Mapping[str, Sequence[Curve]], stem: Path) 
 
 
 def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
-    """Return test curves by iterate, and training curves, of the runs that have some.
+    """Return test curves by iterate, and training curves, of all runs that have any.
 
-    Runs that are not finished are included.
+    Unfinished runs are included.
     """
     panels: dict[str, list[Curve]] = {"training, last iterate": []}
     for plan in plans:

@@ -1,8 +1,8 @@
-"""Bring the runs of a study to their end, and estimate how long the rest will take.
+"""Finish the runs of a study, and estimate how long the rest will take.
 
-Several calls, at once or one after another, add up: each takes runs that no other process holds,
-and goes on from the last checkpoint. How far each run is, and how long the rest will take, is read
-from the files of the runs alone.
+Several calls, at once or one after another, share the work: each takes runs that no other process
+holds, and continues from the last checkpoint. The progress of each run and the remaining time are
+read from the runs' files alone.
 """
 
 import math
@@ -49,8 +49,8 @@ class ScoredRound:
 class ScoredRounds:
     """The file of a run's scored rounds: JSON lines, one per round that was tested.
 
-    The file appears with the first of them. Lines after the restored round belong to work that
-    will be done again, and are dropped.
+    The file is created with the first of them. Lines after the restored round are dropped: that
+    work will be done again.
     """
 
     def __init__(self, path: Path, restored_round: int) -> None:
@@ -64,7 +64,7 @@ class ScoredRounds:
 
 
 def read_scored_rounds(path: Path) -> list[ScoredRound]:
-    """Read the file; a last line that was cut off by a crash is not part of it."""
+    """Read the file; an incomplete last line, cut off by a crash, is ignored."""
     return read_records(path, _parsed)
 
 
@@ -74,20 +74,20 @@ def _parsed(entry: Any) -> ScoredRound:
 
 @dataclass(frozen=True)
 class Tick:
-    """What a display needs: which run is how far, and a complaint about a damaged file."""
+    """What a display needs: a run's progress, and a warning about a damaged file."""
 
     run: int
     round: int
-    complaint: str | None = None
+    warning: str | None = None
 
 
 def run_folder(folder: Path, plan: RunPlan) -> Path:
-    """Where a run keeps its files."""
+    """Return the folder of a run's files."""
     return folder / "runs" / plan.key
 
 
 def is_finished(plan: RunPlan, folder: Path) -> bool:
-    """Tell whether the run in this folder got as far as the plan asks, or further."""
+    """Whether the run in this folder has the plan's rounds, or met its stopping rule."""
     result = read_result(folder)
     if result is None or result.rounds >= plan.rounds:
         return result is not None
@@ -95,7 +95,7 @@ def is_finished(plan: RunPlan, folder: Path) -> bool:
 
 
 def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
-    """Bring every kind of run to its start, so that a mistake shows before anything is written."""
+    """Initialise every kind of run, so that mistakes are found before anything is written."""
     for plan in plans:
         if plan.fold == plans[0].fold:
             start_of(study.federation(plan), plan.method)
@@ -104,31 +104,31 @@ def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
 def finish_runs(
     study: Study, plans: Sequence[RunPlan], folder: Path, seconds: float = math.inf
 ) -> Iterator[Tick]:
-    """Run what is not finished yet, and yield each round; stop at a checkpoint after ``seconds``.
+    """Continue all unfinished runs, yielding each round; stop at a checkpoint after ``seconds``.
 
-    A run that another process holds is left to it.
+    Runs that another process holds are skipped.
     """
     deadline = time.monotonic() + seconds
     for number, plan in enumerate(plans):
         own = run_folder(folder, plan)
         with claim_run(own) as ours:
             if ours and not is_finished(plan, own):
-                for tick in _run_on(study, plan, own, deadline - time.monotonic()):
-                    yield Tick(number, tick.round, tick.complaint)
+                for tick in _continue_run(study, plan, own, deadline - time.monotonic()):
+                    yield Tick(number, tick.round, tick.warning)
                 if time.monotonic() > deadline:
                     return
         yield Tick(number, plan.rounds)
 
 
-def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterator[Tick]:
-    """Train a run from where it stands; leave ``result.json`` if it gets to its last round."""
+def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterator[Tick]:
+    """Train a run from its checkpoint; write ``result.json`` if it reaches its last round."""
     federation = study.federation(plan)
-    progress, complaint = restore(folder, federation, plan.method)
+    progress, warning = restore(folder, federation, plan.method)
     start = progress.round if progress else 0
     log = folder / "history.jsonl"
     history = History(log, start)
     scored = ScoredRounds(folder / "tests.jsonl", start)
-    yield Tick(0, start, complaint)
+    yield Tick(0, start, warning)
     with closing(
         train_with_checkpoints(
             folder,
@@ -142,14 +142,14 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
     ) as rounds:
         for done in rounds:
             progress = done.progress
-            # The time spent is known up to the last line, and some methods' rounds are long or few.
+            # The log also records the time spent, and some methods' rounds are long or few.
             every_round = done.number <= 10 or pace_of(plan.method) is not Pace.ONE_STEP
             if every_round or done.number % 10 == 0:
                 history.add(done)
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
                 scored.add(done.number, _scores(study, federation, progress))
             yield Tick(0, done.number)
-    # An earlier call that asked for more may have gone further.
+    # An earlier call with more rounds may have gone further.
     if progress is not None and (
         progress.round >= plan.rounds or is_done(plan.method, progress.state)
     ):
@@ -165,7 +165,7 @@ def _run_on(study: Study, plan: RunPlan, folder: Path, seconds: float) -> Iterat
 def _scores(
     study: Study, federation: InProcessFederation, progress: Progress[Any]
 ) -> dict[Iterate, GroupScores]:
-    """Test every iterate that there is; the best one so far only if validation rows chose it."""
+    """Test every iterate; the best one so far only if validation rows chose it."""
     chosen = progress.iterates.best.chosen.is_measured
     return {
         which: study.scores(federation.model(progress.iterates.parameters(which)))
@@ -234,33 +234,33 @@ class RunStatus:
 
     @property
     def cost_done(self) -> float:
-        """Gradient evaluations behind the run."""
+        """Gradient evaluations done so far."""
         return self.plan.cost * self.round / self.plan.rounds
 
     @property
     def cost_left(self) -> float:
-        """Gradient evaluations before the run."""
+        """Gradient evaluations still to do."""
         return self.plan.cost - self.cost_done
 
 
 def read_status(plans: Sequence[RunPlan], folder: Path) -> list[RunStatus]:
-    """Look at each run's files."""
+    """Read the status of each run from its files."""
     return [_status(plan, run_folder(folder, plan)) for plan in plans]
 
 
 def seconds_left(status: RunStatus, others: Sequence[RunStatus]) -> float | None:
-    """Estimate a run's remaining time from its own pace, or that of the runs most like it.
+    """Estimate a run's remaining time from its own speed, or that of the most similar runs.
 
-    None as long as no run of the study has recorded a round.
+    None until a run of the study has recorded a round.
     """
     if status.finished:
         return 0.0
     pace = pace_of(status.plan.method)
     alike = [one for one in others if pace_of(one.plan.method) is pace]
-    for witnesses in ([status], alike, others):
-        cost = sum(one.cost_done for one in witnesses)
+    for runs in ([status], alike, others):
+        cost = sum(one.cost_done for one in runs)
         if cost > 0:
-            return status.cost_left * sum(one.seconds for one in witnesses) / cost
+            return status.cost_left * sum(one.seconds for one in runs) / cost
     return None
 
 

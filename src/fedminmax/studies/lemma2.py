@@ -1,9 +1,9 @@
 """Check that runs of FedMinMax in different settings are one trajectory.
 
-Papadaki et al. 2021, Lemma 2: in exact arithmetic FedMinMax does not depend on who holds which
-rows. In floating point the order of the sums differs, so the first rounds tell how much of a
-difference is rounding: it is measured, in double and in single precision, before a result of one
-setting is said to stand for the others.
+Papadaki et al. 2021, Lemma 2: in exact arithmetic FedMinMax does not depend on which holder has
+which rows. In floating point the order of the sums differs. The first rounds show whether the
+difference is only rounding: it is measured, in double and in single precision, before a result of
+one setting is used for the others.
 """
 
 import json
@@ -23,13 +23,13 @@ from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.study import RunPlan, Study
 
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
-# Relative differences that rounding can explain, with room to spare.
+# Relative differences that rounding can explain, with a margin.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-3}
 
 
 @dataclass(frozen=True)
 class OneTrajectory:
-    """How far the first rounds in some settings are from those in the first one."""
+    """How much the first rounds in some settings differ from those in the first one."""
 
     source: str
     followers: tuple[str, ...]
@@ -57,7 +57,7 @@ def compare_first_rounds(
 ) -> Iterator[tuple[int, OneTrajectory | None]]:
     """Train the first rounds of all plans in both precisions; yield how many are done.
 
-    The last item holds the comparison. A difference that is not rounding is an error.
+    The last item has the comparison. A difference that is not rounding is an error.
     """
     differences: dict[str, float] = {}
     rows = done = 0
@@ -90,7 +90,7 @@ def compare_first_rounds(
 
 
 def plans_to_compare(plans: Sequence[RunPlan], found: OneTrajectory | None) -> list[RunPlan]:
-    """Return the plans whose first rounds are not compared yet, after one to compare them with.
+    """Return a plan to compare with, followed by the plans not yet compared.
 
     Empty if all of them are known to be one trajectory, or if there is nothing to compare with.
     """
@@ -100,8 +100,8 @@ def plans_to_compare(plans: Sequence[RunPlan], found: OneTrajectory | None) -> l
     return [replace(plans[0], setting=found.source), *new] if new else []
 
 
-def together(found: OneTrajectory | None, new: OneTrajectory) -> OneTrajectory:
-    """Add a comparison with the same source to an earlier one."""
+def merged(found: OneTrajectory | None, new: OneTrajectory) -> OneTrajectory:
+    """Merge a comparison with an earlier one that has the same source."""
     if found is None:
         return new
     return OneTrajectory(
@@ -114,12 +114,12 @@ def together(found: OneTrajectory | None, new: OneTrajectory) -> OneTrajectory:
 
 
 def write_one_trajectory(folder: Path, found: OneTrajectory) -> None:
-    """Leave the comparison beside the results."""
+    """Write the comparison next to the results."""
     write_json(folder / "one_trajectory.json", asdict(found))
 
 
 def read_one_trajectory(folder: Path) -> OneTrajectory | None:
-    """Read the comparison that a call with --follow left, if one did."""
+    """Read the comparison that a call with --follow wrote, if any."""
     path = folder / "one_trajectory.json"
     if not path.exists():
         return None
@@ -127,4 +127,4 @@ def read_one_trajectory(folder: Path) -> OneTrajectory | None:
         content = json.loads(path.read_text())
         return OneTrajectory(**(content | {"followers": tuple(content["followers"])}))
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is damaged; remove it and call with --follow again") from error
+        raise InputError(f"{path} is damaged; remove it and run with --follow again") from error

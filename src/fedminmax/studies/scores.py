@@ -1,7 +1,7 @@
 """Test scores of a study's runs by group: how they are measured, stored and summarised.
 
-Classifiers are scored by Brier risk, accuracy and rates. A finished run leaves the scores of each
-iterate and what they cost; a table shows their mean and deviation over folds.
+Classifiers are scored by Brier risk, accuracy and rates. A finished run stores the scores of each
+iterate and its cost; a table shows their mean and deviation over folds.
 """
 
 import copy
@@ -29,9 +29,9 @@ ROWS_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class GroupScores:
-    """One model's test scores by group; empty where one was not measured.
+    """One model's test scores by group; those not measured are empty.
 
-    With two classes, ``positive_rates`` are the shares of rows that get the answer 1, and
+    With two classes, ``positive_rates`` are the shares of rows that are predicted 1, and
     ``true_positive_rates`` those among rows with label 1.
     """
 
@@ -61,12 +61,12 @@ class GroupScores:
         return self.worst - self.best
 
 
-# A fast method, and the paper's that has the same objective.
+# Each fast method, and the paper's method with the same objective.
 SAME_OBJECTIVE = {"AFLFast": "AFL", "FedAvgFast": "FedAvg", "FedMinMaxFast": "FedMinMax"}
 
 
 def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Put a fast method's (setting, method) after that of the paper's with the same objective.
+    """Insert each fast method after the paper's method with the same objective.
 
     >>> with_fast_lines([("ESG", "FedMinMax"), ("ESG", "q-FedAvg")])
     [('ESG', 'FedMinMax'), ('ESG', 'FedMinMaxFast'), ('ESG', 'q-FedAvg')]
@@ -81,19 +81,19 @@ def with_fast_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def notes_on_fast(methods: Iterable[str]) -> list[str]:
-    """Say what the fast methods among these minimise, and how."""
+    """Explain what the fast methods among these minimise, and how."""
     present = dict.fromkeys(methods)
     over = {"AFLFast": "holders", "FedAvgFast": "all rows together", "FedMinMaxFast": "groups"}
-    words = [
+    parts = [
         f"{name} has {paper}'s objective, over {over[name]}"
         for name, paper in SAME_OBJECTIVE.items()
         if name in present
     ]
-    return [f"{'; '.join(words)}: solved by the fast server."] if words else []
+    return [f"{'; '.join(parts)}: solved by the fast server."] if parts else []
 
 
 def mix_scores(scores: Sequence[GroupScores], shares: Tensor) -> GroupScores:
-    """Score a mixture: in group a, model m answers for the part ``shares[m, a]`` of the rows.
+    """Score a mixture: in group a, model m predicts the share ``shares[m, a]`` of the rows.
 
     >>> mix_scores([GroupScores((0.0, 1.0)), GroupScores((1.0, 0.0))], torch.full((2, 2), 0.5))
     GroupScores(risks=(0.5, 0.5), accuracies=(), positive_rates=(), true_positive_rates=())
@@ -115,12 +115,12 @@ def _weighted(values: list[tuple[float, ...]], shares: Tensor) -> tuple[float, .
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one finished run leaves.
+    """The result of one finished run.
 
     ``chosen`` are the scores of the model or mixture that the method chooses itself by training
-    risks, if it does; ``personal`` those of models that holders keep to themselves, if they do.
+    risks, if it does; ``personal`` those of models that holders keep to themselves, if any.
     ``gap_left`` is the share of the training risk that was left to gain, if the method knows it.
-    ``validation`` tells of the round that validation rows chose, if there were any.
+    ``validation`` is the round that validation rows chose, if there were any.
     """
 
     setting: str
@@ -148,12 +148,12 @@ class RunResult:
 
     @property
     def chosen_round(self) -> int | None:
-        """The round whose model is the answer, where validation rows chose it."""
+        """The round whose model is the answer, if validation rows chose it."""
         return self.validation.round if self.validation and self.shown is Iterate.BEST else None
 
     @property
     def shown_name(self) -> str:
-        """What tables call the answer."""
+        """The answer's name in tables."""
         if self.chosen is None or self.shown is Iterate.BEST:
             return self.shown.value.replace("_", " ")
         return "chosen"
@@ -189,28 +189,28 @@ def read_result(folder: Path) -> RunResult | None:
             **content,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path} is damaged; remove it to have that run finished again") from error
+        raise InputError(f"{path} is damaged; remove it to finish that run again") from error
 
 
 def all_converged(results: Sequence[RunResult]) -> bool | None:
-    """Tell whether all of these runs converged; None if that is not known of some."""
+    """Whether all of these runs converged; None if that is unknown for some."""
     found = {None if own.convergence is None else own.convergence.converged for own in results}
     return False if False in found else None if None in found else True
 
 
 def read_results(folder: Path) -> list[RunResult]:
-    """Read all finished runs of a study's folder, also those of earlier and narrower calls."""
+    """Read all finished runs of a study's folder, including those of earlier calls."""
     found = [read_result(path.parent) for path in sorted((folder / "runs").glob("*/result.json"))]
     return [result for result in found if result is not None]
 
 
 def scores_as_json(scores: dict[Iterate, GroupScores]) -> dict[str, dict[str, object]]:
-    """Return the scores of some iterates as plain data."""
+    """Return the scores of some iterates as plain values."""
     return {which.value: asdict(one) for which, one in scores.items()}
 
 
 def scores_from_json(content: dict[str, dict[str, list[float]]]) -> dict[Iterate, GroupScores]:
-    """Read back what ``scores_as_json`` made."""
+    """Read the output of ``scores_as_json``."""
     return {Iterate(which): _from_json(one) for which, one in content.items()}
 
 
@@ -218,26 +218,26 @@ def _from_json(content: dict[str, list[float]]) -> GroupScores:
     return GroupScores(**{name: tuple(values) for name, values in content.items()})
 
 
-def shown_words(name: str, rounds: str, chosen_rounds: Sequence[int]) -> str:
-    """Say which model of a run a table shows, after so many rounds.
+def shown_text(name: str, rounds: str, chosen_rounds: Sequence[int]) -> str:
+    """Describe which model of a run a table shows.
 
-    >>> shown_words("tail average", "9 rounds", ())
+    >>> shown_text("tail average", "9 rounds", ())
     'tail average iterate after 9 rounds'
-    >>> shown_words("best", "9 rounds", (7, 8))
-    'model that validation rows chose out of 9 rounds (that of round 7, 8)'
+    >>> shown_text("best", "9 rounds", (7, 8))
+    'model that validation rows chose from 9 rounds (round 7, 8)'
     """
     if chosen_rounds:
         numbers = ", ".join(map(str, chosen_rounds))
-        return f"model that validation rows chose out of {rounds} (that of round {numbers})"
+        return f"model that validation rows chose from {rounds} (round {numbers})"
     if name == "chosen":
-        return f"model of the lowest training risk out of {rounds}"
+        return f"model with the lowest training risk from {rounds}"
     return f"{name} iterate after {rounds}"
 
 
 def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupScores:
     """Return each group's mean Brier loss and share of correct labels; with two classes, rates."""
     device = next(model.parameters()).device
-    # A copy of our own: channels last is the fastest order on a CPU, and not the caller's.
+    # A copy: channels last is the fastest layout on a CPU, but must not change the caller's model.
     fast = copy.deepcopy(model)
     fast.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with torch.no_grad():
@@ -258,7 +258,7 @@ def score_by_group(model: nn.Module, examples: Examples, groups: int) -> GroupSc
 def _mean_by_group(
     values: Tensor, counted: Tensor, group: Tensor, groups: int
 ) -> tuple[float, ...]:
-    """Return each group's mean over the rows that count; NaN for a group without any."""
+    """Return each group's mean over the counted rows; NaN for a group without any."""
     own = group[counted]
     sums = torch.bincount(own, weights=values[counted].double(), minlength=groups)
     return tuple((sums / torch.bincount(own, minlength=groups)).tolist())
@@ -280,5 +280,5 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and sample deviation of some numbers."""
+    """Return the mean and sample deviation of some numbers."""
     return Spread(fmean(values), stdev(values) if len(values) > 1 else None)

@@ -1,4 +1,4 @@
-"""What a study is: its runs, and how one of them is set up and scored."""
+"""The definition of a study: its runs, and how a run is set up and scored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.scores import GroupScores
 
-# A table mixes methods, and so types of state; each is only ever given its own.
+# A table mixes methods, and so types of state; each method only gets its own.
 StudyMethod = AnyMethod[Any]
 # The setting of FedMinMax with one holder.
 CENTRALIZED = "centralized"
-# The fast methods settle in 10 to 100 rounds, or choose a round among them.
+# The fast methods converge in 10 to 100 rounds, or choose one of them.
 FAST_ROUNDS = 100
 
 
 def papers_iterate(method: StudyMethod) -> Iterate:
-    """Return what the method's paper returns: where runs answer with the tail, the average of all.
+    """Return the iterate of the method's paper: the average where our runs use the tail average.
 
     >>> from fedminmax.methods.fedminmax import FedMinMax
     >>> papers_iterate(FedMinMax())
@@ -38,10 +38,10 @@ def papers_iterate(method: StudyMethod) -> Iterate:
 class RunPlan:
     """One run of a study.
 
-    ``cost`` is in gradient evaluations, which its time is proportional to; test scores are
-    recorded every ``rounds_between_tests`` rounds (0: at the end alone). ``label`` tells variants
-    of a method apart; without one it is the method's name. ``validation`` is the share of its rows
-    that each holder sets aside to choose the round by.
+    ``cost`` is in gradient evaluations, to which its time is proportional; test scores are
+    recorded every ``rounds_between_tests`` rounds (0: only at the end). ``label`` distinguishes
+    variants of a method; by default it is the method's name. ``validation`` is the share of its
+    rows that each holder holds out to choose the round by.
     """
 
     setting: str
@@ -55,19 +55,19 @@ class RunPlan:
 
     @property
     def title(self) -> str:
-        """What tables call the run's method."""
+        """The method's name in tables."""
         return self.label or self.method.name
 
     @property
     def key(self) -> str:
         """The run's folder name."""
-        words = f"{self.setting} {self.title} fold {self.fold}"
-        kept = (c if c.isalnum() or c == "." else "-" for c in words.lower())
+        name = f"{self.setting} {self.title} fold {self.fold}"
+        kept = (c if c.isalnum() or c == "." else "-" for c in name.lower())
         return "-".join(part for part in "".join(kept).split("-") if part)
 
 
 class Study(Protocol):
-    """One configuration of an experiment: what decides the numbers of all its runs."""
+    """One configuration of an experiment: what determines the numbers of all its runs."""
 
     def fold_seed(self, fold: int) -> int:
         """Return the seed of a fold's rows, partition, initialisation and training."""
@@ -75,7 +75,7 @@ class Study(Protocol):
     def federation(
         self, plan: RunPlan, precision: torch.dtype = torch.float32
     ) -> InProcessFederation:
-        """Draw the fold's rows and model and hand the rows to the holders."""
+        """Draw the fold's rows and model and distribute the rows to the holders."""
 
     def scores(self, model: nn.Module) -> GroupScores:
         """Test a trained model."""
@@ -83,9 +83,9 @@ class Study(Protocol):
 
 @dataclass(frozen=True)
 class Length:
-    """How far runs go: methods of one step per round, those that train locally, and fast ones.
+    """The number of rounds of one-step methods, of local methods, and of fast methods.
 
-    The steps do not depend on it, so a later call may take the same runs further.
+    The steps do not depend on it, so a later call may continue the same runs.
     """
 
     rounds: int
@@ -104,7 +104,7 @@ class Length:
 
 @dataclass(frozen=True)
 class RoundsBetweenTests:
-    """How often runs are tested on the way; a round of local epochs is worth a test each."""
+    """How often runs are tested during training; after every round of local epochs."""
 
     one_step: int
     fast: int
@@ -121,7 +121,7 @@ class RoundsBetweenTests:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which of a study's runs a call is about, and how far it takes them."""
+    """Which of a study's runs a call covers, and their number of rounds."""
 
     settings: list[str]
     methods: list[str]
@@ -146,7 +146,7 @@ def plan_runs(
     network: bool,
     between_tests: RoundsBetweenTests | None = None,
 ) -> list[RunPlan]:
-    """List the runs in the table's order, one whole table per fold; None tests at the end alone."""
+    """List the runs in the table's order, fold by fold; by default they are tested at the end."""
     return [
         RunPlan(
             setting,
@@ -163,21 +163,21 @@ def plan_runs(
 
 
 def cost_of(method: StudyMethod, length: Length, rows: int) -> int:
-    """Return a run's gradient evaluations, about."""
+    """Return a run's approximate number of gradient evaluations."""
     return length.of(method) * rows * int(getattr(method, "epochs", 1))
 
 
 def validation_share(method: StudyMethod, *, network: bool) -> float:
-    """Return the share of rows that choose the round: a fast method overfits a network fast.
+    """Return the share of rows that choose the round: fast methods soon overfit a network.
 
-    The papers' methods have none, and train on all rows.
+    The papers' methods have no validation rows, and train on all rows.
     """
     fast = pace_of(method) is Pace.LOOK_AHEAD
     return DEFAULT_SHARE_FOR_NETWORKS if fast and network else 0.0
 
 
 def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> list[Tensor]:
-    """Return each holder's row positions; in the centralized setting one holder has them all."""
+    """Return each holder's row positions; in the centralized setting one holder has all rows."""
     if setting == CENTRALIZED:
         return [torch.arange(len(group))]
     return partition_by_setting(Setting(setting), group, holders, seed)

@@ -42,7 +42,7 @@ from fedminmax.studies.scores import (
     Spread,
     all_converged,
     notes_on_fast,
-    shown_words,
+    shown_text,
     spread,
     with_fast_lines,
 )
@@ -63,7 +63,7 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class SyntheticConfig:
-    """Everything that decides a run's numbers; a folder holds runs of one configuration."""
+    """Everything that determines a run's numbers; a folder has runs of one configuration."""
 
     rows: int
     holders: int
@@ -81,7 +81,7 @@ class SyntheticConfig:
 
     @property
     def network(self) -> bool:
-        """Whether the model is the paper's network, and not linear."""
+        """Whether the model is the paper's network rather than linear."""
         return self.model == "mlp"
 
 
@@ -98,7 +98,7 @@ class SyntheticStudy:
     def federation(
         self, plan: RunPlan, precision: torch.dtype = torch.float32
     ) -> InProcessFederation:
-        """Draw the fold's rows and model and hand the rows to the holders."""
+        """Draw the fold's rows and model and distribute the rows to the holders."""
         config, seed = self.config, self.fold_seed(plan.fold)
         rows = fold_rows(self, plan.fold)
         with torch_seeded(seed, Purpose.INITIALISATION):
@@ -148,8 +148,8 @@ def synthetic_plans(config: SyntheticConfig, selection: Selection) -> list[RunPl
 def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
     """Return the training rows of a fold.
 
-    By seeds, each fold draws its own rows; by cross-validation, all folds share one draw and each
-    leaves out its own part. The test risk is an exact expectation in both cases.
+    With seeds, each fold draws its own rows; with cross-validation, all folds share one draw and
+    each omits its own part. The test risk is an exact expectation in both cases.
     """
     config = study.config
     if config.folds_by == "seeds":
@@ -161,10 +161,10 @@ def fold_rows(study: SyntheticStudy, fold: int) -> Examples:
 
 
 def features_of(config: SyntheticConfig, x: Tensor) -> Tensor:
-    """What the model sees: x itself, or on which side of 0 it lies.
+    """Return the model's features: x itself, or which side of 0 it is on.
 
     A linear model of the two sides can express the optimum exactly, and is so cheap that samples
-    can be large: it separates what a method does from what a network or a small sample adds.
+    can be large: it separates a method's effect from that of a network or a small sample.
     """
     return x if config.network else torch.cat([x <= 0, x > 0], dim=1).float()
 
@@ -184,10 +184,10 @@ class Predictor:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line of the table: ours, the paper's, and the analytic optimum that applies.
+    """One line of the table: our result, the paper's, and the analytic optimum.
 
-    ``shown`` is what our answer is called; ``chosen_rounds`` has the round of each fold if
-    validation rows chose it. ``paper_worst`` and ``paper_best`` are of the same objective.
+    ``shown`` is the name of our answer; ``chosen_rounds`` has the round of each fold if validation
+    rows chose it. ``paper_worst`` and ``paper_best`` are for the same objective.
     """
 
     setting: str
@@ -245,7 +245,7 @@ OPTIMA: dict[tuple[str, str], GroupRisks] = {
 
 
 def summarise(results: Iterable[RunResult]) -> list[TableRow]:
-    """Put runs that differ only in their fold together, in the order of the paper's table."""
+    """Combine runs that differ only in their fold, in the order of the paper's table."""
     rows: dict[tuple[str, str], list[RunResult]] = {}
     for result in sorted(results, key=_place):
         rows.setdefault((result.setting, result.method), []).append(result)
@@ -304,25 +304,26 @@ def table_cells(rows: list[TableRow]) -> list[tuple[str, ...]]:
 
 
 def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
-    """What a reader must know to read the numbers; ``missing`` runs are not finished yet."""
+    """Return what a reader must know to interpret the numbers; ``missing`` runs are unfinished."""
     counts = sorted({row.folds for row in rows}) or [0]
     folds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {
         "seeds": "each with its own training rows, partition and initialisation",
-        "cross_validation": "parts of one training set, with own partition and initialisation",
+        "cross_validation": "parts of one training set, each with its own partition and "
+        "initialisation",
     }
     notes = [
         f"Brier risk (sum over classes), mean±deviation over {folds} fold(s), {kinds[folds_by]}.",
         "Test risks are expectations: y integrated exactly, x over 20,000 quantiles of N(0, 1).",
         "opt.: analytic risk, in the population, of what the method minimises in its setting.",
         "Shown: "
-        + "; ".join(f"{words} for {', '.join(methods)}" for words, methods in _shown(rows).items())
+        + "; ".join(f"{model} for {', '.join(methods)}" for model, methods in _shown(rows).items())
         + ".",
         *notes_on_fast(row.method for row in rows),
     ]
     if missing:
         notes.append(
-            f"{missing} run(s) of this call are not finished and not in the table; call it again."
+            f"{missing} run(s) of this call are not finished and not in the table; run it again."
         )
     stalled = [row for row in rows if row.step_factor is not None and row.step_factor < 0.05]
     notes += [
@@ -334,7 +335,7 @@ def table_notes(rows: list[TableRow], folds_by: str, missing: int) -> list[str]:
 
 
 def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
-    """Return the rows as plain data, with the excess risk over the optimum."""
+    """Return the rows as plain values, with the excess risk over the optimum."""
     return [
         {
             "setting": row.setting,
@@ -361,18 +362,18 @@ def rows_as_json(rows: list[TableRow]) -> list[dict[str, object]]:
 
 
 def _labels(row: TableRow) -> tuple[str, str]:
-    """Setting and method; FedMinMax with one holder goes by the paper's name for it."""
+    """Return setting and method; for FedMinMax with one holder, the paper's name for it."""
     if row.setting == "centralized":
         return "-", "Centralized MinMax"
     return row.setting, row.method
 
 
 def _shown(rows: list[TableRow]) -> dict[str, list[str]]:
-    """Methods by the model that the table shows."""
+    """Return the methods by the model that the table shows."""
     shown: dict[str, list[str]] = {}
     for row in rows:
-        words = shown_words(row.shown, f"{row.rounds} rounds", row.chosen_rounds)
-        methods = shown.setdefault(words, [])
+        model = shown_text(row.shown, f"{row.rounds} rounds", row.chosen_rounds)
+        methods = shown.setdefault(model, [])
         label = _labels(row)[1]
         alike = {other.chosen_rounds for other in rows if other.method == row.method}
         if len(alike) > 1:

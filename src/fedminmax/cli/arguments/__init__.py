@@ -1,1 +1,1 @@
-"""The options of all commands; light, so that help comes at once."""
+"""The options of all commands; imports are light, so that help is instant."""

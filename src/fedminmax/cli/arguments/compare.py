@@ -23,7 +23,7 @@ SETTINGS = ("ESG", "SSG", "PSG", "centralized")
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a data set takes where the user says nothing; None leaves it to each method."""
+    """A data set's default options; None means each method's own default."""
 
     rounds: int
     local_rounds: int
@@ -42,8 +42,8 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
         "--methods",
         default=defaults.methods,
         metavar="LIST",
-        help=f"names with options, or all ({defaults.methods}); name@setting runs in that setting "
-        "alone; see 'fedminmax methods'",
+        help=f"names with options, or all ({defaults.methods}); name@setting runs only in that "
+        "setting; see 'fedminmax methods'",
     )
     add(
         "--settings",
@@ -56,7 +56,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
     for option, number, what in (
         ("rounds", defaults.rounds, "rounds of methods with one step per round"),
         ("local-rounds", defaults.local_rounds, "rounds of methods with local epochs"),
-        ("fast-rounds", defaults.fast_rounds, "most rounds of fast methods"),
+        ("fast-rounds", defaults.fast_rounds, "maximum rounds of fast methods"),
     ):
         add(
             f"--{option}",
@@ -91,7 +91,7 @@ def add_shared(parser: argparse.ArgumentParser, name: str, defaults: Defaults) -
 
 
 def add_rows(parser: argparse.ArgumentParser, rows: int) -> None:
-    """Add the number of training rows, for data sets that are drawn or thinned."""
+    """Add the number of training rows, for data sets that are generated or subsampled."""
     parser.add_argument(
         "--rows", type=positive_int, default=rows, metavar="N", help=f"training rows ({rows})"
     )
@@ -112,7 +112,7 @@ def add_compare(commands: "argparse._SubParsersAction[Any]") -> None:
         "synthetic",
         help="the paper's two groups, one feature, an analytic optimum",
         description="Compare methods on the paper's synthetic data. Interrupt it at any time; "
-        "the same command goes on.",
+        "run the same command again to continue.",
     )
     add_shared(synthetic, "synthetic", Defaults(rounds=1000, local_rounds=20))
     add_rows(synthetic, 6000)
@@ -126,8 +126,8 @@ def add_compare(commands: "argparse._SubParsersAction[Any]") -> None:
     fashion = data_sets.add_parser(
         "fashion-mnist",
         help="ten groups of images",
-        description="Compare methods on FashionMNIST. Interrupt it at any time; the same command "
-        "goes on.",
+        description="Compare methods on FashionMNIST. Interrupt it at any time; run the same "
+        "command again to continue.",
     )
     add_shared(fashion, "fashion-mnist", Defaults(rounds=1500, local_rounds=40))
     add_rows(fashion, 6000)
@@ -146,7 +146,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         holders=options.holders,
         model=options.model,
         hidden=(512, 512, 512, 512) if options.model == "mlp" else (),
-        # The entries have settings of their own; the study's are not used here.
+        # Each entry has its own settings; the study's are not used here.
         learning_rate=0.1,
         adversary_rate=0.1,
         epsilon=0.0,
@@ -169,7 +169,7 @@ def _run_fashion(options: argparse.Namespace) -> None:
         rows=options.rows,
         holders=options.holders,
         channels=options.channels,
-        # The entries have settings of their own; the study's are not used here.
+        # Each entry has its own settings; the study's are not used here.
         learning_rate=0.1,
         adversary_rate=0.1,
         epsilon=0.0,
@@ -202,7 +202,7 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
         help="census incomes, ten groups by sex and race, a logistic model",
         description="Compare methods on Adult (Census Income), which comes with the package: all "
         "32,561 training rows, a logistic model, groups by sex and race. Interrupt it at any time; "
-        "the same command goes on.",
+        "run the same command again to continue.",
         epilog="example: fedminmax compare adult --quick",
     )
     add_shared(parser, "adult", FULL)
@@ -210,7 +210,7 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
         "--quick",
         action="store_true",
         help=f"{QUICK.rounds} rounds, {QUICK.local_rounds} with local epochs; a later call without "
-        "it goes on from there",
+        "it continues from there",
     )
     parser.add_argument(
         "--loss",
@@ -222,7 +222,7 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--include-protected", action="store_true", help="let the model see sex and race"
     )
-    # None tells what the user left open, which --quick decides.
+    # None means that the user gave no value; --quick then decides.
     parser.set_defaults(run=_run, rounds=None, local_rounds=None)
 
 

@@ -1,7 +1,7 @@
 """The options of `fedminmax federation`.
 
 Its actions are create, start, local, and the coordinator's: run, status, resume and stop. Further
-options say how a run over a network deals with sites that do not answer as they should.
+options set how a run over a network handles sites that do not answer, or answer wrongly.
 """
 
 import argparse
@@ -30,54 +30,54 @@ def add_site_rules(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         default=2,
         metavar="N",
-        help="a round with fewer good replies waits (2)",
+        help="wait while a round has fewer valid replies (2)",
     )
     add(
         "--answer-within",
         type=duration,
         default=600.0,
         metavar="TIME",
-        help="at most; a site that takes longer is left out for some rounds (10m)",
+        help="skip a site that takes longer, for some rounds (10m)",
     )
     add(
         "--rounds-left-out",
         type=whole_number,
         default=10,
         metavar="N",
-        help="after so many it is asked again, then after twice as many, ... (10)",
+        help="ask it again after N rounds, then after twice as many, ... (10)",
     )
     add(
         "--give-up-after",
         type=duration,
         default=3600.0,
         metavar="TIME",
-        help="stop a round that waits for so long; the run can be resumed (1h)",
+        help="stop if a round waits this long; the run can be resumed (1h)",
     )
     add(
         "--largest-step",
         type=positive,
         default=1000.0,
         metavar="X",
-        help="refuse a network's step so many times as long as the others' (1000)",
+        help="refuse a network's step that is X times as long as the others' (1000)",
     )
     add(
         "--max-rows",
         type=positive_int,
         default=10**9,
         metavar="N",
-        help="refuse a site that tells of more training rows (1000000000)",
+        help="refuse a site that reports more training rows (1000000000)",
     )
     add(
         "--minimum-group",
         type=positive_int,
         default=5,
         metavar="N",
-        help="stop before the first round if a group has fewer training rows in all (5)",
+        help="stop before the first round if a group has fewer training rows in total (5)",
     )
 
 
 def site_rules_of(options: argparse.Namespace) -> "SiteRules":
-    """Return what the options say."""
+    """Return the rules that the options set."""
     from fedminmax.federation.wire.plan import SiteRules
 
     return SiteRules(
@@ -111,9 +111,9 @@ def add_federation(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_create(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "create",
-        help="make start-up kits for the server, every site and every person",
+        help="create start-up kits for the server, every site and every person",
         description="Read federation.toml ([server] host and port, sites, [people] with roles) "
-        "and make a folder to hand over to each of them, with certificates for mutual TLS.",
+        "and create a folder to hand over to each of them, with certificates for mutual TLS.",
         epilog="example: fedminmax federation create federation.toml --config fedminmax.toml",
     )
     add = parser.add_argument
@@ -127,7 +127,7 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "start",
         help="run the server of a kit until Ctrl-C",
-        description="Run the server of a kit; it is started again if it dies.",
+        description="Run the server of a kit; it is restarted if it dies.",
         epilog="example: fedminmax federation start --kit kits/server",
     )
     parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="the server's")
@@ -137,9 +137,9 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
 def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "local",
-        help="try it alone: server and sites as processes of this machine",
+        help="try it on one machine: server and sites as local processes",
         description="Start a server and one site per holder of the configuration as separate "
-        "processes on this machine, run the method between them, and end them all.",
+        "processes on this machine, run the method between them, and stop them all.",
         epilog="example: fedminmax federation local fedminmax.toml --sites 3",
     )
     add = parser.add_argument
@@ -188,7 +188,7 @@ def _run_local(options: argparse.Namespace) -> None:
 
 
 def add_federation_runs(actions: "argparse._SubParsersAction[Any]") -> None:
-    """Add what a coordinator does with a run."""
+    """Add the coordinator's actions on a run."""
     _add_run(actions)
     _add_status(actions)
     _add_resume(actions)
@@ -196,17 +196,17 @@ def add_federation_runs(actions: "argparse._SubParsersAction[Any]") -> None:
 
 
 def default_folder(config: Path) -> Path:
-    """Return where a run of this configuration goes unless it is said otherwise."""
+    """Return the default run folder of this configuration."""
     return Path("runs", f"{config.stem}-federation")
 
 
 def add_compress(parser: argparse.ArgumentParser) -> None:
-    """Add the option for replies in fewer bytes."""
+    """Add the option that makes replies smaller."""
     parser.add_argument(
         "--compress",
         action="store_true",
-        help="replies in fewer bytes: steps in bfloat16, what that leaves out is sent with the "
-        "next; curvature of fedminmax-fast in single precision",
+        help="smaller replies: steps in bfloat16, with the rounding error added to the next "
+        "step; curvature of fedminmax-fast in single precision",
     )
 
 
@@ -214,16 +214,16 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "run",
         help="run a configuration between the sites, and follow it",
-        description="Submit a configuration to the server, show its rounds, and leave the same run "
-        "folder as 'fedminmax train'. The run goes on at the server if this command ends; called "
-        "again, it goes on from there.",
+        description="Submit a configuration to the server, show its rounds, and write the same run "
+        "folder as 'fedminmax train'. If this command ends, the run continues at the server; run "
+        "the command again to follow it.",
         epilog="example: fedminmax federation run fedminmax.toml --kit kits/people/ann@lab.org",
     )
     add = parser.add_argument
     add("config", type=Path, metavar="CONFIG", help="a fedminmax.toml; its data paths are not used")
     _add_kit(parser)
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
-    add("--sites", metavar="LIST", help="names of those who take part (all of the federation)")
+    add("--sites", metavar="LIST", help="names of the sites that take part (all)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_compress(parser)
     _add_wait(parser)
@@ -237,7 +237,7 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
 def _add_status(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "status",
-        help="show who is connected, and how the runs are",
+        help="show which sites are connected, and the status of the runs",
         description="Show the sites that are connected and the server's runs.",
         epilog="example: fedminmax federation status --kit kits/people/ann@lab.org",
     )
@@ -251,8 +251,8 @@ def _add_resume(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = _add_for_a_run(
         actions,
         "resume",
-        "go on with a run: follow it, or submit it again from its last round",
-        "Go on with a run of 'fedminmax federation run', wherever it is.",
+        "continue a run: follow it, or submit it again from its last round",
+        "Continue a run of 'fedminmax federation run', whatever its state.",
     )
     parser.set_defaults(run=_run_resume)
 
@@ -292,7 +292,7 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=60.0,
         metavar="TIME",
-        help="for a server that is away, and for sites that are missing (60s)",
+        help="how long to wait for an absent server and for missing sites (60s)",
     )
 
 

@@ -1,6 +1,6 @@
 """The options of `fedminmax reproduce`: the paper's experiments on synthetic data and FashionMNIST.
 
-Nothing heavy is imported here, so that help comes at once.
+Nothing heavy is imported here, so that help is instant.
 """
 
 import argparse
@@ -49,16 +49,16 @@ def add_reproduce(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def add_folder_options(parser: argparse.ArgumentParser, folder: str) -> None:
-    """Add where results go and how much of the work one call does."""
+    """Add the options for the output folder and for how much work one call does."""
     add = parser.add_argument
     add("--out", type=Path, metavar="FOLDER", help=f"results and checkpoints ({folder})")
     add(
         "--budget",
         type=duration,
         metavar="TIME",
-        help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
     )
-    add("--status", action="store_true", help="show what is done and what is left, and exit")
+    add("--status", action="store_true", help="show finished and remaining runs, and exit")
     add("--json", action="store_true", help="print machine-readable results alone on stdout")
 
 
@@ -69,7 +69,7 @@ def add_training_options(
     epochs: str = "15",
     batch_size: str = "100",
 ) -> None:
-    """Add the hyperparameters of the paper's Table 3; the words say what stands for None."""
+    """Add the hyperparameters of the paper's Table 3; the texts describe the defaults."""
     add = parser.add_argument
     add("--seed", type=whole_number, default=0, metavar="N", help="of all randomness (0)")
     add("--holders", type=positive_int, metavar="N", help=f"number of holders ({holders})")
@@ -84,7 +84,7 @@ def add_training_options(
 
 @dataclass(frozen=True)
 class SyntheticDefaults:
-    """What a call takes where the user gave no word."""
+    """The defaults of options that the user did not give."""
 
     rows: int
     rounds: int
@@ -110,8 +110,8 @@ SYNTHETIC_FULL = SyntheticDefaults(
     batch_size=100,
     methods=SYNTHETIC_METHODS,
 )
-# A minimax over holders needs thousands of rows at each to be what it is in the population, and a
-# linear model is what makes so many rows cheap. Holders take one step on all their rows.
+# A minimax over holders needs thousands of rows at each holder to match the population's, and only
+# a linear model makes so many rows cheap. Holders take one step on all their rows.
 SYNTHETIC_QUICK = SyntheticDefaults(
     rows=200_000,
     rounds=200,
@@ -134,7 +134,7 @@ def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
         description=(
             "Table 1 of Papadaki et al. 2021: worst- and best-group Brier risk on the synthetic "
             "data, next to the paper's numbers and the analytic optimum. Interrupt it at any "
-            "time; the same command goes on."
+            "time; run the same command again to continue."
         ),
         epilog="example: fedminmax reproduce synthetic --settings ESG --methods fedavg,fedminmax",
     )
@@ -163,7 +163,7 @@ def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
         type=current_name,
         choices=("seeds", "cross_validation"),
         default="seeds",
-        help="own rows for each fold, or parts of one training set (seeds)",
+        help="new rows for each fold, or parts of one training set (seeds)",
     )
     add(
         "--model",
@@ -188,8 +188,8 @@ def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
         "--fast-rounds",
         type=positive_int,
         metavar="N",
-        help="most rounds of the fast methods (100; quick: 15): validation rows choose one of "
-        "them, or with --model sides the method knows when it is done",
+        help="maximum rounds of the fast methods (100; quick: 15): validation rows choose the "
+        "best, or with --model sides the method stops when it has converged",
     )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 1)")
     add_training_options(parser, epochs="15; quick: 1", batch_size="100; quick: 10000")
@@ -220,7 +220,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
         epochs=options.epochs or defaults.epochs,
         batch_size=options.batch_size or defaults.batch_size,
         folds_by=options.folds_by,
-        # By seeds, folds are independent: later calls may add some to the same folder.
+        # With seeds, folds are independent: later calls may add folds to the same folder.
         folds_in_all=folds if cross_validation else 0,
         seed=options.seed,
         device=options.device,
@@ -246,7 +246,7 @@ def _run_synthetic(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class FashionDefaults:
-    """What a call takes where the user gave no word."""
+    """The defaults of options that the user did not give."""
 
     rows: int
     holders: int
@@ -290,7 +290,7 @@ def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
         description=(
             "Table 2, the appendix table and the appendix figure of Papadaki et al. 2021: test "
             "Brier risk by group on FashionMNIST, next to the paper's numbers. Interrupt it at "
-            "any time; the same command goes on, and several calls share the work."
+            "any time and run the same command again to continue; several calls share the work."
         ),
         epilog="example: fedminmax reproduce fashion-mnist --rows 6000 --follow --budget 2h",
     )
@@ -301,7 +301,7 @@ def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
         "--data-dir",
         type=Path,
         metavar="FOLDER",
-        help="where the four files are, or shall be downloaded to",
+        help="where the four files are, or where to download them",
     )
     add(
         "--methods",
@@ -318,7 +318,7 @@ def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
     add(
         "--follow",
         action="store_true",
-        help="run FedMinMax in the first setting alone; check that the others follow (Lemma 2)",
+        help="run FedMinMax only in the first setting; check that the others follow (Lemma 2)",
     )
     add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
     add("--rows", type=positive_int, metavar="N", help="training rows (60000; quick: 400)")
@@ -344,7 +344,7 @@ def add_fashion(experiments: "argparse._SubParsersAction[Any]") -> None:
         "--fast-rounds",
         type=positive_int,
         metavar="N",
-        help="rounds of the fast methods, one of which validation rows choose (100; quick: 40)",
+        help="rounds of the fast methods; validation rows choose the best (100; quick: 40)",
     )
     add("--learning-rate", type=positive, metavar="X", help="eta_theta (0.1; quick: 0.5)")
     add_training_options(parser, holders="40; quick: 20")

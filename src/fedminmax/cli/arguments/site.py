@@ -12,7 +12,7 @@ def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "site",
         help="take part in a federation with a table of your own",
-        description="For the administrator of a site: see what would leave it, and take part.",
+        description="For a site's administrator: see what would leave the site, and take part.",
         epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
     )
     parser.set_defaults(run=lambda _: parser.print_help())
@@ -26,8 +26,8 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         "check",
         help="read your table, and show what would leave your site",
         description="Read the table as the configuration says, show what would leave the site, "
-        "and note in the kit which table and which columns you agree to. What was noted before "
-        "stays as it is unless an option says otherwise. Nothing is sent.",
+        "and record in the kit which table and which columns you agree to. Earlier settings are "
+        "kept unless an option changes them. Nothing is sent.",
         epilog="example: fedminmax site check --kit . --data hospital.csv --minimum-group 20",
     )
     add = parser.add_argument
@@ -38,27 +38,28 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         "--minimum-group",
         type=positive_int,
         metavar="N",
-        help="do not tell of groups with fewer training rows (as noted in the kit, else 1)",
+        help="suppress groups with fewer training rows (as recorded in the kit, else 1)",
     )
     add(
         "--small-groups",
         choices=["refuse", "merge"],
-        help="with smaller groups: do not take part, or merge them into one (as noted in the kit, "
-        "else refuse)",
+        help="if there are smaller groups: do not take part, or merge them into one (as recorded "
+        "in the kit, else refuse)",
     )
     add(
         "--minimum-sites",
         type=positive_int,
         metavar="N",
-        help="take no part in runs that may go on with fewer sites (as noted in the kit, else 2)",
+        help="refuse runs that may continue with fewer sites (as recorded in the kit, else 2)",
     )
     add(
         "--max-runs",
         type=positive_int,
         metavar="N",
-        help="take part in so many runs of the same configuration (as noted in the kit, else 20)",
+        help="take part in at most N runs of the same configuration (as recorded in the kit, else "
+        "20)",
     )
-    add_format_options(parser, "as noted in the kit, else as the configuration says")
+    add_format_options(parser, "as recorded in the kit, else as the configuration says")
     parser.set_defaults(run=_run_check)
 
 
@@ -66,7 +67,7 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "start",
         help="take part until Ctrl-C",
-        description="Run the site of a kit; it is started again if it dies.",
+        description="Run the site of a kit; it is restarted if it dies.",
         epilog="example: fedminmax site start --kit .",
     )
     parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")

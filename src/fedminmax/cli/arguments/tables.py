@@ -45,7 +45,7 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
     add(
         "--person",
         metavar="COLUMN",
-        help="the column that tells persons apart: rows of one person are held out together",
+        help="the column that identifies persons: rows of one person are held out together",
     )
     add(
         "--minimum-category",
@@ -62,15 +62,15 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=CONFIG_FILE, metavar="FILE", help=f"({CONFIG_FILE})")
     add("--force", action="store_true", help=FORCE)
-    add_format_options(parser, "as it is found in the files")
+    add_format_options(parser, "as found in the files")
     parser.set_defaults(run=_run_init)
 
 
-def column_list(words: str) -> list[str]:
+def column_list(text: str) -> list[str]:
     """Split a comma-separated list of column names."""
-    names = [word.strip() for word in words.split(",")]
+    names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise argparse.ArgumentTypeError(f"'{words}' has an empty name; give column names")
+        raise argparse.ArgumentTypeError(f"'{text}' has an empty name; give column names")
     return names
 
 
@@ -100,11 +100,11 @@ def add_advise(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add `advise` to the command line."""
     parser = commands.add_parser(
         "advise",
-        help="say before training what the numbers of rows tell",
-        description="Say before any training what the numbers of rows by holder and group tell: "
-        "whether looking after the worst holder looks after the worst group, which groups are too "
-        "small, what a holder shows to the server, how many rounds and bytes a run takes, and what "
-        "would help. Nothing is trained.",
+        help="show before training what the row counts imply",
+        description="Show before any training what the row counts by holder and group imply: "
+        "whether protecting the worst holder protects the worst group, which groups are too "
+        "small, what a holder reveals to the server, how many rounds and bytes a run takes, and "
+        "what would help. Nothing is trained.",
         epilog="example: fedminmax advise fedminmax.toml --out advice.html",
     )
     add = parser.add_argument
@@ -114,12 +114,12 @@ def add_advise(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="CONFIG",
         help="a fedminmax.toml, or a run folder's census.json",
     )
-    add("--json", action="store_true", help="print machine-readable advice alone on stdout")
+    add("--json", action="store_true", help="print only machine-readable advice on stdout")
     add(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write a page (.html) or the picture alone (.svg, .png) too",
+        help="also write a page (.html), or only the figure (.svg, .png)",
     )
     add("--force", action="store_true", help=FORCE)
     parser.set_defaults(run=_run_advise)
@@ -137,7 +137,7 @@ def add_train(commands: "argparse._SubParsersAction[Any]") -> None:
         "train",
         help="train on your own tables, as fedminmax.toml says",
         description="Train the model of a configuration, and a baseline to compare it with. "
-        "Interrupt it at any time; the same command goes on and ends with the same numbers.",
+        "Interrupt it at any time; run the same command again, and it ends with the same numbers.",
         epilog="example: fedminmax train fedminmax.toml --out runs/first",
     )
     add = parser.add_argument
@@ -156,19 +156,19 @@ def add_train(commands: "argparse._SubParsersAction[Any]") -> None:
         "--budget",
         type=duration,
         metavar="TIME",
-        help="stop at a checkpoint after 90s, 30m, 2h, ...; the same command goes on",
+        help="stop at a checkpoint after 90s, 30m, 2h, ...; run it again to continue",
     )
     add(
         "--seeds",
         type=positive_int,
         metavar="N",
-        help="train N times, with seeds from the configuration's on: other splits and starts, each "
-        "in a folder of its own, and how far the results spread",
+        help="train N times, from the configuration's seed upwards: other splits and starts, each "
+        "in its own folder; reports how far the results spread",
     )
     add("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, mps, ... (cpu)")
-    add("--tensorboard", action="store_true", help="write rounds for TensorBoard into the run too")
-    add("--mlflow", metavar="ADDRESS", help="write rounds to MLflow too: sqlite:///mlflow.db, ...")
-    add("--json", action="store_true", help="print machine-readable results alone on stdout")
+    add("--tensorboard", action="store_true", help="also log rounds for TensorBoard, in the run")
+    add("--mlflow", metavar="ADDRESS", help="also log rounds to MLflow: sqlite:///mlflow.db, ...")
+    add("--json", action="store_true", help="print only machine-readable results on stdout")
     parser.set_defaults(run=_run_train)
 
 
@@ -202,13 +202,13 @@ def add_evaluate(commands: "argparse._SubParsersAction[Any]") -> None:
         "evaluate",
         help="metrics by group of a trained model",
         description="Show a trained model's metrics by group with their intervals: on the rows "
-        "that training held out, or on files of your own with target and protected columns.",
+        "held out from training, or on your own files with target and protected columns.",
         epilog="example: fedminmax evaluate runs/fedminmax new_north.csv",
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
     add("files", type=Path, nargs="*", metavar="FILE", help="rows to measure on instead")
-    add("--json", action="store_true", help="print machine-readable metrics alone on stdout")
+    add("--json", action="store_true", help="print only machine-readable metrics on stdout")
     add_format_options(parser, "as the configuration of the run says")
     parser.set_defaults(run=_run_evaluate)
 
@@ -224,8 +224,8 @@ def add_predict(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "predict",
         help="predictions of a trained model for new rows",
-        description="Predict the rows of a file, in their order. It needs the features' columns "
-        "alone: no target, no protected column that is no feature.",
+        description="Predict the rows of a file, in their order. It needs only the feature "
+        "columns: no target, and no protected column that is not a feature.",
         epilog="example: fedminmax predict runs/fedminmax new.csv --out new_predictions.csv",
     )
     add = parser.add_argument
@@ -275,15 +275,15 @@ def add_report(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "report",
         help="write one HTML page about finished runs",
-        description="Write one HTML page about the run folders that 'fedminmax train' left: who "
-        "was worst off, what it gained, who paid for it and how sure that is, with figures, "
-        "their numbers and all settings. The page needs no network.",
+        description="Write one HTML page about the run folders of 'fedminmax train': which group "
+        "was worst off, what it gained, which groups paid for it and how certain that is, with "
+        "figures, their numbers and all settings. The page needs no network.",
         epilog="example: fedminmax report runs/clinic --out clinic.html --figures figures",
     )
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
     add("--out", type=Path, default=REPORT_FILE, metavar="FILE", help=f"({REPORT_FILE})")
-    add("--figures", type=Path, metavar="FOLDER", help="write each figure here as PNG and SVG too")
+    add("--figures", type=Path, metavar="FOLDER", help="also write each figure as PNG and SVG")
     add("--force", action="store_true", help="replace an earlier report and its figures")
     parser.set_defaults(run=_run_report)
 

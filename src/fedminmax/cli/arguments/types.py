@@ -1,9 +1,9 @@
 """Types of options, checks of output paths, and options that several commands share.
 
 A wrong value is refused with one line that says what was given and what was expected. A command
-does not overwrite a user's file unasked, and does not take a file for a folder. The shared options
-are about the format of files, how close to the best a run must get and whether to prove it, and how
-validation rows choose the round.
+never overwrites a user's file unless told to, and never mistakes a file for a folder. The shared
+options set the format of files, how close to the optimum a run must get and whether to prove it,
+and how validation rows choose the round.
 """
 
 import argparse
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
-FORCE = "replace the file if it is there"
+FORCE = "replace the file if it exists"
 
 
 class NameList:
@@ -28,9 +28,9 @@ class NameList:
     def __init__(self, known: tuple[str, ...]) -> None:
         self._known = known
 
-    def __call__(self, words: str) -> list[str]:
+    def __call__(self, text: str) -> list[str]:
         """Return the names in the known order, each once."""
-        names = [word.strip() for word in words.split(",")]
+        names = [name.strip() for name in text.split(",")]
         for name in names:
             if name not in self._known:
                 raise argparse.ArgumentTypeError(
@@ -39,61 +39,59 @@ class NameList:
         return [name for name in self._known if name in names]
 
 
-def duration(word: str) -> float:
+def duration(text: str) -> float:
     """Parse a time such as 90s, 30m, 2h or 1h30m into seconds."""
-    parts = re.findall(r"([0-9.]+)([smh])", word)
-    if not parts or "".join(number + unit for number, unit in parts) != word:
-        raise argparse.ArgumentTypeError(f"'{word}' is not a time such as 90s, 30m, 2h or 1h30m")
+    parts = re.findall(r"([0-9.]+)([smh])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a time such as 90s, 30m, 2h or 1h30m")
     return sum(positive(number) * SECONDS_IN[unit] for number, unit in parts)
 
 
-def channel_pair(word: str) -> tuple[int, int]:
+def channel_pair(text: str) -> tuple[int, int]:
     """Parse two positive whole numbers such as 16,32."""
-    parts = word.split(",")
+    parts = text.split(",")
     if len(parts) != 2:
-        raise argparse.ArgumentTypeError(f"'{word}' is not two numbers such as 16,32")
+        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 16,32")
     return positive_int(parts[0]), positive_int(parts[1])
 
 
-def positive_int(word: str) -> int:
+def positive_int(text: str) -> int:
     """Parse a whole number of at least 1."""
-    return _number(word, int, 1, "a whole number of at least 1")
+    return _number(text, int, 1, "a whole number of at least 1")
 
 
-def whole_number(word: str) -> int:
+def whole_number(text: str) -> int:
     """Parse zero or a positive whole number."""
-    return _number(word, int, 0, "zero or a positive whole number")
+    return _number(text, int, 0, "zero or a positive whole number")
 
 
-def positive(word: str) -> float:
+def positive(text: str) -> float:
     """Parse a positive number."""
     smallest = 1e-300
-    return _number(word, float, smallest, "a positive number")
+    return _number(text, float, smallest, "a positive number")
 
 
-def not_negative(word: str) -> float:
+def not_negative(text: str) -> float:
     """Parse zero or a positive number."""
-    return _number(word, float, 0.0, "zero or a positive number")
+    return _number(text, float, 0.0, "zero or a positive number")
 
 
-def _number(word: str, kind: type[NumberT], least: float, expected: str) -> NumberT:
+def _number(text: str, kind: type[NumberT], least: float, expected: str) -> NumberT:
     try:
-        value = kind(word)
+        value = kind(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"'{word}' is not {expected}") from None
+        raise argparse.ArgumentTypeError(f"'{text}' is not {expected}") from None
     if not least <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"'{word}' is not {expected}")
+        raise argparse.ArgumentTypeError(f"'{text}' is not {expected}")
     return value
 
 
 def check_new_file(path: Path, option: str, *, force: bool) -> None:
-    """Refuse a file that is there unless it may be replaced, or that could not be written."""
+    """Refuse a path that cannot be written, or an existing file unless it may be replaced."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; give a file with {option}")
     if path.exists() and not force:
-        raise InputError(
-            f"{path} is already there; give another {option}, or --force to replace it"
-        )
+        raise InputError(f"{path} already exists; give another {option}, or --force to replace it")
     check_parents(path, option)
 
 
@@ -102,23 +100,23 @@ def check_parents(path: Path, option: str) -> None:
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise InputError(
-                f"{parent} is a file, no folder for {path.name}; give another {option}"
+                f"{parent} is a file, not a folder for {path.name}; give another {option}"
             )
 
 
 def add_format_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the options; without one, ``default`` says what holds."""
-    group = parser.add_argument_group("how files are written", f"without an option: {default}")
+    """Add the options of the file format; ``default`` describes the default."""
+    group = parser.add_argument_group("file format", f"default: {default}")
     add = group.add_argument
-    add("--delimiter", metavar="CHARACTER", help="between the fields of a CSV file")
+    add("--delimiter", metavar="CHARACTER", help="field separator of CSV files")
     add("--encoding", metavar="NAME", help="of CSV files: utf-8, cp1252, latin-1, utf-16, ...")
     add("--decimal", metavar="MARK", help="the decimal mark: a dot or a comma")
-    add("--thousands", metavar="MARK", help="what parts thousands: , . ' or a space")
+    add("--thousands", metavar="MARK", help="the thousands separator: , . ' or a space")
     add("--date-format", metavar="FORMAT", help="of dates, such as %%d.%%m.%%Y")
 
 
 def format_changes(options: argparse.Namespace) -> "FormatChanges":
-    """Return what the options say."""
+    """Return the format that the options set."""
     from fedminmax.data.tables.file_format import FormatChanges
 
     return FormatChanges(
@@ -136,8 +134,8 @@ def add_gap(parser: argparse.ArgumentParser) -> None:
         "--gap",
         type=positive,
         metavar="SHARE",
-        help="stop when the worst group's training risk is proved to be within this share of the "
-        "lowest possible, such as 1e-4; for fedminmax-fast",
+        help="stop when the worst group's training risk is proved to be within this fraction of "
+        "the lowest possible, such as 1e-4; for fedminmax-fast",
     )
 
 
@@ -158,11 +156,11 @@ def add_validation(parser: argparse.ArgumentParser) -> None:
         "--validation",
         type=not_negative,
         metavar="SHARE",
-        help="of each holder's training rows, to choose the round by (0.1 for an mlp, else 0)",
+        help="share of each holder's training rows to choose the round by (0.1 for an mlp, else 0)",
     )
     add(
         "--patience",
         type=positive_int,
         metavar="N",
-        help="stop after N rounds in a row that are no better on validation rows",
+        help="stop after N consecutive rounds without improvement on validation rows",
     )

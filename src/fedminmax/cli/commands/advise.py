@@ -1,4 +1,4 @@
-"""`fedminmax advise`: what the numbers of rows tell, on the terminal, as JSON, as a page."""
+"""`fedminmax advise`: what the row counts imply, on the terminal, as JSON, or as a page."""
 
 import json
 from dataclasses import asdict
@@ -30,7 +30,7 @@ from fedminmax.runs.advice_text import (
 from fedminmax.runs.advise import advise_on
 
 PICTURES = (".svg", ".png")
-QUESTION = "Does looking after the worst holder look after the worst group?"
+QUESTION = "Does protecting the worst holder protect the worst group?"
 
 
 def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -> None:
@@ -38,7 +38,7 @@ def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -
     if out is not None:
         if out.suffix not in (".html", *PICTURES):
             raise InputError(
-                f"{out} is neither a page nor a picture; give a file that ends in .html, .svg or "
+                f"{out} is neither a page nor a figure; give a file that ends in .html, .svg or "
                 ".png with --out"
             )
         check_new_file(out, "--out", force=force)
@@ -53,7 +53,7 @@ def give_advice(config: Path, out: Path | None, *, as_json: bool, force: bool) -
 
 
 def advice_as_json(advice: Advice) -> dict[str, object]:
-    """Return the advice as plain values, with what follows from them."""
+    """Return the advice as plain values, with what it implies."""
     content = asdict(advice) | {
         "reach": advice.reach.value,
         "equivalent": advice.equivalent,
@@ -85,17 +85,18 @@ def _print(console: Console, advice: Advice) -> None:
         print_table(console, "What a run costs each holder", COST_HEADERS, lines)
         _say(console, COST_EXPLAINED)
     console.print()
-    shown = [[words, ", ".join(keys)] for words, keys in advice.reveals.items()]
-    print_table(console, "What a holder shows", ["a holder shows", "methods"], shown, sentences=1)
-    helps = remedies(advice)
-    if helps:
+    lines = [[shown, ", ".join(keys)] for shown, keys in advice.reveals.items()]
+    headers = ["a holder reveals", "methods"]
+    print_table(console, "What a holder reveals", headers, lines, sentences=1)
+    found = remedies(advice)
+    if found:
         _say(console, "What would help", "bold")
-        for words in helps:
-            _say(console, f"- {words}")
+        for remedy in found:
+            _say(console, f"- {remedy}")
 
 
-def _say(console: Console, words: str, style: str = "") -> None:
-    console.print(Text(printable(words), style), soft_wrap=False)
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(printable(text), style), soft_wrap=False)
 
 
 def _write(out: Path, advice: Advice, source: str) -> None:
@@ -109,7 +110,7 @@ def _write(out: Path, advice: Advice, source: str) -> None:
     }
     with (
         styled_figure(picture.width, picture.height, as_text=False) as figure,
-        atomic_write(out) as beside,
+        atomic_write(out) as temporary,
     ):
         picture.draw(figure)
-        figure.savefig(beside, format=out.suffix[1:], dpi=150, metadata=note[out.suffix])
+        figure.savefig(temporary, format=out.suffix[1:], dpi=150, metadata=note[out.suffix])

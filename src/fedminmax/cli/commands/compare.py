@@ -38,11 +38,11 @@ from fedminmax.studies.scores import read_results
 from fedminmax.studies.study import Length, RunPlan, Study
 from fedminmax.studies.synthetic import SyntheticConfig
 
-# The word for one of every method.
+# In a list of methods: every method, with its defaults.
 ALL = "all"
-# The options of a run that every method with such a setting shares.
+# Options that apply to every method that has such a setting.
 COMMON = ("learning_rate", "adversary_rate", "epochs", "batch_size")
-# Of a study's configuration: here each method has its own.
+# The part of a study's configuration that is unused: here each method has its own settings.
 UNUSED = (*COMMON, "epsilon")
 
 
@@ -54,9 +54,9 @@ def compare(
     *,
     network: bool,
 ) -> None:
-    """Finish the runs of all entries and print the table of those asked for.
+    """Finish the runs of all entries and print the table of the requested ones.
 
-    ``network`` tells whether the study's model is one: fast methods then set rows aside.
+    ``network``: whether the study's model is a neural network; fast methods then hold out rows.
     """
     given = {name: getattr(options, name) for name in COMMON}
     common = {name: value for name, value in given.items() if value is not None}
@@ -72,7 +72,7 @@ def compare(
         print_status(plans, own, call)
         return
     shown = Reveals.SUMS if options.secure_sums else Reveals.OWN_VECTOR
-    plans, left_out = _usable(plans, check_comparison(study, plans, shown), options.methods)
+    plans, skipped = _usable(plans, check_comparison(study, plans, shown), options.methods)
     claim_folder(folder, {"version": __version__} | own)
     ticks = finish_comparison(study, plans, folder, call.budget or math.inf)
     missing = show_ticks(f"compare {data}", ticks, plans, call)
@@ -84,7 +84,7 @@ def compare(
     rows = summarise_comparison(results, settings, labels)
     reasons = [f"{f.setting} {f.method}, seed {f.fold}, failed: {f.reason}" for f in failed]
     notes = [
-        *comparison_notes([*left_out, *reasons], options.seeds, missing - len(failed)),
+        *comparison_notes([*skipped, *reasons], options.seeds, missing - len(failed)),
         *notes_on_convergence([row.converged for row in rows]),
     ]
     _write(rows, notes, own, folder)
@@ -93,28 +93,28 @@ def compare(
         raise DivergedError(f"{len(failed)} of {len(plans)} runs failed; the others are above")
 
 
-def parse_entries(words: str, common: dict[str, object]) -> list[Entry]:
-    """Make the entries from a comma-separated list, where "all" is one of every method."""
-    if ALL in split_words(words):
+def parse_entries(methods: str, common: dict[str, object]) -> list[Entry]:
+    """Parse a comma-separated list of methods, in which "all" means every method."""
+    if ALL in split_list(methods):
         for complaint in unusable_methods():
             say(f"warning: {complaint}")
-    parts = [key for word in split_words(words) for key in (CARDS if word == ALL else [word])]
-    return [parse_entry(word, CARDS, common) for word in dict.fromkeys(parts)]
+    parts = [key for part in split_list(methods) for key in (CARDS if part == ALL else [part])]
+    return [parse_entry(part, CARDS, common) for part in dict.fromkeys(parts)]
 
 
-def split_words(words: str) -> list[str]:
-    """Return the words of a comma-separated list."""
-    return [word.strip() for word in words.split(",")]
+def split_list(text: str) -> list[str]:
+    """Return the parts of a comma-separated list."""
+    return [part.strip() for part in text.split(",")]
 
 
 def _usable(
-    plans: list[RunPlan], reasons: dict[str, str], words: str
+    plans: list[RunPlan], reasons: dict[str, str], methods: str
 ) -> tuple[list[RunPlan], list[str]]:
-    """Refuse a method that was asked for by name; of all methods, leave out those that cannot."""
-    if reasons and ALL not in split_words(words):
+    """Skip methods that cannot run if "all" was given; refuse one that was asked for by name."""
+    if reasons and ALL not in split_list(methods):
         raise InputError(next(iter(reasons.values())))
     usable = [plan for plan in plans if plan.title not in reasons]
-    return usable, [f"{name} is left out: {reason}" for name, reason in reasons.items()]
+    return usable, [f"{name} is skipped: {reason}" for name, reason in reasons.items()]
 
 
 def _write(

@@ -10,7 +10,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.runs.convergence import verdict
-from fedminmax.runs.measure import measure_files, metric_cells, small_groups_words
+from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
 from fedminmax.runs.records import Measured, Results, record_as_json
 from fedminmax.runs.results import finished_results
 
@@ -47,15 +47,15 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
     if not results.converged:
-        words = verdict(results.method.name, results.convergence)
-        console.print(words, markup=False, highlight=False)
-    small = small_groups_words(results.groups, test)
+        warning = verdict(results.method.name, results.convergence)
+        console.print(warning, markup=False, highlight=False)
+    small = small_groups_text(results.groups, test)
     if small:
         console.print(small, markup=False, highlight=False)
     if skipped:
         rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
         console.print(
-            f"Not in the table: {rows} of {groups} without a training row.",
+            f"Not in the table: {rows} of {groups} without training rows.",
             markup=False,
             highlight=False,
         )

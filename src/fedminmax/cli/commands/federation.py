@@ -1,11 +1,11 @@
-"""`fedminmax federation`: make the kits, run between sites or on one machine, and show the status.
+"""`fedminmax federation`: create kits, run between sites or on one machine, and show the status.
 
-- `create` makes a folder with a kit for everyone;
+- `create` makes a folder with a kit for every participant;
 - `run`, `resume` and `stop` are the coordinator's side of a run between sites;
 - `local` starts a whole federation on this machine, for one run;
 - `status` shows the server, its sites and its runs, in a table or as JSON.
 
-During a run each round is shown as it comes: risks, weights, and which sites answered or did not.
+During a run each round is shown as it arrives: risks, weights, and which sites answered or did not.
 """
 
 import json
@@ -64,7 +64,7 @@ MEMORY = "memory"
 
 
 def create_federation(file: Path, folder: Path, config: Path | None) -> None:
-    """Make the kits beside and move them into place; each site gets the agreed configuration."""
+    """Make the kits in a temporary folder and move them into place, with the configuration."""
     described = read_federation_file(file)
     if config is not None:
         read_config(config)
@@ -73,39 +73,39 @@ def create_federation(file: Path, folder: Path, config: Path | None) -> None:
     check_parents(folder, "--out")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
-        beside = Path(temporary) / "kits"
-        beside.mkdir(mode=0o700)
+        staged = Path(temporary) / "kits"
+        staged.mkdir(mode=0o700)
         made = Path(temporary) / "made"
         kits = provision(made, described.host, described.port, described.sites, described.people)
-        kits.server.rename(beside / "server")
+        kits.server.rename(staged / "server")
         for room, owners in (("sites", kits.sites), ("people", kits.people)):
-            (beside / room).mkdir()
+            (staged / room).mkdir()
             for name, kit in owners.items():
-                kit.rename(beside / room / name)
+                kit.rename(staged / room / name)
         for person in described.people:
-            write_sites_of(beside / "people" / person, described.sites)
-        # With this key further sites can be admitted: it is the coordinator's alone.
-        authority = beside / "authority"
+            write_sites_of(staged / "people" / person, described.sites)
+        # This key admits further sites: only the coordinator may have it.
+        authority = staged / "authority"
         kits.authority.rename(authority)
         for path in authority.rglob("*"):
             path.chmod(0o600)
         for site in described.sites:
             text = site_readme(site, described.host, described.port)
-            (beside / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+            (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
             if config is not None:
-                shutil.copyfile(config, beside / "sites" / site / AGREED_FILE)
-        beside.rename(folder)
+                shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)
+        staged.rename(folder)
     print(
         f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
-        f"{counted(len(described.people), 'person', 'people')}; hand each folder over in private"
+        f"{counted(len(described.people), 'person', 'people')}; hand over each folder privately"
     )
 
 
 def follow(events: Generator[Event], plan: NetworkPlan) -> None:
-    """Show each round on a terminal; say once who did not take part, and which group is unseen.
+    """Show each round on a terminal; warn once about absent sites and unseen groups.
 
-    Whatever happens here, such as a reader of our words who has had enough, ends the events and
-    with them the connection: its threads would keep the command alive for ever.
+    Any exception here, such as a closed pipe, closes the events and with them the connection;
+    otherwise its threads would keep the command alive forever.
     """
     shown = -1
     warned: set[str] = set()
@@ -122,10 +122,10 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
                 bars.start_run(plan.runs[number].method, plan.runs[number].rounds)
             _show(bars, plan, event)
             bars.show_work(before[number] + entry.round)
-            for words in _warnings(entry, event.groups):
-                if words not in warned:
-                    warned.add(words)
-                    say(f"round {entry.round}: {words}")
+            for warning in _warnings(entry, event.groups):
+                if warning not in warned:
+                    warned.add(warning)
+                    say(f"round {entry.round}: {warning}")
 
 
 def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
@@ -133,27 +133,27 @@ def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
     over_groups = CARDS[method].weights is Weights.GROUPS and len(entry.weights) == len(groups)
     weights = dict(zip(groups, entry.weights, strict=True)) if over_groups else {}
     highest = highest_risks(live.risks.items())
-    words = ", ".join(
+    risks = ", ".join(
         f"{name} {risk:.3g}" + (f" (weight {weights[name]:.2g})" if name in weights else "")
         for name, risk in highest
     )
     if entry.certificate is not None:
-        words += f"; gap {entry.certificate.gap:.1g}"
+        risks += f"; gap {entry.certificate.gap:.1g}"
     answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
-    bars.rename_run(escape(f"{method}, {answered}: {words}"))
+    bars.rename_run(escape(f"{method}, {answered}: {risks}"))
     bars.show_round(entry.round)
 
 
 def _warnings(entry: NetworkRound, groups: Sequence[str]) -> Iterator[str]:
     for reason in entry.refused.values():
-        yield f"goes on without it: {reason}"
+        yield f"continues without it: {reason}"
     for place in entry.unseen:
-        yield f"nobody who answered has group '{groups[place]}': its weight is kept"
+        yield f"no site that answered has group '{groups[place]}': its weight is kept"
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What one call is to do; ``wait`` is how long to wait for server and sites, in seconds."""
+    """The options of one call; ``wait`` is how long to wait for server and sites, in seconds."""
 
     config: Path
     kit: Path
@@ -170,14 +170,14 @@ class RunRequest:
 
 
 def run_federation(request: RunRequest) -> None:
-    """Begin a run, or go on with the one that this folder has."""
+    """Start a run, or continue the one in this folder."""
     known = read_sites_of(request.kit)
     sites = request.sites or known
     for site in sites:
         if site not in known:
             raise InputError(f"site '{site}' is not in this federation: {', '.join(known)}")
         if sites.count(site) > 1:
-            raise InputError(f"site '{site}' is there twice in --sites; name it once")
+            raise InputError(f"site '{site}' appears twice in --sites; name it once")
     record = FederationRecord(
         "",
         request.config.absolute(),
@@ -195,14 +195,14 @@ def run_federation(request: RunRequest) -> None:
 
 
 def resume_run(folder: Path, wait: float) -> None:
-    """Go on with a run, wherever it is."""
+    """Continue a run, whatever its state."""
     _open_and_finish(folder, read_federation_record(folder), wait)
 
 
 def stop_run(folder: Path, wait: float) -> None:
     """Stop a run at the server."""
     coordinator = _coordinator(folder, read_federation_record(folder), wait)
-    say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' goes on")
+    say(f"{coordinator.stop(folder / PLACE)}; 'fedminmax federation resume {folder}' continues it")
 
 
 def _open_and_finish(folder: Path, record: FederationRecord, wait: float) -> None:
@@ -222,7 +222,7 @@ def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
             follow(coordinator.run(plan, place), plan)
         except KeyboardInterrupt:
             say(
-                f"the run goes on at the server; 'fedminmax federation resume {folder}' follows "
+                f"the run continues at the server; 'fedminmax federation resume {folder}' follows "
                 f"it, 'fedminmax federation stop {folder}' ends it"
             )
             raise
@@ -240,14 +240,14 @@ def _coordinator(folder: Path, record: FederationRecord, wait: float) -> Coordin
     if record.kit is None:
         raise InputError(
             f"{folder} is a run of 'fedminmax federation local', which ends with its command; "
-            "call that again to go on"
+            "run it again to continue"
         )
     return Coordinator(record.kit, Unsupervised(), wait)
 
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """What one call is to do."""
+    """The options of one call."""
 
     config: Path
     folder: Path
@@ -262,7 +262,7 @@ class LocalRequest:
 
 
 def run_local_federation(request: LocalRequest) -> None:
-    """Start everything, run the method, collect its results and end everything."""
+    """Start server and sites, run the method, collect its results and stop all processes."""
     blank = FederationRecord(
         "",
         request.config.absolute(),
@@ -282,7 +282,7 @@ def run_local_federation(request: LocalRequest) -> None:
         raise InputError(
             f"--sites {request.sites}, but {request.config} has "
             f"{counted(len(settings), 'holder')}, "
-            "and each is a site; leave --sites out, or change the holders"
+            "and each is a site; omit --sites, or change the holders"
         )
     record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
     if read_results(request.folder) is None:
@@ -298,17 +298,17 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
         say(
             f"starting a server and {counted(len(settings), 'site')} ({', '.join(settings)}): "
-            "half a minute"
+            "takes half a minute"
         )
         with local_federation(Path(temporary), settings, memory=memory) as federation:
             follow(federation.run(plan), plan)
             collect_network_run(federation.fetched(plan), plan, config, folder)
-    # It was for going on, and the run is done.
+    # Only needed to continue, and the run is finished.
     shutil.rmtree(memory)
 
 
 def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
-    """Give every holder of the configuration a site of its own."""
+    """Return the settings of one site per holder of the configuration."""
     holders: dict[str, SiteSettings] = {}
     for source in config.training:
         data = source.path.absolute()
@@ -330,7 +330,7 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
 
 
 def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
-    """Look at a federation with a person's kit, and print what is there."""
+    """Ask the server for its sites and runs with a person's kit, and print them."""
     sites = read_sites_of(kit)
     status = look_at_federation(kit, wait)
     if as_json:
@@ -348,7 +348,7 @@ def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
 
 
 def _heard(seconds: float | None) -> str:
-    return "no" if seconds is None else f"yes, heard of {max(0.0, time.time() - seconds):.0f} s ago"
+    return "no" if seconds is None else f"yes, seen {max(0.0, time.time() - seconds):.0f} s ago"
 
 
 def _risks(run: RunStatus) -> str:

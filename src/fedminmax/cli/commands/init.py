@@ -25,19 +25,21 @@ def init_config(
     *,
     force: bool = False,
 ) -> None:
-    """Write the configuration, and say what was found and what was skipped."""
+    """Write the configuration, and print what was found and what was skipped."""
     check_new_file(out, "--out", force=force)
     proposal = propose(files, target, groups, holder, choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
     for name, found in proposal.formats.items():
-        words = _found_format(found, choices.format)
-        if words:
-            print(f"{proposal.files[name]} is read with {words}; if that is wrong, correct {out}")
+        settings = _found_format(found, choices.format)
+        if settings:
+            print(
+                f"{proposal.files[name]} is read with {settings}; if that is wrong, correct {out}"
+            )
     minimum = choices.minimum_category
     for column, rare in proposal.rare_groups.items():
-        words = rare_note(rare, minimum, "value")
-        print(f"group column '{column}': {words}, and counts as '{column} other'")
+        skipped = rare_note(rare, minimum, "value")
+        print(f"group column '{column}': {skipped}, and counts as '{column} other'")
     for column, guess in proposal.features.items():
         if guess.feature is None:
             print(f"column '{column}' is skipped: it {guess.remark}")
@@ -48,11 +50,11 @@ def init_config(
             print(f"column '{column}': {guess.remark}")
     for warning in _warnings(out):
         print(f"fedminmax: warning: {warning}", file=sys.stderr)
-    print(f"Look through {out}, then: fedminmax train {out}")
+    print(f"Review {out}, then: fedminmax train {out}")
 
 
 def _warnings(config: Path) -> tuple[str, ...]:
-    """Read the files as training will: what it will warn of or refuse is better known now."""
+    """Read the files as training will, to show its warnings and errors now."""
     try:
         return load_federated_tables(read_config(config)).warnings
     except InputError as error:
@@ -60,7 +62,7 @@ def _warnings(config: Path) -> tuple[str, ...]:
 
 
 def _found_format(found: FileFormat, given: FormatChanges) -> str:
-    """Say what was found out about a file that the user did not say."""
+    """Describe the format settings that were detected rather than given."""
     changes = vars(changes_between(given.apply(PLAIN), found))
     return ", ".join(f'{key} = "{value}"' for key, value in changes.items() if value is not None)
 

@@ -1,4 +1,4 @@
-"""`fedminmax methods`: what each method is, wants, reveals and can be told."""
+"""`fedminmax methods`: each method's paper, objective, disclosure and options."""
 
 import json
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
         if name not in CARDS:
             raise InputError(f"method '{name}' is unknown; choose from {', '.join(CARDS)}")
     cards = [CARDS[name] for name in names or CARDS]
-    for words in [] if names else unusable_methods():
-        say(f"warning: {words}")
+    for complaint in [] if names else unusable_methods():
+        say(f"warning: {complaint}")
     if as_json:
         print(json.dumps([_plain(card) for card in cards]))
         return
     console = wide_console()
     for card in cards:
         console.print(f"[bold]{card.key}[/bold]  {escape(card.paper)}", highlight=False)
-        for what, words in _facts(card).items():
-            console.print(f"  {what:<12}{escape(words)}", highlight=False)
+        for what, fact in _facts(card).items():
+            console.print(f"  {what:<12}{escape(fact)}", highlight=False)
         options = [(option.name, option.default, option.source) for option in card.options]
         headers = ("option", "default", "source of the default")
         print_table(console, "", headers, options, names=2, sentences=1)
@@ -37,9 +37,9 @@ def _facts(card: MethodCard) -> dict[str, str]:
     return {
         "optimises": f"{card.optimises} (over {card.scope})",
         "reveals": card.reveals,
-        "holders": "any part of them may take part in a round"
+        "holders": "any subset may take part in a round"
         if card.works_with_absent
-        else "needs all of them in every round for what its paper promises",
+        else "needs all of them in every round for its paper's guarantee",
         "round": card.pace.value,
     }
 

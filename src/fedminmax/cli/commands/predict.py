@@ -1,4 +1,4 @@
-"""`fedminmax predict`: a row of predictions for each row of a file."""
+"""`fedminmax predict`: one line of predictions for each row of a file."""
 
 import sys
 from dataclasses import replace
@@ -20,7 +20,7 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     """Write row numbers (from 1, without the header), predictions and probabilities."""
     check_new_file(out, "--out", force=force)
     if out.exists() and out.samefile(file):
-        raise InputError(f"{out} has the rows to predict; give another --out")
+        raise InputError(f"{out} is the file with the rows to predict; give another --out")
     saved = load_model(folder)
     saved = replace(saved, format=check_format(changes.apply(saved.format), "the command's"))
     table = saved.table(file)
@@ -33,8 +33,8 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
         f"probability of {name}": pl.Series(scores[:, number])
         for number, name in enumerate(saved.classes)
     }
-    with atomic_write(out) as beside:
-        pl.DataFrame(columns).write_csv(beside)
+    with atomic_write(out) as temporary:
+        pl.DataFrame(columns).write_csv(temporary)
     print(
         f"{out}: predictions of '{saved.encoding.schema.target.column}' for "
         f"{counted(rows.count, 'row')}"

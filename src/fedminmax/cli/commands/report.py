@@ -19,7 +19,7 @@ from fedminmax.report.read_run import read_runs
 
 
 def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, force: bool) -> None:
-    """Write the page, the figures if they are asked for, and say where they are."""
+    """Write the page and, if requested, the figures; print where they are."""
     _check_out(out, force=force)
     if figures is not None:
         _check_folder(figures)
@@ -28,23 +28,23 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, fo
         check_figures(report.figures, figures, force=force)
     write_text(out, render_report(report, __version__))
     for part in report.parts:
-        for words in (part.people, part.story, part.small_groups):
-            if words:
-                print(words)
+        for paragraph in (part.people, part.story, part.small_groups):
+            if paragraph:
+                print(paragraph)
     print(f"Report: {out}")
     if figures is not None:
         exported = export_figures(report.figures, figures)
         print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
-        if exported.lacks_signs:
-            print("Some signs are not in matplotlib's font and show as boxes in these figures.")
+        if exported.lacks_glyphs:
+            print("Some characters are not in matplotlib's font and show as boxes in the figures.")
 
 
 def _check_out(out: Path, *, force: bool) -> None:
-    """Replace nothing without a word, and never what is no report of ours."""
+    """Refuse to replace a file without --force, and any file that is not one of our reports."""
     if out.is_dir():
         raise InputError(f"{out} is a folder; give a file such as {out / 'report.html'} with --out")
     if out.exists() and not is_report(out.read_text(encoding="utf-8", errors="replace")):
-        raise InputError(f"{out} is there and is no report; give another file with --out")
+        raise InputError(f"{out} exists and is not a report; give another file with --out")
     check_new_file(out, "--out", force=force)
 
 

@@ -38,9 +38,9 @@ from fedminmax.studies.lemma2 import (
     PRECISIONS,
     OneTrajectory,
     compare_first_rounds,
+    merged,
     plans_to_compare,
     read_one_trajectory,
-    together,
     write_one_trajectory,
 )
 from fedminmax.studies.scores import read_results
@@ -62,7 +62,7 @@ QUICK = (
     "place of the network; local methods take full-batch steps."
 )
 ROUNDS_TO_COMPARE = 3
-# Enough for the order of sums to matter, and seconds instead of minutes.
+# Enough rows for the order of sums to matter; takes seconds rather than minutes.
 MAX_ROWS_TO_COMPARE = 6000
 
 
@@ -115,7 +115,7 @@ def reproduce_fashion(
     follow: bool,
     quick: bool,
 ) -> None:
-    """Finish the selected runs and show all finished runs in the folder."""
+    """Finish the selected runs and print the tables of all finished runs in the folder."""
     plans = fashion_plans(config, selection)
     fedminmax = [plan for plan in plans if plan.method.name == "FedMinMax"]
     kept = [plan for plan in plans if not follow or _is_run(plan, fedminmax)]
@@ -134,7 +134,7 @@ def reproduce_fashion(
 
 
 def _is_run(plan: RunPlan, fedminmax: list[RunPlan]) -> bool:
-    """With --follow, FedMinMax is run in its first setting alone."""
+    """With --follow, FedMinMax runs only in its first setting."""
     return plan not in fedminmax or plan.setting == fedminmax[0].setting
 
 
@@ -151,7 +151,7 @@ def _compare(study: FashionStudy, plans: list[RunPlan], call: Call) -> None:
         for done, comparison in compare_first_rounds(part, new, ROUNDS_TO_COMPARE):
             bars.show_work(done)
             if comparison is not None:
-                write_one_trajectory(call.folder, together(found, comparison))
+                write_one_trajectory(call.folder, merged(found, comparison))
 
 
 def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> None:
@@ -188,7 +188,7 @@ def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: 
     if quick:
         details.append(
             "Quick: fewer rows, a smaller model and larger steps than the paper's; its numbers "
-            "are not comparable, the order of the methods is."
+            "are not comparable, but the order of the methods is."
         )
     if comparison:
         details.append(f"{comparison}.")

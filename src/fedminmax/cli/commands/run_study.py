@@ -1,7 +1,7 @@
-"""Run a study in its folder with progress bars on the terminal, or say how far it is.
+"""Run a study in its folder with progress bars on the terminal, or show its status.
 
 FashionMNIST is loaded here for all commands that need it. If it is not on this machine, it is
-downloaded, with a bar as well.
+downloaded, also with a progress bar.
 """
 
 import json
@@ -42,7 +42,7 @@ from fedminmax.studies.study import RunPlan, Study
 
 @dataclass(frozen=True)
 class Call:
-    """What one call of an experiment is to do: where, for how long, and what to print."""
+    """One call of an experiment: its folder, time budget, and what to print."""
 
     folder: Path
     budget: float | None
@@ -53,7 +53,7 @@ class Call:
 def open_study(
     study: Study, plans: Sequence[RunPlan], config: Mapping[str, object], call: Call
 ) -> None:
-    """Check every kind of run, and make the folder this study's or refuse it."""
+    """Check every kind of run, and claim the folder for this study or refuse it."""
     check_runs(study, plans)
     claim_folder(call.folder, {"version": __version__} | dict(config))
 
@@ -66,7 +66,7 @@ def finish_with_bars(title: str, study: Study, plans: Sequence[RunPlan], call: C
 
 
 def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call: Call) -> int:
-    """Let the runs go on, with bars on the terminal; return how many are left."""
+    """Advance the runs, with progress bars on the terminal; return how many are left."""
     costs = [plan.cost for plan in plans]
     with display(title, sum(costs)) as bars:
         current = -1
@@ -75,15 +75,15 @@ def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call
             if tick.run != current:
                 current = tick.run
                 bars.start_run(f"{plan.setting} {plan.title}, fold {plan.fold}", plan.rounds)
-            if tick.complaint:
-                print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
+            if tick.warning:
+                print(f"fedminmax: warning: {tick.warning}", file=sys.stderr)
             bars.show_round(tick.round)
             bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
     return sum(not is_finished(plan, run_folder(call.folder, plan)) for plan in plans)
 
 
 def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: Call) -> None:
-    """Say which runs are done and which are left, with an estimate of their time."""
+    """Print which runs are finished and which remain, with an estimate of their time."""
     check_folder(call.folder, {"version": __version__} | dict(config))
     statuses = read_status(plans, call.folder)
     left = [seconds_left(status, statuses) for status in statuses]
@@ -102,7 +102,7 @@ def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:
     finished = sum(status.finished for status in statuses)
     known = [rest for rest in left if rest is not None]
     total = (
-        duration_text(sum(known)) if len(known) == len(left) else "not known before a first round"
+        duration_text(sum(known)) if len(known) == len(left) else "unknown before the first round"
     )
     return f"{finished} of {len(statuses)} runs are finished; time left: {total}."
 
@@ -139,7 +139,7 @@ def _as_json(status: RunStatus, rest: float | None) -> dict[str, object]:
 
 
 def fashion_mnist(data_dir: Path | None) -> FashionMnist:
-    """Load the images from where they are; if they are nowhere, download them first."""
+    """Load the images from this machine; download them first if they are not on it."""
     if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
         raise InputError(f"{data_dir} is a file; give the folder of the four files as --data-dir")
     target = data_dir or cache_folder()
@@ -164,7 +164,7 @@ def _download(folder: Path, data_dir: Path | None) -> None:
                 bars.show_work(len(names) - 1 + step.done / (step.total or step.done))
     except InputError as error:
         missing = missing_files(folder)
-        lacks = "FashionMNIST is nowhere on this machine"
+        lacks = "FashionMNIST is not on this machine"
         if len(missing) < len(FILES):
             lacks = f"{folder} lacks {', '.join(missing)}"
         raise InputError(f"{lacks} and {error}, or {where_to_get_it(data_dir)}") from error

@@ -1,6 +1,6 @@
 """`fedminmax site`: check what would leave this site, and run it; also run the server of a kit.
 
-A site or a server runs until the user ends it, and is started again if it dies.
+A site or a server runs until the user stops it, and is restarted if it dies.
 """
 
 import os
@@ -37,10 +37,10 @@ from fedminmax.federation.site.settings import (
     read_site_settings,
 )
 
-SECONDS_BETWEEN_LOOKS = 1.0
-# A process that dies at once would die again and again.
+POLL_SECONDS = 1.0
+# A process that dies sooner is not restarted: it would die again.
 MIN_UPTIME = 20.0
-SECONDS_BETWEEN_TRIES = 15.0
+RETRY_SECONDS = 15.0
 LOCK_FILE = "running.lock"
 RUNNING_FILE = "running.txt"
 WAITING = "the server was reached, but has not accepted this site yet; trying again"
@@ -48,7 +48,7 @@ WAITING = "the server was reached, but has not accepted this site yet; trying ag
 
 @dataclass(frozen=True)
 class PolicyChanges:
-    """What a call changes in a site's policy; None leaves it as the kit has it."""
+    """What a call changes in a site's policy; None keeps the kit's value."""
 
     minimum_group: int | None
     small_groups: SmallGroups | None
@@ -64,7 +64,7 @@ class PolicyChanges:
 def check(
     kit: Path, config: Path, data: Path, changes: PolicyChanges, own_format: FormatChanges
 ) -> None:
-    """Read the table, show what would leave, and note what the site agrees to in its kit."""
+    """Read the table, show what would leave, and record in the kit what the site agrees to."""
     site = site_name(kit)
     if not config.is_file():
         raise InputError(
@@ -72,7 +72,7 @@ def check(
             "it there or name it with --config"
         )
     agreed = read_config(config)
-    settings = changes.apply(replace(_noted(kit, data), data=data.absolute()))
+    settings = changes.apply(replace(_recorded(kit, data), data=data.absolute()))
     settings = replace(settings, format=own_format.over(settings.format))
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
@@ -84,54 +84,56 @@ def check(
         hidden = ", ".join(
             f"{name} ({counted(rows, 'row')})" for name, rows in found.hidden.items()
         )
-        console.print(f"Merged, and not told by name: {hidden}.", markup=False, highlight=False)
+        console.print(f"Merged, names not disclosed: {hidden}.", markup=False, highlight=False)
     for warning in found.warnings:
         say(f"warning: {warning}")
-    for words in found.leaves:
-        console.print(f"Leaves {site} {words}.", markup=False, highlight=False)
+    for message in found.leaves:
+        console.print(f"Leaves {site} {message}.", markup=False, highlight=False)
     console.print(
         f"Stays at {site}: every row, the file's name and path, all logs.",
         f"Policy of {site}: {_policy(settings, site)}.",
-        f"Noted in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
+        f"Recorded in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
         sep="\n",
         markup=False,
         highlight=False,
     )
 
 
-def _noted(kit: Path, data: Path) -> SiteSettings:
-    """Return what the kit has noted, by an earlier check or by hand; else the default policy."""
+def _recorded(kit: Path, data: Path) -> SiteSettings:
+    """Return the settings in the kit, from an earlier check or by hand; else the defaults."""
     path = kit / "local" / SETTINGS_FILE
     return read_site_settings(path) if path.exists() else SiteSettings(data)
 
 
 def _policy(settings: SiteSettings, site: str) -> str:
-    """Say what stands, so that an administrator can compare it with what was meant."""
+    """Describe the policy in force, so that an administrator can check it."""
     if settings.minimum_group == 1:
-        words = "groups of any size are told of"
+        policy = "groups of any size are disclosed"
     elif settings.small_groups is SmallGroups.MERGE:
-        words = f"groups with fewer than {settings.minimum_group:,} training rows are merged"
+        policy = f"groups with fewer than {settings.minimum_group:,} training rows are merged"
     else:
-        words = f"no part if a group has fewer than {settings.minimum_group:,} training rows"
-    words += (
+        policy = (
+            f"does not take part if a group has fewer than {settings.minimum_group:,} training rows"
+        )
+    policy += (
         f"; at least {counted(settings.minimum_sites, 'site')} in every run, at most "
         f"{counted(settings.max_runs, 'run')} of this configuration"
     )
     own = {name: value for name, value in vars(settings.format).items() if value is not None}
     if own:
         listed = ", ".join(f"{name} {value!r}" for name, value in own.items())
-        words += f"; the table is read with {listed}"
+        policy += f"; the table is read with {listed}"
     if settings.holder_column is not None:
-        words += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
-    return words
+        policy += f"; rows with '{settings.owner or site}' in column '{settings.holder_column}'"
+    return policy
 
 
 def run_site(kit: Path) -> None:
-    """Run a site whose table was checked before; it takes part when the server knows it."""
+    """Run a site whose table was checked before; it takes part once the server accepts it."""
     settings = read_site_settings(kit / "local" / SETTINGS_FILE)
     name = site_name(kit)
-    with _alone(kit):
-        say(f"site {name} starts; end it with Ctrl-C")
+    with _locked(kit):
+        say(f"site {name} starts; stop it with Ctrl-C")
         kit = kit.absolute()
         _run(kit, start_site, Registration(kit, f"site {name} takes part with {settings.data}"))
 
@@ -139,46 +141,46 @@ def run_site(kit: Path) -> None:
 def run_server(kit: Path) -> None:
     """Run the server."""
     if not (kit / "startup" / "fed_server.json").is_file():
-        raise InputError(f"{kit} is no server's kit; 'fedminmax federation create' makes one")
-    with _alone(kit):
-        say("the server runs; end it with Ctrl-C")
+        raise InputError(f"{kit} is not a server's kit; 'fedminmax federation create' makes one")
+    with _locked(kit):
+        say("the server runs; stop it with Ctrl-C")
         _run(kit.absolute(), start_server, None)
 
 
 class Registration:
-    """Tells the user whether a site has reached its server, each thing once."""
+    """Reports whether a site has reached its server, each message once."""
 
-    def __init__(self, kit: Path, words: str) -> None:
+    def __init__(self, kit: Path, message: str) -> None:
         self._kit = kit
-        self._words = words
+        self._message = message
         self._done = False
-        self._told: str | None = None
+        self._last_trouble: str | None = None
         self._from = output_size(kit)
-        self._next = time.monotonic() + SECONDS_BETWEEN_TRIES
+        self._next = time.monotonic() + RETRY_SECONDS
 
-    def look(self) -> None:
-        """Look once more; after the site was registered there is nothing more to tell."""
+    def check(self) -> None:
+        """Report any change; nothing more after the site is registered."""
         if self._done:
             return
         if has_registered(self._kit, self._from):
             self._done = True
-            say(self._words)
+            say(self._message)
         elif time.monotonic() > self._next:
             trouble = connection_trouble(self._kit) or WAITING
-            if trouble != self._told:
+            if trouble != self._last_trouble:
                 say(trouble)
-            self._told = trouble
-            self._next = time.monotonic() + SECONDS_BETWEEN_TRIES
+            self._last_trouble = trouble
+            self._next = time.monotonic() + RETRY_SECONDS
 
 
 @contextmanager
-def _alone(kit: Path) -> Iterator[None]:
-    """Hold the kit: two processes with one certificate would throw each other out of the server."""
+def _locked(kit: Path) -> Iterator[None]:
+    """Lock the kit: two processes with one certificate would disconnect each other."""
     note = kit / RUNNING_FILE
     with held(kit / LOCK_FILE) as ours:
         if not ours:
             who = note.read_text(encoding="utf-8").strip() if note.exists() else "another process"
-            raise InputError(f"{kit} is in use by {who}; end that first, or leave it running")
+            raise InputError(f"{kit} is in use by {who}; stop that first, or leave it running")
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         write_text(note, f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
         yield
@@ -193,11 +195,11 @@ def _run(
         process = start(kit)
         try:
             while process.poll() is None:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
                 if registration is not None:
-                    registration.look()
+                    registration.check()
         finally:
             end([process])
         if time.monotonic() - born < MIN_UPTIME:
-            raise InputError(f"it ended at once; the reason is in {kit / OUTPUT_FILE}")
-        say("it died and is started again")
+            raise InputError(f"it exited at once; the reason is in {kit / OUTPUT_FILE}")
+        say("it died and is being restarted")

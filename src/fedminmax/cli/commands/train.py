@@ -1,8 +1,8 @@
 """`fedminmax train`: from a configuration to a run folder, resumable at any moment.
 
-At its end it prints test risk by group, the method's and the baseline's. With `--seeds N` it runs
-the same training on N splits and prints how far the results spread. Each seed has a run folder of
-its own, the same as that of `fedminmax train` with this seed. Another call goes on with what is
+At the end it prints the test risk by group of the method and of the baseline. With `--seeds N` it
+runs the same training on N splits and prints how far the results spread. Each seed has its own run
+folder, the same as `fedminmax train` with that seed makes. Another call continues with what is
 left, and one with more seeds adds them.
 """
 
@@ -26,19 +26,19 @@ from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
 from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.runs.advice_text import after_words
+from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.convergence import no_gain_yet, verdict
 from fedminmax.runs.layout import CARD_FILE, MODEL_FILE, RESULTS_FILE, claim_folder
 from fedminmax.runs.measure import (
     change_from,
-    interval_words,
-    merged_words,
+    interval_text,
+    merged_groups_text,
     metric_cells,
-    small_groups_words,
+    small_groups_text,
 )
 from fedminmax.runs.plan import TableRun
 from fedminmax.runs.records import RISK, Results, record_as_json
-from fedminmax.runs.remarks import certificate_words, validation_words
+from fedminmax.runs.remarks import certificate_text, validation_text
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.seed_spread import (
     SeedSpread,
@@ -55,20 +55,20 @@ SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 
 def print_trained(folder: Path, results: Sequence[Results]) -> None:
-    """Print the table of a finished run and its baseline, and where everything is."""
+    """Print the table of a finished run and its baseline, and where the files are."""
     console = wide_console()
     if results[0].test.rows:
         _print_risks(console, results)
         _print_personal(console, results[0])
     for own in results:
         _say(console, verdict(own.method.name, own.convergence))
-        proved = certificate_words(own)
+        proved = certificate_text(own)
         if proved:
             _say(console, proved)
         if own.validation is not None:
-            _say(console, f"{own.method.name}: {validation_words(own)}")
-    for words in after_words(results[0]):
-        _say(console, words)
+            _say(console, f"{own.method.name}: {validation_text(own)}")
+    for paragraph in after_training(results[0]):
+        _say(console, paragraph)
     for what, name in (
         ("Results", RESULTS_FILE),
         ("Card", CARD_FILE),
@@ -88,15 +88,15 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
         "rows": [*counts, f"{tests[0].rows:,}"],
     }
     for name, metric in zip(names, metrics, strict=True):
-        columns[name] = [interval_words(own) for own in (*metric.by_group, metric.overall)]
+        columns[name] = [interval_text(own) for own in (*metric.by_group, metric.overall)]
     change = change_from(*results) if len(results) == 2 else None
     if change is not None:
         columns["change"] = [
             *(
-                interval_words(own, like=metrics[0].overall) if own.has_enough_rows else TOO_FEW
+                interval_text(own, like=metrics[0].overall) if own.has_enough_rows else TOO_FEW
                 for own in change.by_group
             ),
-            interval_words(change.overall, like=metrics[0].overall),
+            interval_text(change.overall, like=metrics[0].overall),
         ]
     title = f"Test risk by group ({100 * tests[0].confidence:g} % intervals)"
     lines = list(zip(*columns.values(), strict=True))
@@ -111,14 +111,14 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
     for name, metric in zip(names, metrics, strict=True):
         if metric.worst_group is not None:
             _say(console, f"Worst off with {name}: {metric.worst_group}")
-    small = small_groups_words(results[0].groups, tests[0])
-    for words in (small, merged_words(results[0])):
-        if words:
-            _say(console, words)
+    small = small_groups_text(results[0].groups, tests[0])
+    for note in (small, merged_groups_text(results[0])):
+        if note:
+            _say(console, note)
 
 
 def _print_personal(console: Console, results: Results) -> None:
-    """Print what holders' own models scored, if the method has them and they have test rows."""
+    """Print the scores of holders' own models, if the method has them and they have test rows."""
     own = results.personal
     if own is None or not own.rows:
         return
@@ -126,13 +126,13 @@ def _print_personal(console: Console, results: Results) -> None:
     print_table(console, title, *metric_cells(results.groups, own, [RISK]))
 
 
-def _say(console: Console, words: str) -> None:
-    console.print(words, markup=False, highlight=False)
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one call is to do; without a ``seed``, that of the configuration is used."""
+    """The options of one call; without a ``seed``, that of the configuration is used."""
 
     config: Path
     folder: Path
@@ -151,14 +151,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of the runs that are finished, the method's first; others may be left."""
+    """The results of the finished runs, the method's first; others may remain."""
 
     results: list[Results]
     is_finished: bool
 
 
 def train(request: Request) -> None:
-    """Train the method and its baseline, or go on with them, and print what they scored."""
+    """Train the method and its baseline, or continue them, and print their scores."""
     done = finish(request, time.monotonic() + (request.budget or math.inf))
     if request.as_json:
         shown = [record_as_json(own) for own in done.results]
@@ -171,13 +171,16 @@ def train(request: Request) -> None:
         print(json.dumps(content))
         return
     if not done.is_finished:
-        print(f"Stopped with a checkpoint in {request.folder}; the same command goes on.")
+        print(
+            f"Stopped with a checkpoint in {request.folder}; run the same command again to "
+            "continue."
+        )
         return
     print_trained(request.folder, done.results)
 
 
 def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outcome:
-    """Train what is left before the deadline; ``quietly`` says nothing about the tables again."""
+    """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
     training = open_training(_config(request), request.folder, request.device)
     tables = training.job.tables
     for note in () if quietly else tables.notes:
@@ -187,7 +190,7 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
     try:
         _train_with_bars(training, deadline - time.monotonic())
     except OSError as error:
-        kept = "the last checkpoint is kept, and the same command goes on"
+        kept = "the last checkpoint is kept; run the same command again to continue"
         reason, where = error.strerror or str(error), error.filename or request.folder
         if error.errno in NO_ROOM:
             reason, where = f"{reason}; make room there", request.folder
@@ -196,7 +199,7 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
 
 
 def _config(request: Request) -> TableConfig:
-    """Let the command line have the last word."""
+    """Return the configuration with the command line's options applied."""
     config = read_config(request.config)
     logging = LoggingChoice(
         request.tensorboard or config.logging.tensorboard, request.mlflow or config.logging.mlflow
@@ -226,8 +229,8 @@ def _train_with_bars(training: TableTraining, seconds: float) -> None:
                 before = sum(own.rounds for own in runs[: runs.index(run)])
                 bars.start_run(run.method.name, run.rounds)
                 shown = run
-            if tick.complaint:
-                print(f"fedminmax: warning: {tick.complaint}", file=sys.stderr)
+            if tick.warning:
+                print(f"fedminmax: warning: {tick.warning}", file=sys.stderr)
             if tick.record:
                 _show_risks(bars, run, tick.record, groups, small)
             bars.show_round(tick.round)
@@ -243,26 +246,26 @@ def _show_risks(
     groups: Sequence[str],
     small: Sequence[str],
 ) -> None:
-    """Name the groups with the highest training risks beside the bar, but for small ones."""
+    """Show the groups with the highest training risks beside the bar, except small groups."""
     risks = zip(groups, record.risks, strict=True)
     highest = highest_risks((name, risk) for name, risk in risks if name not in small)
-    words = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
+    text = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
     if record.certificate is not None:
-        words += f"; gap {record.certificate.gap:.1g}"
+        text += f"; gap {record.certificate.gap:.1g}"
     if record.chosen_round is not None:
-        words += f"; best round {record.chosen_round:,}"
-    bars.rename_run(escape(f"{run.method.name}: {words}"))
+        text += f"; best round {record.chosen_round:,}"
+    bars.rename_run(escape(f"{run.method.name}: {text}"))
 
 
 def train_seeds(request: Request, number: int) -> None:
-    """Train with one seed after another, or go on with them, and print the spread."""
+    """Train with one seed after another, or continue, and print the spread."""
     config = read_config(request.config)
     if not (config.held_out or config.test):
         raise InputError(
             f"{request.config} has no test rows to compare seeds on; set held_out or test files"
         )
     if not request.folder.exists():
-        # A mistake in the tables shows before anything is written.
+        # Find mistakes in the tables before anything is written.
         load_federated_tables(config)
     seeds = range(config.seed, config.seed + number)
     claim_folder(
@@ -298,7 +301,8 @@ def _say_unfinished(request: Request, done: int, number: int) -> None:
         print(json.dumps(content))
         return
     print(
-        f"Stopped with {done} of {number} seeds done in {request.folder}; the same command goes on."
+        f"Stopped with {done} of {number} seeds done in {request.folder}; run the same command "
+        "again to continue."
     )
 
 
@@ -312,12 +316,12 @@ def _write(folder: Path, spread: SeedSpread, content: dict[str, object]) -> None
 def _print(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
     console = wide_console()
     print_table(console, _title(spread), *spread_cells(spread))
-    for words in (
+    for line in (
         *spread_notes(spread),
         f"Spread: {folder / SPREAD_FILE}, {folder / TABLE_FILE}",
         f"Next: fedminmax evaluate {folders[0]}",
     ):
-        console.print(words, markup=False, highlight=False)
+        _say(console, line)
 
 
 def _title(spread: SeedSpread) -> str:
