@@ -1,10 +1,12 @@
 """A run's history file: what was done after the checkpoint is dropped, damage is told."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.checkpoint import History, HistoryPoint, read_history
+from fedminmax.core.json_log import JsonLog
+from fedminmax.federation.checkpoint import HistoryPoint, Stopwatch, read_history
 from tests.complaints import complaint_of
 
 LINES = [
@@ -16,9 +18,12 @@ LINES = [
 def test_lines_after_the_restored_round_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("".join(LINES))
-    history = History(path, restored_round=1)
-    assert read_history(path) == [HistoryPoint(1, 0.5, (0.4, 0.3), ())]
-    assert history.seconds >= 0.5
+    (kept,) = JsonLog(path, HistoryPoint).drop_after(1)
+    assert read_history(path) == [kept] == [HistoryPoint(1, 0.5, (0.4, 0.3), ())]
+
+
+def test_seconds_add_up_over_calls() -> None:
+    assert Stopwatch(0.5, started=time.monotonic() - 20.0).seconds >= 20.5
 
 
 def test_a_line_cut_off_by_a_crash_is_not_part_of_the_history(tmp_path: Path) -> None:

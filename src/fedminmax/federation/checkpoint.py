@@ -15,15 +15,16 @@ import math
 import time
 import warnings
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import append_entry, atomic_write, keep_rounds, read_records
+from fedminmax.core.files import atomic_write
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.old_names import current_name
 from fedminmax.federation.protocol import Federation, Game, check_same_game
 from fedminmax.federation.train import Progress, Round, settings_of, start_of, train
@@ -222,6 +223,16 @@ class HistoryPoint:
     risks: tuple[float, ...]
     weights: tuple[float, ...]
 
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line of a history file."""
+        risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
+        return cls(entry["round"], entry["seconds"], risks, weights)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the point as a line of a history file."""
+        return asdict(self)
+
 
 def train_resumably(
     folder: str | Path,
@@ -319,39 +330,19 @@ def restore(
     return (None, None) if restored is None else (restored.progress, restored.complaint)
 
 
-class History:
-    """The run's history file: JSON lines, appended before the checkpoint of the same round.
+@dataclass(frozen=True)
+class Stopwatch:
+    """The seconds of a run over all calls: those before this one, and those since its start."""
 
-    Lines after the restored round belong to work that will be done again, and are dropped.
-    """
-
-    def __init__(self, path: Path, restored_round: int) -> None:
-        self._path = path
-        kept = keep_rounds(path, _parsed, restored_round)
-        self._before = kept[-1].seconds if kept else 0.0
-        self._started = time.monotonic()
+    before: float
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
-        """Time spent on the run so far, over all calls."""
-        return self._before + time.monotonic() - self._started
-
-    def add(self, done: Round[StateT]) -> None:
-        """Append a round to the file."""
-        point = HistoryPoint(
-            done.number,
-            round(self.seconds, 3),
-            tuple(done.risks.tolist()),
-            tuple(done.weights.tolist()),
-        )
-        append_entry(self._path, asdict(point))
+        """Seconds until now, to the millisecond."""
+        return round(self.before + time.monotonic() - self.started, 3)
 
 
 def read_history(path: Path) -> list[HistoryPoint]:
-    """Read a history file; a last line that was cut off by a crash is not part of it."""
-    return read_records(path, _parsed)
-
-
-def _parsed(entry: Any) -> HistoryPoint:
-    risks, weights = tuple(entry["risks"]), tuple(entry["weights"])
-    return HistoryPoint(entry["round"], entry["seconds"], risks, weights)
+    """Read a history file."""
+    return JsonLog(path, HistoryPoint).read()

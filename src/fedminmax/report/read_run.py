@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import read_lines
+from fedminmax.core.json_log import read_lines
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CENSUS_FILE,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_copy, write_json
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.config_sections import ReportSection
@@ -40,7 +41,7 @@ from fedminmax.runs.records import (
 )
 from fedminmax.runs.remarks import with_proof
 from fedminmax.runs.results import Remarks, TrainingFacts, results_of, today, write_results
-from fedminmax.runs.round_log import write_rounds
+from fedminmax.runs.round_log import RoundRecord
 
 # Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9
@@ -234,7 +235,7 @@ def collect_network_run(
 def _write(run: FinishedRun, results: Results, census: CensusFile, section: ReportSection) -> None:
     """Write a run's files; the results last, because they mark the run as finished."""
     folder = run.table_run.folder
-    write_rounds(folder / ROUNDS_FILE, run.records(census.holders))
+    JsonLog(folder / ROUNDS_FILE, RoundRecord).write(run.records(census.holders))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)

@@ -19,6 +19,9 @@ RESULTS_FILE = "results.json"
 CARD_FILE = "model_card.md"
 MODEL_FILE = "model.safetensors"
 ROUNDS_FILE = "rounds.jsonl"
+HISTORY_FILE = "history.jsonl"
+TESTS_FILE = "tests.jsonl"
+RESULT_FILE = "result.json"
 BASELINE_FOLDER = "baseline"
 
 

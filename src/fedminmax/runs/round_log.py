@@ -1,14 +1,12 @@
 """The rounds of a run on tables: JSON lines, one per round, each with its risks and weights."""
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
-from fedminmax.core.files import append_entry, keep_rounds, read_records, write_entries
+from fedminmax.core.json_log import with_tuples
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,16 @@ class RoundRecord:
     certificate: Certificate | None = None
     validation_risks: tuple[float | None, ...] = ()
     chosen_round: int | None = None
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line; earlier versions had no validation rows."""
+        found = with_tuples(entry, "risks", "weights", "participants", "validation_risks")
+        return cls(**found | {"certificate": certificate_from_json(entry.get("certificate"))})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the round as a line."""
+        return asdict(self)
 
 
 def in_unit(risks: Sequence[float], unit: float) -> tuple[float | None, ...]:
@@ -73,43 +81,3 @@ def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
     proved = record.certificate
     bounds = {"lower bound": proved.min_risk, "gap": proved.gap} if proved else {}
     return risks | worst | validation | weights | bounds
-
-
-class RoundLog:
-    """The file of a run's rounds; each line is written before the checkpoint of its round.
-
-    Lines after the restored round are dropped: that work will be done again.
-    """
-
-    def __init__(self, path: Path, restored_round: int) -> None:
-        self._path = path
-        kept = keep_rounds(path, _parsed, restored_round)
-        self._before = kept[-1].seconds if kept else 0.0
-        self._started = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on the run so far, over all calls."""
-        return round(self._before + time.monotonic() - self._started, 3)
-
-    def add(self, record: RoundRecord) -> None:
-        """Append a round to the file."""
-        append_entry(self._path, asdict(record))
-
-
-def read_rounds(path: Path) -> list[RoundRecord]:
-    """Read the file of a run's rounds; an incomplete last line is ignored."""
-    return read_records(path, _parsed)
-
-
-def write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
-    """Write the file of a run's rounds at once."""
-    write_entries(path, map(asdict, records))
-
-
-def _parsed(entry: Any) -> RoundRecord:
-    # Earlier versions had no validation rows.
-    tuples = ("risks", "weights", "participants", "validation_risks")
-    found = {name: tuple(entry.get(name, ())) for name in tuples}
-    proved = certificate_from_json(entry.get("certificate"))
-    return RoundRecord(**entry | found | {"certificate": proved})

@@ -16,13 +16,14 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.models import single_model
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
-from fedminmax.federation.checkpoint import restore, train_with_checkpoints
+from fedminmax.federation.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import (
     Progress,
@@ -57,7 +58,7 @@ from fedminmax.runs.results import (
     today,
     write_results,
 )
-from fedminmax.runs.round_log import RoundLog, RoundRecord, RoundSink, in_unit, read_rounds
+from fedminmax.runs.round_log import RoundRecord, RoundSink, in_unit
 
 
 def finish_table(
@@ -233,7 +234,9 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         progress, warning = restore(run.folder, job.federation, run.method)
         start = progress.round if progress else 0
         yield TableTick(start, warning=warning)
-        log = RoundLog(run.folder / ROUNDS_FILE, start)
+        log = JsonLog(run.folder / ROUNDS_FILE, RoundRecord)
+        kept = log.drop_after(start)
+        watch = Stopwatch(kept[-1].seconds if kept else 0.0)
         sinks = [log, *_further_sinks(job, run, start, stack)]
         training = train_with_checkpoints(
             run.folder,
@@ -252,7 +255,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         )
         for done in stack.enter_context(closing(training)):
             progress = done.progress
-            record = _record(done, run, job.tables.encoding, log.seconds)
+            record = _record(done, run, job.tables.encoding, watch.seconds)
             for sink in sinks:
                 sink.add(record)
             yield TableTick(done.number, record)
@@ -261,15 +264,14 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             or is_done(run.method, progress.state)
             or is_out_of_patience(progress, run.patience)
         ):
-            seconds = log.seconds
-            rounds = read_rounds(run.folder / ROUNDS_FILE)
+            seconds = watch.seconds
             finish_table(
                 run,
                 job.config,
                 job.tables,
                 job.federation,
                 progress,
-                rounds,
+                log.read(),
                 seconds,
                 certified=certified,
             )

@@ -9,6 +9,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.federation.checkpoint import read_history
 from fedminmax.report.style import METHOD_COLOURS, SETTING_LINES, new_figure, save_figure
+from fedminmax.runs.layout import HISTORY_FILE, TESTS_FILE
 from fedminmax.studies.comparison import ComparisonRow
 from fedminmax.studies.fashion import FashionRow
 from fedminmax.studies.finish import read_scored_rounds
@@ -184,7 +185,7 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
     panels: dict[str, list[Curve]] = {"training, last iterate": []}
     for plan in plans:
         own = folder / "runs" / plan.key
-        history = read_history(own / "history.jsonl")
+        history = read_history(own / HISTORY_FILE)
         if not history:
             continue
         panels["training, last iterate"].append(
@@ -195,7 +196,7 @@ def read_curves(folder: Path, plans: list[RunPlan]) -> dict[str, list[Curve]]:
                 tuple(GroupScores(point.risks) for point in history),
             )
         )
-        scored = read_scored_rounds(own / "tests.jsonl")
+        scored = read_scored_rounds(own / TESTS_FILE)
         for which in Iterate:
             curves = panels.setdefault(f"test, {which.value.replace('_', ' ')} iterate", [])
             known = [point for point in scored if which in point.scores]

@@ -11,21 +11,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from fedminmax.core.convergence import judge_convergence
-from fedminmax.core.files import append_entry, keep_rounds, read_records
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
-from fedminmax.federation.checkpoint import History, read_history, restore, train_with_checkpoints
+from fedminmax.core.json_log import JsonLog
+from fedminmax.federation.checkpoint import (
+    HistoryPoint,
+    Stopwatch,
+    read_history,
+    restore,
+    train_with_checkpoints,
+)
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Progress, answer_of, start_of
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done
 from fedminmax.methods.qfedavg import QFedAvgState
-from fedminmax.runs.layout import claim_run
+from fedminmax.runs.layout import HISTORY_FILE, TESTS_FILE, claim_run
 from fedminmax.studies.scores import (
     GroupScores,
     RunResult,
@@ -45,31 +51,19 @@ class ScoredRound:
     round: int
     scores: dict[Iterate, GroupScores]
 
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line of the file of scored rounds."""
+        return cls(entry["round"], scores_from_json(entry["scores"]))
 
-class ScoredRounds:
-    """The file of a run's scored rounds: JSON lines, one per round that was tested.
-
-    The file is created with the first of them. Lines after the restored round are dropped: that
-    work will be done again.
-    """
-
-    def __init__(self, path: Path, restored_round: int) -> None:
-        self._path = path
-        if path.exists():
-            keep_rounds(path, _parsed, restored_round)
-
-    def add(self, number: int, scores: dict[Iterate, GroupScores]) -> None:
-        """Append a round's scores to the file."""
-        append_entry(self._path, {"round": number, "scores": scores_as_json(scores)})
+    def as_json(self) -> dict[str, Any]:
+        """Return the round as a line."""
+        return {"round": self.round, "scores": scores_as_json(self.scores)}
 
 
 def read_scored_rounds(path: Path) -> list[ScoredRound]:
-    """Read the file; an incomplete last line, cut off by a crash, is ignored."""
-    return read_records(path, _parsed)
-
-
-def _parsed(entry: Any) -> ScoredRound:
-    return ScoredRound(entry["round"], scores_from_json(entry["scores"]))
+    """Read a run's file of scored rounds, one line per round that was tested."""
+    return JsonLog(path, ScoredRound).read()
 
 
 @dataclass(frozen=True)
@@ -125,9 +119,11 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
     federation = study.federation(plan)
     progress, warning = restore(folder, federation, plan.method)
     start = progress.round if progress else 0
-    log = folder / "history.jsonl"
-    history = History(log, start)
-    scored = ScoredRounds(folder / "tests.jsonl", start)
+    history = JsonLog(folder / HISTORY_FILE, HistoryPoint)
+    kept = history.drop_after(start)
+    watch = Stopwatch(kept[-1].seconds if kept else 0.0)
+    scored = JsonLog(folder / TESTS_FILE, ScoredRound)
+    scored.drop_after(start)
     yield Tick(0, start, warning)
     with closing(
         train_with_checkpoints(
@@ -145,20 +141,21 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
             # The log also records the time spent, and some methods' rounds are long or few.
             every_round = done.number <= 10 or pace_of(plan.method) is not Pace.ONE_STEP
             if every_round or done.number % 10 == 0:
-                history.add(done)
+                risks, weights = tuple(done.risks.tolist()), tuple(done.weights.tolist())
+                history.add(HistoryPoint(done.number, watch.seconds, risks, weights))
             if plan.rounds_between_tests and done.number % plan.rounds_between_tests == 0:
-                scored.add(done.number, _scores(study, federation, progress))
+                scored.add(ScoredRound(done.number, _scores(study, federation, progress)))
             yield Tick(0, done.number)
     # An earlier call with more rounds may have gone further.
     if progress is not None and (
         progress.round >= plan.rounds or is_done(plan.method, progress.state)
     ):
-        result = _result(study, plan, federation, progress, history.seconds)
+        result = _result(study, plan, federation, progress, watch.seconds)
         counts = federation.census.counts.sum(dim=0).tolist()
         answer = result.shown if result.chosen is None else None
         playable = federation.census.playable.tolist()
         goal, left = goal_of(plan.method), result.gap_left
-        found = judge_convergence(read_history(log), counts, goal, answer, playable, left)
+        found = judge_convergence(history.read(), counts, goal, answer, playable, left)
         write_result(folder, replace(result, convergence=found))
 
 
@@ -268,7 +265,7 @@ def _status(plan: RunPlan, folder: Path) -> RunStatus:
     result = read_result(folder)
     if result is not None and is_finished(plan, folder):
         return RunStatus(plan, result.rounds, result.seconds, finished=True)
-    history = read_history(folder / "history.jsonl")
+    history = read_history(folder / HISTORY_FILE)
     if not history:
         return RunStatus(plan, 0, 0.0, finished=False)
     return RunStatus(plan, history[-1].round, history[-1].seconds, finished=False)

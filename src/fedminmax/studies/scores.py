@@ -22,6 +22,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.parity import LABELS
 from fedminmax.core.validation import ValidationRisk
+from fedminmax.runs.layout import RESULT_FILE
 
 # Small enough for the activations of a convolutional network to stay in the cache.
 ROWS_AT_ONCE = 100
@@ -165,12 +166,12 @@ def write_result(folder: Path, result: RunResult) -> None:
         "shown": result.shown.value,
         "scores": scores_as_json(result.scores),
     }
-    write_json(folder / "result.json", content)
+    write_json(folder / RESULT_FILE, content)
 
 
 def read_result(folder: Path) -> RunResult | None:
     """Read a finished run's result; None if the run is not finished."""
-    path = folder / "result.json"
+    path = folder / RESULT_FILE
     if not path.exists():
         return None
     try:
@@ -200,7 +201,9 @@ def all_converged(results: Sequence[RunResult]) -> bool | None:
 
 def read_results(folder: Path) -> list[RunResult]:
     """Read all finished runs of a study's folder, including those of earlier calls."""
-    found = [read_result(path.parent) for path in sorted((folder / "runs").glob("*/result.json"))]
+    found = [
+        read_result(path.parent) for path in sorted((folder / "runs").glob(f"*/{RESULT_FILE}"))
+    ]
     return [result for result in found if result is not None]
 
 

@@ -8,16 +8,17 @@ may be unmasked again, since a server that goes on after a fault needs the same 
 Lines are written before what they allow leaves the site, and lines about unmasking are on the disk.
 """
 
-import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any, Self
 
-from fedminmax.core.files import append_entry, held
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import held
+from fedminmax.core.json_log import JsonLog
 from fedminmax.federation.secure.messages import Context
 from fedminmax.federation.wire.codec import RefusedError
 
@@ -40,6 +41,38 @@ class Total:
     sites: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class MaskEntry:
+    """What a site did: when, in which run (by name) and session, and about which total."""
+
+    time: str
+    did: Did
+    name: str
+    session: str
+    context: Context
+    total: Total
+
+    @property
+    def round(self) -> int:
+        """The round of the question."""
+        return self.context.round
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line of the record."""
+        numbers = (int(entry[name]) for name in ("run", "round", "phase", "attempt"))
+        context = Context(str(entry["question"]), *numbers)
+        total = Total(str(entry["order"]), tuple(map(str, entry["sites"])))
+        when, name, session = (str(entry[name]) for name in ("time", "name", "session"))
+        return cls(when, Did(entry["did"]), name, session, context, total)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry as a line of the record."""
+        about = {"time": self.time, "did": self.did.value}
+        whose = {"name": self.name, "session": self.session}
+        return about | whose | asdict(self.context) | asdict(self.total)
+
+
 class MaskLedger:
     """The record of one site, shared by all its jobs.
 
@@ -50,7 +83,7 @@ class MaskLedger:
     """
 
     def __init__(self, folder: Path, run: str, session: bytes) -> None:
-        self._path = folder / MASKS_FILE
+        self._log = JsonLog(folder / MASKS_FILE, MaskEntry)
         self._run, self._session = run, session.hex()
         self._read_until = 0
         self._masked: set[Context] = set()
@@ -91,7 +124,7 @@ class MaskLedger:
     @contextmanager
     def _up_to_date(self) -> Iterator[None]:
         """Hold the file, and know what this and other jobs have written."""
-        with held(self._path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+        with held(self._log.path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
             if not ours:
                 raise RefusedError("this site's record of masks is in use; ask again")
             self._read_on()
@@ -99,36 +132,20 @@ class MaskLedger:
 
     def _append(self, context: Context, total: Total, did: Did) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        about = {"time": when, "did": did.value, "name": self._run, "session": self._session}
+        entry = MaskEntry(when, did, self._run, self._session, context, total)
         # Masks end with the process that has the session's keys, power cut or not.
-        sync = did is Did.UNMASKED
-        append_entry(self._path, about | asdict(context) | asdict(total), sync=sync)
+        self._log.add(entry, sync=did is Did.UNMASKED)
 
     def _read_on(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("r+b") as file:
-            file.seek(self._read_until)
-            *lines, rest = file.read().split(b"\n")
-            if rest:
-                # A line that a crash cut off: what it allows was not sent.
-                file.truncate(file.seek(-len(rest), os.SEEK_END))
-            self._read_until = file.seek(0, os.SEEK_END)
-        for line in lines:
-            self._take(line)
-
-    def _take(self, line: bytes) -> None:
+        """Read on; of a line that a crash cut off, what it allows was not sent."""
         try:
-            entry = json.loads(line)
-            numbers = (int(entry[name]) for name in ("run", "round", "phase", "attempt"))
-            context = Context(str(entry["question"]), *numbers)
-            total = Total(str(entry["order"]), tuple(map(str, entry["sites"])))
-            did, name, session = Did(entry["did"]), str(entry["name"]), str(entry["session"])
-        except (ValueError, KeyError, TypeError) as error:
+            entries, self._read_until = self._log.read_on(self._read_until)
+        except InputError as error:
             raise RefusedError(
                 "this site's record of masks is damaged; its administrator has to look"
             ) from error
-        if did is Did.MASKED and session == self._session:
-            self._masked.add(context)
-        if did is Did.UNMASKED and name == self._run:
-            self._unmasked.setdefault(context.topic, total)
+        for entry in entries:
+            if entry.did is Did.MASKED and entry.session == self._session:
+                self._masked.add(entry.context)
+            if entry.did is Did.UNMASKED and entry.name == self._run:
+                self._unmasked.setdefault(entry.context.topic, entry.total)

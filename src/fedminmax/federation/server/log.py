@@ -4,13 +4,12 @@ The log has JSON lines with the numbers of each round, who took part, and who di
 coordinator sees rounds (``LiveRound``) and notices as text (``Notice``).
 """
 
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
-from fedminmax.core.files import append_entry, keep_rounds, read_records, read_rounds_after
+from fedminmax.core.json_log import JsonLog, with_tuples
 from fedminmax.federation.train import Round
 from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import StateT
@@ -57,64 +56,57 @@ class NetworkRound:
     validation_risks: tuple[float | None, ...] = ()
     chosen_round: int | None = None
 
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line; earlier versions had no validation rows."""
+        found = with_tuples(entry, "risks", "weights", "took_part", "validation_risks")
+        return cls(**found | {"certificate": certificate_from_json(entry.get("certificate"))})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the round as a line."""
+        return asdict(self)
+
     @property
     def unseen(self) -> tuple[int, ...]:
         """Numbers of the groups that nobody told of in this round."""
         return tuple(place for place, risk in enumerate(self.risks) if risk is None)
 
 
-class NetworkLog:
-    """A run's file of rounds; lines after the restored round are done again, and dropped."""
-
-    def __init__(self, path: Path, restored_round: int) -> None:
-        self._path = path
-        keep_rounds(path, _parsed, restored_round)
-        self._last = time.monotonic()
-
-    def add(self, done: Round[StateT], plan: NetworkPlan, notes: RoundNotes) -> None:
-        """Append a round; its seconds count from the end of the one before."""
-        now = time.monotonic()
-        masked = plan.secure_sums is not None
-        asked = plan.sites if masked else [plan.sites[number] for number in done.participants]
-        away = notes.absent if masked else notes.refused
-        entry = NetworkRound(
-            round=done.number,
-            seconds=round(now - self._last, 6),
-            risks=tuple(None if risk != risk else risk for risk in done.risks.tolist()),
-            weights=tuple(done.weights.tolist()),
-            took_part=tuple(site for site in asked if site not in away),
-            refused=away,
-            slowest_seconds=round(notes.slowest_seconds, 6),
-            bytes_out=notes.bytes_out,
-            bytes_in=notes.bytes_in,
-            gradient_evaluations=done.progress.gradient_evaluations,
-            remaining=done.remaining,
-            certificate=done.certificate,
-            validation_risks=tuple(
-                None if risk != risk else risk for risk in done.validation_risks.tolist()
-            ),
-            chosen_round=done.chosen.round if done.chosen else None,
-        )
-        self._last = now
-        append_entry(self._path, asdict(entry))
+def network_round(
+    done: Round[StateT], plan: NetworkPlan, notes: RoundNotes, seconds: float
+) -> NetworkRound:
+    """Write down a round: who was asked, and who stayed away."""
+    masked = plan.secure_sums is not None
+    asked = plan.sites if masked else [plan.sites[number] for number in done.participants]
+    away = notes.absent if masked else notes.refused
+    return NetworkRound(
+        round=done.number,
+        seconds=round(seconds, 6),
+        risks=tuple(None if risk != risk else risk for risk in done.risks.tolist()),
+        weights=tuple(done.weights.tolist()),
+        took_part=tuple(site for site in asked if site not in away),
+        refused=away,
+        slowest_seconds=round(notes.slowest_seconds, 6),
+        bytes_out=notes.bytes_out,
+        bytes_in=notes.bytes_in,
+        gradient_evaluations=done.progress.gradient_evaluations,
+        remaining=done.remaining,
+        certificate=done.certificate,
+        validation_risks=tuple(
+            None if risk != risk else risk for risk in done.validation_risks.tolist()
+        ),
+        chosen_round=done.chosen.round if done.chosen else None,
+    )
 
 
 def read_network_rounds(path: Path) -> list[NetworkRound]:
-    """Read a file of rounds; a last line that was cut off is not part of it."""
-    return read_records(path, _parsed)
+    """Read a file of rounds."""
+    return JsonLog(path, NetworkRound).read()
 
 
 def read_last_rounds(path: Path, after: int = 0) -> list[NetworkRound]:
     """Read the last rounds of a file, for those who look at it again and again."""
-    return read_rounds_after(path, _parsed, after, BYTES_OF_LAST_ROUNDS)
-
-
-def _parsed(entry: Any) -> NetworkRound:
-    # Earlier versions had no validation rows.
-    tuples = ("risks", "weights", "took_part", "validation_risks")
-    found = {name: tuple(entry.get(name, ())) for name in tuples}
-    proved = certificate_from_json(entry.get("certificate"))
-    return NetworkRound(**entry | found | {"certificate": proved})
+    return JsonLog(path, NetworkRound).read_after(after, BYTES_OF_LAST_ROUNDS)
 
 
 class LiveRound(NamedTuple):

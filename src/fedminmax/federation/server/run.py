@@ -8,6 +8,7 @@ what it waits for.
 import logging
 import math
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.federation.certify import (
     IncompleteError,
@@ -48,8 +50,8 @@ from fedminmax.federation.server.disk import (
 from fedminmax.federation.server.log import (
     ROUNDS_FILE,
     LiveRound,
-    NetworkLog,
     NetworkRound,
+    network_round,
     read_last_rounds,
 )
 from fedminmax.federation.server.measure import measure, read_tensors, write_measured, write_tensors
@@ -252,7 +254,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     method = planned.build()
     federation = RemoteFederation(agreement, transport, number, folder.parent / NOTICE_FILE)
     resume, _ = restore(folder, federation, method)
-    log = NetworkLog(folder / ROUNDS_FILE, 0 if resume is None else resume.round)
+    log = JsonLog(folder / ROUNDS_FILE, NetworkRound)
+    log.drop_after(0 if resume is None else resume.round)
     progress: Progress[Any] = resume or start_of(
         federation, method, seed=plan.seed, participation=planned.participation
     )
@@ -275,10 +278,12 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         saving_share=math.inf if sites_keep else SAVING_SHARE,
     )
     with closing(rounds):
+        before = time.monotonic()
         for done in rounds:
+            now = time.monotonic()
             # The line first: a round without its line would be missing in the results.
-            log.add(done, plan, federation.take_notes())
-            progress = done.progress
+            log.add(network_round(done, plan, federation.take_notes(), now - before))
+            progress, before = done.progress, now
     output = planned.iterate or method.output
     answer, best = answer_of(progress, output), progress.iterates.best
     tensors = {"members": members_of(progress, output)}

@@ -11,18 +11,19 @@ answered are limited over all jobs. The file is also the administrator's record.
 """
 
 import hashlib
-import json
-import os
 import re
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any, Self
 
 from torch import Tensor
 
-from fedminmax.core.files import append_entry, held, write_bytes
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import held, write_bytes
+from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
@@ -107,6 +108,36 @@ class Asked:
         return f"'{self.question.value}'"
 
 
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A question that was allowed: when, in which run of which plan, and what digest it has."""
+
+    time: str
+    plan: str
+    run: str
+    asked: Asked
+    digest: str
+
+    @property
+    def round(self) -> int:
+        """The round of the question."""
+        return self.asked.round
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Self:
+        """Read a line of the ledger."""
+        number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
+        asked = Asked(Question(entry["question"]), number, round_, phase)
+        texts = {name: str(entry[name]) for name in ("time", "plan", "run", "digest")}
+        return cls(asked=asked, **texts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry as a line of the ledger."""
+        start = {"time": self.time, "plan": self.plan, "run": self.run}
+        asked = asdict(self.asked) | {"question": self.asked.question.value}
+        return {**start, **asked, "digest": self.digest}
+
+
 class Ledger:
     """The record of one site, shared by all its jobs.
 
@@ -119,7 +150,7 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, run: str, plan: str, max_runs: int, max_answers: int) -> None:
-        self._path = folder / LEDGER_FILE
+        self._log = JsonLog(folder / LEDGER_FILE, LedgerEntry)
         self._run, self._plan = run, plan
         self._max_runs, self._max_answers = max_runs, max_answers
         self._read_until = 0
@@ -132,7 +163,7 @@ class Ledger:
         for part in content:
             whole.update(part)
         digest = whole.hexdigest()[:32]
-        with held(self._path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+        with held(self._log.path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
             if not ours:
                 raise RefusedError("this site's record of answers is in use; ask again")
             self._read_on()
@@ -147,38 +178,22 @@ class Ledger:
                     f"this site answered {counted(len(known), 'different question')} about "
                     f"{asked} and allows no more"
                 )
-            append_entry(self._path, self._line(asked, digest))
-
-    def _line(self, asked: Asked, digest: str) -> dict[str, object]:
-        entry = asdict(asked) | {"question": asked.question.value}
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return {"time": when, "plan": self._plan, "run": self._run, **entry, "digest": digest}
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self._log.add(LedgerEntry(when, self._plan, self._run, asked, digest))
 
     def _read_on(self) -> None:
-        """Read what this and other jobs have written since the last look."""
-        if not self._path.exists():
-            return
-        with self._path.open("r+b") as file:
-            file.seek(self._read_until)
-            *lines, rest = file.read().split(b"\n")
-            if rest:
-                # A line that a crash cut off: its answer was not sent.
-                file.truncate(file.seek(-len(rest), os.SEEK_END))
-            self._read_until = file.seek(0, os.SEEK_END)
-        for line in lines:
-            self._take(line)
+        """Read what this and other jobs have written since the last look.
 
-    def _take(self, line: bytes) -> None:
+        A line that a crash cut off is removed: its answer was not sent.
+        """
         try:
-            entry = json.loads(line)
-            plan, run, digest = str(entry["plan"]), str(entry["run"]), str(entry["digest"])
-            number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
-            asked = Asked(Question(entry["question"]), number, round_, phase)
-        except (ValueError, KeyError, TypeError) as error:
+            entries, self._read_until = self._log.read_on(self._read_until)
+        except InputError as error:
             raise RefusedError(
                 "this site's record of answers is damaged; its administrator has to look"
             ) from error
-        if plan == self._plan:
-            self._runs.add(run)
-        if run == self._run:
-            self._digests[asked].add(digest)
+        for entry in entries:
+            if entry.plan == self._plan:
+                self._runs.add(entry.run)
+            if entry.run == self._run:
+                self._digests[entry.asked].add(entry.digest)
