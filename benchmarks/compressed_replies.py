@@ -47,14 +47,14 @@ class HereTransport:
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
         """Ask one site after the other."""
         for site in sites:
             try:
-                yield Answer(site, getattr(self._sites[site], question)(**words))
+                yield Answer(site, getattr(self._sites[site], endpoint)(**payload))
             except RefusedError as error:
                 yield Answer(site, failure=str(error))
 

@@ -170,30 +170,30 @@ class LyingTransport:
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
         """Ask one site after the other."""
         for site in sites:
             try:
-                message = getattr(self._sites[site], question)(**words)
+                message = getattr(self._sites[site], endpoint)(**payload)
             except RefusedError as error:
                 yield Answer(site, failure=str(error))
             else:
-                yield Answer(site, self._changed(question, message) if site == LIAR else message)
+                yield Answer(site, self._changed(endpoint, message) if site == LIAR else message)
 
-    def _changed(self, question: str, message: bytes) -> bytes:
+    def _changed(self, endpoint: str, message: bytes) -> bytes:
         lie, groups = self._lie, len(SHARES)
-        if question == "answer" and lie.reply is not None:
+        if endpoint == "answer" and lie.reply is not None:
             like = torch.zeros(2 * (FEATURES + 1), dtype=torch.float64)
             reply, seconds = sums_from_bytes(message, like, groups, 2**20, LIAR)
             return sums_to_bytes(lie.reply(reply), seconds)
-        if question == "prepare" and lie.summary is not None:
+        if endpoint == "prepare" and lie.summary is not None:
             content = json.loads(message)
             lie.summary(content)
             return json.dumps(content).encode()
-        if question == "curvature":
+        if endpoint == "curvature":
             like = torch.zeros(groups * (FEATURES + 1), dtype=torch.float64)
             return vector_to_bytes(lie.curvature * vector_from_bytes(message, like, LIAR))
         return message

@@ -53,20 +53,20 @@ class TimedSites:
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
         """Ask one site after the other."""
         for site in sites:
             started = time.process_time()
             own = self._sites[site]
-            if question == "answer":
+            if endpoint == "answer":
                 values = {"step": self.values[site]}
-                message = own.mask(words["secure"], self.context, values, order_hash())
+                message = own.mask(payload["secure"], self.context, values, order_hash())
             else:
-                message = getattr(own, question)(**words)
-            self.seconds.setdefault(question, []).append(time.process_time() - started)
+                message = getattr(own, endpoint)(**payload)
+            self.seconds.setdefault(endpoint, []).append(time.process_time() - started)
             yield Answer(site, message)
 
 

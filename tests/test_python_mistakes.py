@@ -41,11 +41,14 @@ def fit(**settings: Any) -> Any:
         (lambda: train(methods.AFL), "the class AFL; give AFL()"),
         (lambda: train("AFL"), "method = 'AFL'"),
         (lambda: train(None), "method = None"),
-        (lambda: federation.start_of(FEDERATION, methods.AFL), "the class AFL; give AFL()"),
+        (lambda: federation.initial_progress(FEDERATION, methods.AFL), "the class AFL; give AFL()"),
         (lambda: train(methods.AFL(), "sites"), "federation = 'sites'"),
         (lambda: train(participation="0.5"), "participation = '0.5'"),
         (lambda: train(participation=None), "participation = None"),
-        (lambda: federation.start_of(FEDERATION, methods.AFL(), seed=methods.AFL), "seed = "),
+        (
+            lambda: federation.initial_progress(FEDERATION, methods.AFL(), seed=methods.AFL),
+            "seed = ",
+        ),
         (lambda: train(rounds=2.0), "rounds = 2.0; give a whole number"),
         (lambda: train(rounds=True), "rounds = True"),
         (lambda: methods.FedAvg(learning_rate=None), "learning_rate = None; give a positive"),
@@ -129,7 +132,7 @@ def test_numpys_numbers_are_numbers() -> None:
 
 def test_a_folder_may_be_a_text_or_a_path(tmp_path: Path) -> None:
     done = train(seed=np.int64(3))
-    start = federation.start_of(FEDERATION, fm.FedMinMax(), seed=3)
+    start = federation.initial_progress(FEDERATION, fm.FedMinMax(), seed=3)
     federation.save_checkpoint(str(tmp_path / "a"), done.progress)
     for folder in (tmp_path / "a", str(tmp_path / "a")):
         restored = federation.load_checkpoint(folder, start)

@@ -32,7 +32,7 @@ _MOVED = {
     "models": ("Mixture", "SavedModel", "cnn", "linear", "mlp"),
     "core.simplex": ("project_on_simplex",),
 }
-_RENAMED = {"partition": "partition_by_setting"}
+_RENAMED = {"partition": "partition_by_setting", "start_of": "initial_progress"}
 
 
 def __getattr__(name: str) -> object:

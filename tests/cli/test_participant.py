@@ -10,7 +10,7 @@ import pytest
 from fedminmax.cli.commands import site
 from fedminmax.cli.commands.site import LOCK_FILE, RUNNING_FILE, Registration
 from fedminmax.core.files import held
-from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED, connection_trouble
+from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED, connection_problem
 from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 from tests.cli.in_process import complaint_here
 
@@ -59,7 +59,7 @@ def test_a_site_takes_part_when_the_server_knows_it(
     # Of an earlier start.
     output.write_bytes(REGISTERED + b": north\n")
     troubles = iter(["the server cannot be reached", "the server cannot be reached", None])
-    monkeypatch.setattr(site, "connection_trouble", lambda _: next(troubles))
+    monkeypatch.setattr(site, "connection_problem", lambda _: next(troubles))
     monkeypatch.setattr(site, "RETRY_SECONDS", -1.0)
     registration = Registration(kit, "site north takes part")
     for _ in range(3):
@@ -76,6 +76,6 @@ def test_a_site_takes_part_when_the_server_knows_it(
 
 
 def test_a_kit_without_a_key_is_told_of(kit: Path) -> None:
-    assert connection_trouble(kit) == (
+    assert connection_problem(kit) == (
         f"{kit} has no certificate and key that fit together; ask for the kit again"
     )

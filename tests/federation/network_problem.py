@@ -153,21 +153,21 @@ class DirectTransport:
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - nobody takes long here
     ) -> Iterator[Answer]:
-        self.calls.append((question, tuple(sites)))
+        self.calls.append((endpoint, tuple(sites)))
         for site in sites:
             try:
-                yield Answer(site, self.answer(site, question, words))
+                yield Answer(site, self.answer(site, endpoint, payload))
             except RefusedError as error:
                 yield Answer(site, failure=str(error))
             except TimeoutError:
                 yield Answer(site, failure=f"{site} did not answer in time", late=True)
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
         """One site's answer."""
-        if question == "present":
+        if endpoint == "present":
             return b""
-        return getattr(self.sites[site], question)(**words)
+        return getattr(self.sites[site], endpoint)(**payload)

@@ -8,14 +8,14 @@ from tests.federation.network_problem import DirectTransport
 
 
 class SilentTransport(DirectTransport):
-    """Some sites refuse one question."""
+    """Some sites refuse one endpoint."""
 
-    def __init__(self, folder: Path, question: str, silent: Iterable[str]) -> None:
+    def __init__(self, folder: Path, endpoint: str, silent: Iterable[str]) -> None:
         super().__init__(folder)
-        self._question = question
+        self._endpoint = endpoint
         self._silent = tuple(silent)
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        if question == self._question and site in self._silent:
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        if endpoint == self._endpoint and site in self._silent:
             raise RefusedError(f"{site} is not connected")
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)

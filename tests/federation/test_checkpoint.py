@@ -24,7 +24,7 @@ from fedminmax.federation.checkpoint import (
     train_resumably,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, start_of, train
+from fedminmax.federation.train import Progress, initial_progress, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState
@@ -46,7 +46,7 @@ def save_rounds(folder: Path, rounds: int = 3) -> list[Progress[FedMinMaxState]]
 
 
 def restored_round(folder: Path) -> tuple[int, str | None]:
-    restored = load_checkpoint(folder, start_of(PROBLEM.federation(), METHOD))
+    restored = load_checkpoint(folder, initial_progress(PROBLEM.federation(), METHOD))
     assert restored is not None
     return restored.progress.round, restored.complaint
 
@@ -83,7 +83,7 @@ DAMAGES = [
 
 def test_the_newest_is_read_and_has_the_saved_numbers(tmp_path: Path) -> None:
     kept = save_rounds(tmp_path)
-    restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    restored = load_checkpoint(tmp_path, initial_progress(PROBLEM.federation(), METHOD))
     assert restored is not None
     assert restored.complaint is None
     progress = restored.progress
@@ -95,7 +95,7 @@ def test_the_newest_is_read_and_has_the_saved_numbers(tmp_path: Path) -> None:
 
 
 def test_no_checkpoint_is_not_an_error(tmp_path: Path) -> None:
-    template = start_of(PROBLEM.federation(), METHOD)
+    template = initial_progress(PROBLEM.federation(), METHOD)
     assert load_checkpoint(tmp_path, template) is None
     assert load_checkpoint(tmp_path / "missing", template) is None
 
@@ -152,7 +152,7 @@ OTHERS = {
 def test_nothing_goes_on_with_another_problem(words: str, other: Problem, tmp_path: Path) -> None:
     progress = save_rounds(tmp_path)[-1]
     federation = other.federation()
-    template = start_of(federation, METHOD)
+    template = initial_progress(federation, METHOD)
     assert words in complaint_of(lambda: load_checkpoint(tmp_path, template))
     message = complaint_of(lambda: train(federation, METHOD, rounds=9, resume=progress))
     assert message.startswith("cannot resume")
@@ -172,7 +172,7 @@ def test_a_model_with_another_start_goes_on(tmp_path: Path) -> None:
     """Whoever builds the model anew, without a seed, has another theta^0, which nothing needs."""
     kept = save_rounds(tmp_path)
     other_start = replace(PROBLEM, start=PROBLEM.start + 1.0).federation()
-    restored = load_checkpoint(tmp_path, start_of(other_start, METHOD))
+    restored = load_checkpoint(tmp_path, initial_progress(other_start, METHOD))
     assert restored is not None
     (done,) = train(other_start, METHOD, rounds=4, resume=restored.progress)
     (meant,) = train(PROBLEM.federation(), METHOD, rounds=4, resume=kept[-1])
@@ -181,7 +181,7 @@ def test_a_model_with_another_start_goes_on(tmp_path: Path) -> None:
 
 def test_what_load_checkpoint_returns_is_not_yet_a_progress(tmp_path: Path) -> None:
     save_rounds(tmp_path)
-    restored: Any = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    restored: Any = load_checkpoint(tmp_path, initial_progress(PROBLEM.federation(), METHOD))
     message = complaint_of(lambda: train(PROBLEM.federation(), METHOD, rounds=9, resume=restored))
     assert "Restored" in message
     assert "restored.progress" in message
@@ -211,7 +211,7 @@ def test_a_run_in_which_all_groups_played_does_not_go_on_without_some(tmp_path: 
     assert with_small.census.playable.tolist() == [True, False]
     (done,) = train(all_play, METHOD, rounds=1)
     save_checkpoint(tmp_path, done.progress)
-    template = start_of(with_small, METHOD)
+    template = initial_progress(with_small, METHOD)
     words = "other groups were too small for the adversary to choose"
     assert words in complaint_of(lambda: load_checkpoint(tmp_path, template))
     write_signed(checkpoint_paths(tmp_path)[0], of_earlier_release(done.progress))
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
     earlier["method"] = earlier["method"].replace("reveals", answer)
     assert answer in earlier["method"]
     write_signed(checkpoint_paths(tmp_path)[0], earlier)
-    restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    restored = load_checkpoint(tmp_path, initial_progress(PROBLEM.federation(), METHOD))
     assert restored is not None
     assert restored.complaint is None
     (done,) = train(PROBLEM.federation(), METHOD, rounds=4, resume=restored.progress)
@@ -284,8 +284,8 @@ def test_a_checkpoint_of_another_method_is_refused(
     writer: AnyMethod[Any], reader: AnyMethod[Any], tmp_path: Path
 ) -> None:
     federation = PROBLEM.federation()
-    save_checkpoint(tmp_path, start_of(federation, writer))
-    template = start_of(federation, reader)
+    save_checkpoint(tmp_path, initial_progress(federation, writer))
+    template = initial_progress(federation, reader)
     if writer is reader:
         assert load_checkpoint(tmp_path, template) is not None
     else:
@@ -293,7 +293,7 @@ def test_a_checkpoint_of_another_method_is_refused(
 
 
 def test_a_single_precision_checkpoint_is_refused_by_a_double_precision_run(tmp_path: Path) -> None:
-    progress = start_of(PROBLEM.federation(), FedAvg())
+    progress = initial_progress(PROBLEM.federation(), FedAvg())
     single = replace(progress, state=FedAvgState(progress.state.parameters.float()))
     save_checkpoint(tmp_path, single)
     complaint_of(lambda: load_checkpoint(tmp_path, progress))
@@ -348,9 +348,11 @@ def test_other_settings_of_the_same_method_do_not_go_on_from_here(
     writer: AnyMethod[Any], reader: AnyMethod[Any], tmp_path: Path
 ) -> None:
     federation = PROBLEM.federation()
-    progress = start_of(federation, writer)
+    progress = initial_progress(federation, writer)
     save_checkpoint(tmp_path, progress)
-    assert "method" in complaint_of(lambda: load_checkpoint(tmp_path, start_of(federation, reader)))
+    assert "method" in complaint_of(
+        lambda: load_checkpoint(tmp_path, initial_progress(federation, reader))
+    )
     message = complaint_of(lambda: train(federation, reader, rounds=2, resume=progress))
     assert message.startswith("cannot resume")
 

@@ -15,7 +15,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Reveals
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto
@@ -76,7 +76,7 @@ def test_a_checkpoint_from_before_holders_kept_anything_can_be_used(tmp_path: Pa
     buffer = io.BytesIO()
     torch.save(flat, buffer)
     path.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
-    restored = load_checkpoint(tmp_path, start_of(federation, method))
+    restored = load_checkpoint(tmp_path, initial_progress(federation, method))
     assert restored is not None
     assert pack(restored.progress).keys() == pack(done.progress).keys()
     assert torch.equal(restored.progress.state.parameters, done.progress.state.parameters)
@@ -89,4 +89,4 @@ def test_what_holders_keep_belongs_to_the_checkpoint(tmp_path: Path) -> None:
     smaller = replace(done.progress, kept=done.progress.kept[:2])
     save_checkpoint(tmp_path, smaller)
     with pytest.raises(InputError, match="'kept' differs"):
-        load_checkpoint(tmp_path, start_of(federation, method))
+        load_checkpoint(tmp_path, initial_progress(federation, method))

@@ -13,7 +13,7 @@ from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.models import Mixture
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
@@ -103,7 +103,7 @@ def test_resuming_beyond_the_end_yields_nothing() -> None:
 
 def test_before_the_first_round_stands_the_initial_model() -> None:
     problem = softmax_problem([[2, 1]])
-    progress = start_of(problem.federation(), FedMinMax())
+    progress = initial_progress(problem.federation(), FedMinMax())
     assert progress.round == 0
     assert progress.state.parameters.tolist() == problem.start.tolist()
     assert progress.iterates.parameters(Iterate.AVERAGE).tolist() == problem.start.tolist()

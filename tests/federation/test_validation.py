@@ -18,7 +18,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.data.strata import set_aside
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, start_of, train
+from fedminmax.federation.train import Round, initial_progress, train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.testing import Case
@@ -165,7 +165,7 @@ def test_measuring_changes_no_run_and_resuming_changes_no_choice(
     for done in train(federation, case.mini_batch, rounds=2, **words):
         save_checkpoint(tmp_path, done.progress)
     again = PROBLEM.federation(validation=0.3)
-    restored = load_checkpoint(tmp_path, start_of(again, case.mini_batch))
+    restored = load_checkpoint(tmp_path, initial_progress(again, case.mini_batch))
     assert restored is not None
     *_, rest = train(again, case.mini_batch, rounds=4, resume=restored.progress, **words)
     assert rest.chosen == whole[-1].chosen
@@ -199,7 +199,7 @@ def test_a_checkpoint_from_before_validation_is_read(tmp_path: Path) -> None:
     torch.save(flat, buffer)
     payload = buffer.getvalue()
     (tmp_path / "checkpoint.bin").write_bytes(hashlib.sha256(payload).digest() + payload)
-    restored = load_checkpoint(tmp_path, start_of(PROBLEM.federation(), METHOD))
+    restored = load_checkpoint(tmp_path, initial_progress(PROBLEM.federation(), METHOD))
     assert restored is not None
     assert pack(restored.progress).keys() == pack(done.progress).keys()
 

@@ -21,7 +21,7 @@ import fedminmax
 from fedminmax.cli.main import main
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import free_port
-from fedminmax.federation.flare.session import FederationStatus, look_at_federation
+from fedminmax.federation.flare.session import FederationStatus, federation_status
 from tests.cli.command import command, fedminmax_process
 from tests.federation.network_problem import SITES, write_tables
 from tests.integration.other_code_at_south import HeldRounds
@@ -62,7 +62,7 @@ class Deployment:
         return self.folder / "kits" / "people" / "ann@lab.org"
 
     def status(self) -> FederationStatus:
-        return look_at_federation(self.kit, SECONDS)
+        return federation_status(self.kit, SECONDS)
 
     def wait_until(self, seen: Callable[[FederationStatus], bool]) -> FederationStatus:
         deadline = time.monotonic() + SECONDS

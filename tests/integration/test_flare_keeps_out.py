@@ -21,7 +21,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from fedminmax.federation.flare import server_process
 from fedminmax.federation.flare.coordinator import CONNECTION_LOST, write_job
 from fedminmax.federation.flare.kits import COORDINATOR, provision, write_site_settings
-from fedminmax.federation.flare.processes import connection_trouble, free_port
+from fedminmax.federation.flare.processes import connection_problem, free_port
 from fedminmax.federation.flare.session import (
     ENDED,
     SECONDS_PER_LOGIN,
@@ -80,9 +80,9 @@ def test_a_certificate_of_another_federation_is_refused(
     unreachable = provision(tmp_path / "b", "localhost", free_port(), ["north"])
     assert speaks_tls(trained.port, kits.sites["north"], kits.server)
     assert not speaks_tls(trained.port, stranger.sites["north"], kits.server)
-    assert connection_trouble(kits.sites["north"]) is None
-    assert "cannot be reached" in (connection_trouble(unreachable.sites["north"]) or "")
-    assert "refuses this kit's certificate" in (connection_trouble(stranger.sites["north"]) or "")
+    assert connection_problem(kits.sites["north"]) is None
+    assert "cannot be reached" in (connection_problem(unreachable.sites["north"]) or "")
+    assert "refuses this kit's certificate" in (connection_problem(stranger.sites["north"]) or "")
 
 
 def nothing_to_check() -> None:
@@ -246,7 +246,7 @@ def test_no_handshake_waits_for_a_stranger(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here a silent stranger's never ends: whoever waited for one would wait for ever."""
-    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", None)
     with listener_of(trained) as port, strangers_at(port):
         assert shakes_hands(trained, port)
 
@@ -254,7 +254,7 @@ def test_no_handshake_waits_for_a_stranger(
 def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", None)
+    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", None)
     monkeypatch.setattr(server_process, "MAX_HANDSHAKES", 5)
     with listener_of(trained) as port, ExitStack() as connections:
         address = ("127.0.0.1", port)
@@ -273,7 +273,7 @@ def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
 def test_a_handshake_has_a_limit_of_time(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_process, "SECONDS_FOR_A_HANDSHAKE", 0.1)
+    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", 0.1)
     with (
         listener_of(trained) as port,
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger,

@@ -1,4 +1,4 @@
-"""`fedminmax federation local`, killed by force: its guardian leaves no process and no folder."""
+"""`fedminmax federation local`, killed by force: its watchdog leaves no process and no folder."""
 
 import subprocess
 import time

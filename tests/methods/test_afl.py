@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.afl import AFL, AFLStart
 from tests.oracles import afl_by_hand
 from tests.problems import Vector, softmax_problem, to_numpy
@@ -41,4 +41,4 @@ def test_trajectory(start: str, expected: Vector, rate: float) -> None:
 def test_scaling_divides_the_rate_by_holders_per_group() -> None:
     federation = softmax_problem([[2, 1], [2, 2], [1, 1], [2, 3], [1, 0], [0, 1]]).federation()
     method = AFL(adversary_rate=0.6, scale_adversary_rate=True)
-    assert start_of(federation, method).state.rate == pytest.approx(0.2, abs=1e-16)
+    assert initial_progress(federation, method).state.rate == pytest.approx(0.2, abs=1e-16)

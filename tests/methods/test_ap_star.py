@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedminmax.data.synthetic import MINIMAX_RISKS
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.ap_star import APStar, move_towards
 from tests import sides
 from tests.complaints import complaint_of
@@ -98,7 +98,7 @@ def test_the_exact_minimax_and_a_best_worst_risk_that_never_rises() -> None:
 def test_before_the_first_fit_the_answer_is_the_initial_model() -> None:
     method = APStar(fit_rounds=3)
     start = PROBLEM.federation().initial_parameters
-    assert torch.equal(start_of(PROBLEM.federation(), method).state.selected[0], start)
+    assert torch.equal(initial_progress(PROBLEM.federation(), method).state.selected[0], start)
     for done in train(PROBLEM.federation(), method, rounds=3):
         assert torch.equal(done.parameters(), start)
 

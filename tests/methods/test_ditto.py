@@ -8,7 +8,7 @@ from torch import nn
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
@@ -110,7 +110,7 @@ def test_a_personal_model_ends_at_its_regularised_optimum(pull: float) -> None:
     nn.init.constant_(model.weight, 0.5)
     federation = InProcessFederation(model, squared_error_loss, holders)
     method = Ditto(pull, 0.2, epochs=50, batch_size=None)
-    start = start_of(federation, method)
+    start = initial_progress(federation, method)
     order, kept = method.order(start.state, RoundKey(0, 1)), start.kept
     for _ in range(8):
         _, kept = federation.ask_keeping(method, order, [0, 1, 2], kept)
@@ -149,7 +149,7 @@ def test_with_the_model_for_all_converged_too(pull: float) -> None:
 
 def test_a_holder_that_does_not_take_part_keeps_its_model() -> None:
     federation, method = PROBLEM.federation(), Ditto(1.0, 0.3, epochs=2, batch_size=2)
-    kept = start_of(federation, method).kept
+    kept = initial_progress(federation, method).kept
     assert torch.equal(kept, torch.from_numpy(PROBLEM.start).repeat(4, 1))
     for done in train(federation, method, rounds=8, participation=0.5):
         for holder in range(4):

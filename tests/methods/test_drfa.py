@@ -10,7 +10,7 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedavg import FedAvg
@@ -55,7 +55,7 @@ def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None)
     eta, gamma, tau = 0.3, 0.2, 3
     method = DRFA(eta, gamma, tau, None, holders_drawn=holders_drawn, start=AFLStart.UNIFORM)
     federation = PROBLEM.federation()
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     theta, weights, seen = PROBLEM.start, EVEN, set()
     for done in train(federation, method, rounds=12, seed=4):
         key = RoundKey(4, done.number)
@@ -94,7 +94,7 @@ def test_v_is_unbiased_for_the_risks_at_the_snapshot(draws: int) -> None:
     method = DRFA(0.3, rate / 2, steps=2, batch_size=None, holders_drawn=draws)
     snapshot = torch.from_numpy(PROBLEM.start + 0.5)
     state = replace(
-        start_of(federation, method).state,
+        initial_progress(federation, method).state,
         weights=torch.from_numpy(LAMBDA),
         snapshot=snapshot.unsqueeze(0),
     )
@@ -113,7 +113,7 @@ def test_a_drawn_holder_tells_the_loss_of_a_uniformly_drawn_batch() -> None:
     targets, draws = [1.0, 2.0, 4.0], 300
     federation = quadratic_federation([0.0], [points([[[y] for y in targets]])])
     method = DRFA(batch_size=1)
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     asked = replace(state, snapshot=state.parameters.unsqueeze(0))
     told: Counter[float] = Counter()
     for number in range(draws):
@@ -130,7 +130,7 @@ def test_lots_fall_by_lambda_then_evenly_and_every_step_is_as_likely() -> None:
     federation, rounds = PROBLEM.federation(), 600
     method = DRFA(steps=4, holders_drawn=2)
     state = replace(
-        start_of(federation, method).state,
+        initial_progress(federation, method).state,
         weights=torch.from_numpy(LAMBDA),
         snapshot=torch.from_numpy(PROBLEM.start).unsqueeze(0),
     )

@@ -12,7 +12,7 @@ from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.parity import Parity
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import AnyMethod
@@ -56,7 +56,7 @@ def mean_loss(problem: Problem, theta: Vector, x: Vector, y: Labels) -> float:
 
 def first_replies(method: FCFL, problem: Problem) -> tuple[Sums, ...]:
     federation = problem.federation()
-    order = method.order(start_of(federation, method).state, RoundKey(0, 1))
+    order = method.order(initial_progress(federation, method).state, RoundKey(0, 1))
     return federation.ask_each(method, order, range(len(problem.holders)))
 
 
@@ -146,7 +146,7 @@ def test_maxima_sharpen_twice_where_gradients_are_short() -> None:
     """From 0.5 by 0.01 while above 1e-4; a gradient of length 0.04 keeps 0.005 > 0.1 * 0.04."""
     method = replace(FULL, stage_one_rounds=4)
     federation = PROBLEM.federation()
-    state, size = start_of(federation, method).state, len(PROBLEM.start)
+    state, size = initial_progress(federation, method).state, len(PROBLEM.start)
     short, long = torch.zeros(2 * size), torch.zeros(2 * size)
     short[0], short[size] = 0.04, 0.06
     long[0], long[size] = 5.1, 4.9
@@ -195,7 +195,7 @@ def fair_or_accurate(holders: int = 2, rows: int = 200) -> InProcessFederation:
 
 def holder_values(federation: InProcessFederation, parameters: torch.Tensor) -> Vector:
     """Each holder's loss and disparity of these parameters over all its rows."""
-    order = FULL.order(start_of(federation, FULL).state, RoundKey(0, 1))
+    order = FULL.order(initial_progress(federation, FULL).state, RoundKey(0, 1))
     replies = federation.ask_each(
         FULL, replace(order, parameters=parameters), range(federation.census.holders)
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedminmax.core.parity import Parity
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.method import AnyMethod
@@ -108,7 +108,7 @@ def test_a_cell_not_seen_keeps_its_weight(parity: Parity) -> None:
     """Holder 2 has no row of group 0, holder 1 none of group 2."""
     federation = THREE_GROUPS.federation()
     method = FedFB(0.3, 0.1, parity, epochs=1, batch_size=None)
-    weights = start_of(federation, method).state.weights
+    weights = initial_progress(federation, method).state.weights
     absences = changes = 0
     for done in train(federation, method, rounds=30, seed=2, participation=0.3):
         assert len(done.participants) == 1

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.parity import Parity
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedgft import FedGFT
 from tests.parity_problems import pooled_rows, rates, scores, unequal_problem
@@ -61,7 +61,7 @@ def test_a_full_step_descends_the_pooled_objective(parity: Parity, problem: Prob
     """At the point whose statistics the server knows: theta - eta grad (R + penalty J)."""
     method = FedGFT(1.7, parity, learning_rate=0.3, epochs=1, batch_size=None)
     federation, everyone = problem.federation(), range(len(problem.holders))
-    start = start_of(federation, method).state
+    start = initial_progress(federation, method).state
     first = federation.ask(method, method.order(start, RoundKey(0, 1)), everyone)
     informed = replace(method.update(start, first), parameters=start.parameters)
     second = federation.ask(method, method.order(informed, RoundKey(0, 2)), everyone)
@@ -116,7 +116,7 @@ def test_how_rows_are_split_does_not_matter(parity: Parity) -> None:
 def test_a_group_not_seen_keeps_what_was_told_of_it(parity: Parity) -> None:
     federation = THREE_GROUPS.federation()
     method = FedGFT(0.5, parity, learning_rate=0.3, epochs=1, batch_size=None)
-    before = start_of(federation, method).state
+    before = initial_progress(federation, method).state
     absences = 0
     for done in train(federation, method, rounds=20, seed=2, participation=0.3):
         counts = done.total.statistics.view(2, 2, 3)[1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.studies.study import papers_iterate
@@ -57,12 +57,12 @@ def test_algorithm_1_with_a_floor(epsilon: float) -> None:
 def test_mu_starts_at_the_group_shares() -> None:
     """Columns of the table: 5, 5 and 5 of 15 rows would hide it, so take 6, 2 and 4 of 12."""
     federation = softmax_problem([[4, 0, 1], [2, 2, 3]]).federation()
-    assert start_of(federation, FedMinMax()).state.weights.tolist() == [0.5, 1 / 6, 1 / 3]
+    assert initial_progress(federation, FedMinMax()).state.weights.tolist() == [0.5, 1 / 6, 1 / 3]
 
 
 def test_mu_starts_inside_the_floor() -> None:
     """(.9, .1) with epsilon .2: nearest is (.8, .2)."""
-    state = start_of(softmax_problem([[9, 1]]).federation(), FedMinMax(epsilon=0.2)).state
+    state = initial_progress(softmax_problem([[9, 1]]).federation(), FedMinMax(epsilon=0.2)).state
     np.testing.assert_allclose(to_numpy(state.weights), [0.8, 0.2], atol=1e-15)
 
 

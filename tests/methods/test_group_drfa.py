@@ -9,7 +9,7 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.train import Round, start_of, train
+from fedminmax.federation.train import Round, initial_progress, train
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
@@ -43,7 +43,7 @@ def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
     eta, gamma = 0.3, 0.3
     method = GroupDRFA(eta, gamma, epsilon, steps=tau, batch_size=None)
     federation = PROBLEM.federation()
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     theta, mu, seen = PROBLEM.start, RHO, set()
     for done in train(federation, method, rounds=25):
         snapshot_step = int(method.order(state, RoundKey(0, done.number)).weights[-1])
@@ -110,5 +110,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert "epsilon = -1" in complaint_of(lambda: GroupDRFA(epsilon=-1.0))
     too_much = GroupDRFA(epsilon=0.5)
     assert "group DRFA: epsilon = 0.5 with 3 groups" in complaint_of(
-        lambda: start_of(PROBLEM.federation(), too_much)
+        lambda: initial_progress(PROBLEM.federation(), too_much)
     )

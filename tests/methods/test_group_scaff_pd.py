@@ -14,7 +14,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector
@@ -178,7 +178,7 @@ SADDLE = torch.tensor([0.75, 0.25], dtype=torch.float64)
 def test_at_a_saddle_a_round_is_the_identity(extrapolation: float, epochs: int) -> None:
     method = GroupSCAFFPD(0.5, 0.5, extrapolation, epochs=epochs, batch_size=None)
     federation = quadratic_federation([0.25], UNEQUAL)
-    start = start_of(federation, method)
+    start = initial_progress(federation, method)
     there = replace(start, state=replace(start.state, weights=SADDLE))
     for done in train(federation, method, rounds=3, resume=there):
         np.testing.assert_allclose(to_numpy(done.parameters()), [0.25], atol=1e-15)
@@ -190,7 +190,7 @@ def test_from_the_same_saddle_plain_local_steps_drift_away(epochs: int) -> None:
     """What the correction is for: these holders' own optima do not balance."""
     method = FedMinMaxLocal(0.5, 0.5, epochs=epochs, batch_size=None)
     federation = quadratic_federation([0.25], UNEQUAL)
-    start = start_of(federation, method)
+    start = initial_progress(federation, method)
     there = replace(start, state=replace(start.state, weights=SADDLE))
     done = next(train(federation, method, rounds=1, resume=there))
     assert abs(float(done.parameters(Iterate.LAST)) - 0.25) > 0.02
@@ -291,5 +291,5 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     assert "adversary_rate = -1" in complaint_of(lambda: GroupSCAFFPD(adversary_rate=-1.0))
     assert "epochs = 0" in complaint_of(lambda: GroupSCAFFPD(epochs=0))
     crowded = GroupSCAFFPD(epsilon=0.4)
-    message = complaint_of(lambda: start_of(PROBLEM.federation(), crowded))
+    message = complaint_of(lambda: initial_progress(PROBLEM.federation(), crowded))
     assert "group SCAFF-PD: epsilon = 0.4 with 3 groups" in message

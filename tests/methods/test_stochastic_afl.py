@@ -9,7 +9,7 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey, zero_sums
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
 from tests.complaints import complaint_of
@@ -42,7 +42,7 @@ def test_both_gradients_are_unbiased_over_the_lots(
     risks = np.array([PROBLEM.brier_losses(PROBLEM.start, x, y).mean() for x, y, _ in rows])
     federation = PROBLEM.federation()
     method = StochasticAFL(0.1, 1e-3, estimator, draws, batch_size=None)
-    state = replace(start_of(federation, method).state, weights=torch.from_numpy(LAMBDA))
+    state = replace(initial_progress(federation, method).state, weights=torch.from_numpy(LAMBDA))
     step, ascent = np.zeros_like(PROBLEM.start), np.zeros(3)
     order = method.order(state, RoundKey(0, 1))
     weighted = estimator is GradientEstimator.WEIGHTED
@@ -63,7 +63,7 @@ def test_both_gradients_are_unbiased_over_the_lots(
 def test_lots_fall_by_lambda_for_the_gradient_and_evenly_for_the_loss() -> None:
     federation = PROBLEM.federation()
     method = StochasticAFL(estimator=GradientEstimator.WEIGHTED, draws=2)
-    state = replace(start_of(federation, method).state, weights=torch.from_numpy(LAMBDA))
+    state = replace(initial_progress(federation, method).state, weights=torch.from_numpy(LAMBDA))
     orders = [method.order(state, RoundKey(0, number)).weights for number in range(600)]
     assert_frequencies([own[0] for own in orders], LAMBDA, 2)
     assert_frequencies([own[1] for own in orders], np.full(3, 1 / 3), 2)
@@ -76,7 +76,9 @@ def test_all_rows_of_every_domain_give_the_step_of_afl_to_the_bit() -> None:
     for done in rounds:
         afl = done.progress.state
         state = replace(
-            start_of(federation, stochastic).state, parameters=afl.parameters, weights=afl.weights
+            initial_progress(federation, stochastic).state,
+            parameters=afl.parameters,
+            weights=afl.weights,
         )
         key, everyone = RoundKey(0, done.number), [0, 1, 2]
         one = federation.ask(stochastic, stochastic.order(state, key), everyone)
@@ -105,7 +107,7 @@ def test_the_penalty_pulls_lambda_to_its_penalised_maximum(risks: list[float]) -
     method = StochasticAFL(
         adversary_rate=0.05, draws=draws, chi_squared=strength, start=AFLStart.UNIFORM
     )
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     # What the holders send when every one is drawn as often as expected.
     total = replace(
         zero_sums(len(state.parameters), 3, 3),
@@ -124,7 +126,7 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
     targets, draws = [1.0, 2.0, 4.0], 300
     federation = quadratic_federation([0.0], [points([[[y] for y in targets]])])
     method = StochasticAFL(1.0)
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     pairs: Counter[tuple[int, int]] = Counter()
     for number in range(draws):
         reply = federation.ask(method, method.order(state, RoundKey(0, number)), [0])
@@ -139,7 +141,7 @@ def test_the_batch_of_the_loss_is_independent_of_that_of_the_gradient() -> None:
 def test_only_drawn_holders_take_a_gradient_and_once_per_draw() -> None:
     federation = PROBLEM.federation()
     method = StochasticAFL(0.1, estimator=GradientEstimator.WEIGHTED, draws=5, batch_size=2)
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     for number in range(10):
         order = method.order(state, RoundKey(0, number))
         for holder, times in enumerate(order.weights[0].tolist()):
@@ -157,7 +159,7 @@ def test_a_holder_without_rows_is_never_drawn(estimator: GradientEstimator) -> N
     with pytest.warns(UserWarning, match="holder 1 has no rows"):
         federation = problem.federation()
     method = StochasticAFL(estimator=estimator, chi_squared=0.1, start=AFLStart.UNIFORM)
-    state = start_of(federation, method).state
+    state = initial_progress(federation, method).state
     for number in range(50):
         assert not method.order(state, RoundKey(0, number)).weights[:, 1].any()
     for done in train(federation, method, rounds=20):

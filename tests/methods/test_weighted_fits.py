@@ -8,7 +8,7 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import OneStepMethod
@@ -88,7 +88,7 @@ def test_a_run_resumes_after_its_mixture_has_grown(
     whole = list(train(sides.federation(), method, rounds=30))
     for done in whole[:18]:
         save_checkpoint(tmp_path, done.progress)
-    restored = load_checkpoint(tmp_path, start_of(sides.federation(), method))
+    restored = load_checkpoint(tmp_path, initial_progress(sides.federation(), method))
     assert restored is not None
     progress = restored.progress
     rest = list(train(sides.federation(), method, rounds=30, resume=progress))

@@ -80,11 +80,11 @@ def test_a_site_that_tells_of_nearly_all_rows_is_remarked_on(
 class WestAlone(DirectTransport):
     """North and south, the only sites with women, answer in the first round alone."""
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
         rounds = [asked for asked, _ in self.calls if asked == "answer"]
-        if question == "answer" and site != "west" and len(rounds) > 1:
+        if endpoint == "answer" and site != "west" and len(rounds) > 1:
             raise RefusedError(f"{site} is not connected")
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)
 
 
 def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_results_warn_of_a_group_that_the_run_lost(config: Path, tmp_path: Path)
     run_here("report", run.folder, "--out", tmp_path / "report.html")
 
 
-@pytest.mark.parametrize("question", ["prepare", "measure"])
+@pytest.mark.parametrize("endpoint", ["prepare", "measure"])
 def test_results_say_whose_held_out_rows_are_missing(
-    question: str, config: Path, tmp_path: Path
+    endpoint: str, config: Path, tmp_path: Path
 ) -> None:
-    transport = SilentTransport(tmp_path, question, ["south"])
+    transport = SilentTransport(tmp_path, endpoint, ["south"])
     run = run_between_sites(config, tmp_path / "run", transport)
     run.collect()
     results = results_of(run.folder)

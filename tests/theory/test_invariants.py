@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.fedminmax import FedMinMax
 from tests.oracles import brier_gradient
 from tests.problems import Problem, Vector, softmax_problem, softmax_problems, to_numpy
@@ -53,7 +53,7 @@ def test_importance_weights_average_to_one_and_mu_is_on_the_simplex(problem: Pro
     group = torch.cat([own for _, _, own in problem.holders])
     rho = torch.bincount(group).double() / len(group)
     federation, method = problem.federation(), FedMinMax(learning_rate=0.3, adversary_rate=1.0)
-    states = [start_of(federation, method).state]
+    states = [initial_progress(federation, method).state]
     states += [done.progress.state for done in train(federation, method, rounds=20)]
     for number, state in enumerate(states):
         weights = method.order(state, RoundKey(0, number)).weights

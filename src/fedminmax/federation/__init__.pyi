@@ -4,7 +4,7 @@ from fedminmax.core.messages import Census, Reveals
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.federation.checkpoint import Restored, load_checkpoint, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, Round, start_of
+from fedminmax.federation.train import Progress, Round, initial_progress
 
 __all__ = [
     "Census",
@@ -16,7 +16,7 @@ __all__ = [
     "Reveals",
     "Round",
     "SmallGroupRule",
+    "initial_progress",
     "load_checkpoint",
     "save_checkpoint",
-    "start_of",
 ]

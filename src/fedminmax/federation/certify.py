@@ -200,8 +200,9 @@ def prover_for(structure: LinearStructure | None, groups: int) -> RowSumsMethod[
 
 
 def _check_complete(total: Sums, census: Census) -> None:
-    told, rows = total.group_count.cpu(), census.counts.sum(dim=0)
-    if not torch.equal(told, rows):
+    reported, rows = total.group_count.cpu(), census.counts.sum(dim=0)
+    if not torch.equal(reported, rows):
         raise IncompleteError(
-            f"nothing is proved: {int(told.sum()):,} of {int(rows.sum()):,} training rows told"
+            f"nothing is proved: only {int(reported.sum()):,} of {int(rows.sum()):,} training rows "
+            "were reported"
         )

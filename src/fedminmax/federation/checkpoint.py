@@ -27,7 +27,7 @@ from fedminmax.core.files import atomic_write
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.old_names import current_name
 from fedminmax.federation.protocol import Federation, Game, check_same_game
-from fedminmax.federation.train import Progress, Round, settings_of, start_of, train
+from fedminmax.federation.train import Progress, Round, initial_progress, settings_of, train
 from fedminmax.methods.method import AnyMethod, StateT
 
 DIGEST_BYTES = 32
@@ -104,7 +104,7 @@ def _check_progress(progress: object) -> None:
     if not isinstance(progress, Progress):
         raise InputError(
             f"got {type(progress).__name__} instead of a Progress; give round.progress, "
-            "or start_of(federation, method) to load"
+            "or initial_progress(federation, method) to load"
         )
 
 
@@ -247,10 +247,10 @@ def train_resumably(
 ) -> Generator[Round[StateT]]:
     """Run the method with checkpoints in ``folder``: the same call goes on from the last one.
 
-    It yields the rounds that are left, and ends with the numbers of a run that never stopped; no
-    round begins after ``seconds``, except for the first one. A run that is over yields nothing: its
-    answer is ``load_checkpoint(folder, start_of(federation, method))``. The arguments are those of
-    ``train``.
+    It yields the remaining rounds, and ends with the numbers of a run that never stopped; no round
+    begins after ``seconds``, except for the first one. A finished run yields nothing: its result is
+    in ``load_checkpoint(folder, initial_progress(federation, method))``. The arguments are those
+    of ``train``.
     """
     progress, complaint = restore(folder, federation, method)
     if complaint is not None:
@@ -326,7 +326,7 @@ def restore(
     folder: str | Path, federation: Federation, method: AnyMethod[StateT]
 ) -> tuple[Progress[StateT] | None, str | None]:
     """Return where the run in ``folder`` stands, and a complaint if a checkpoint was damaged."""
-    restored = load_checkpoint(folder, start_of(federation, method))
+    restored = load_checkpoint(folder, initial_progress(federation, method))
     return (None, None) if restored is None else (restored.progress, restored.complaint)
 
 

@@ -67,7 +67,7 @@ from fedminmax.methods.shared.checks import check_whole
 
 # Below this many multiplications per step, two threads lose more to Python's lock than they gain:
 # see benchmarks/local_training.py.
-MULTIPLICATIONS_WORTH_A_THREAD = 5_000_000
+MIN_THREAD_MULTIPLICATIONS = 5_000_000
 
 
 class InProcessFederation:
@@ -358,7 +358,7 @@ class InProcessFederation:
 
     def _fitting_threads(self, rows: int) -> AbstractContextManager[None]:
         """Keep to one thread where a pass over so many rows is too light for two."""
-        light = self._multiplications_per_row * rows < MULTIPLICATIONS_WORTH_A_THREAD
+        light = self._multiplications_per_row * rows < MIN_THREAD_MULTIPLICATIONS
         return torch_threads(1 if light else self._threads)
 
     def _holder(self, number: int, kept: Tensor | None) -> Holder:
@@ -384,7 +384,7 @@ class InProcessFederation:
         """One workspace per core if a step over this many rows is heavy enough, else one in all."""
         parameters = self._workspaces[0].flat
         work = self._multiplications_per_row * min(rows, self._rows_per_chunk, 100)
-        worth_it = work >= MULTIPLICATIONS_WORTH_A_THREAD and parameters.device.type == "cpu"
+        worth_it = work >= MIN_THREAD_MULTIPLICATIONS and parameters.device.type == "cpu"
         wanted = self._threads if worth_it else 1
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task))

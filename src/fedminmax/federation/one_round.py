@@ -61,8 +61,8 @@ def run_round(
         state = method.update(state, total)
     evaluations = total.gradient_evaluations
     if asks_again(method):
-        while (question := method.ask_again(state, key)) is not None:
-            more = federation.ask(method, question, participants)
+        while (request := method.ask_again(state, key)) is not None:
+            more = federation.ask(method, request, participants)
             _check_sums(more, method, key, federation.group_names)
             state = method.update_again(state, more)
             evaluations += more.gradient_evaluations

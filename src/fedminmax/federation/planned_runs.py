@@ -17,7 +17,7 @@ from fedminmax.methods.defaults import DEFAULT_ROUNDS
 
 RATE = "learning_rate"
 SAFE = "safe"
-SHARED_WITH_THE_BASELINE = (RATE, "epochs", "batch_size")
+BASELINE_OPTIONS = (RATE, "epochs", "batch_size")
 
 
 def plan_of_config(
@@ -98,20 +98,20 @@ def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> Planne
         shared = {RATE: SAFE} if _leaves_rate_open(baseline) else {}
         run = replace(run, rounds=DEFAULT_ROUNDS[baseline.pace])
     else:
-        run, shared = _with_the_same_steps(run, card, baseline)
+        run, shared = _with_same_steps(run, card, baseline)
     options = {name: word for name, word in shared.items() if name in baseline.option_types}
     return replace(run, method=baseline.key, options=options)
 
 
-def _with_the_same_steps(
+def _with_same_steps(
     run: PlannedRun, card: MethodCard, baseline: MethodCard
 ) -> tuple[PlannedRun, dict[str, str]]:
     """Return the run with as many rounds as make the same number of steps, and their settings."""
     # Any number: it stands where the safe one will.
     method = with_rate([run], "1")[0].build()
     shared = {
-        name: _word(getattr(method, name))
-        for name in SHARED_WITH_THE_BASELINE
+        name: _as_text(getattr(method, name))
+        for name in BASELINE_OPTIONS
         if name in card.option_types
     }
     if needs_learning_rate([run]):
@@ -123,5 +123,5 @@ def _with_the_same_steps(
     return run, shared
 
 
-def _word(value: float | None) -> str:
+def _as_text(value: float | None) -> str:
     return "none" if value is None else repr(value)

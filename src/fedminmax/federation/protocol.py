@@ -102,7 +102,7 @@ class Game:
     small_groups: str
 
 
-WORDS = {
+MISMATCHES = {
     "groups": "the groups had other names",
     "model": "the model's parameters had other shapes, another precision or another ridge",
     "rows": "the holders had other numbers of rows by group",
@@ -127,7 +127,7 @@ def check_same_game(before: Game, now: Game, refusal: str) -> None:
     for field in fields(Game):
         if getattr(before, field.name) != getattr(now, field.name):
             raise InputError(
-                f"{refusal}: {WORDS[field.name]}; give the data, the model and the minimum of "
+                f"{refusal}: {MISMATCHES[field.name]}; give the data, the model and the minimum of "
                 "rows of a group that the run began with, or start anew"
             )
 

@@ -19,7 +19,7 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.one_round import run_round, with_rate_of
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
-from fedminmax.federation.wire.compression import Lighter, lighter_part
+from fedminmax.federation.wire.compression import Compressed, compressed_part
 from fedminmax.methods.method import (
     AnyMethod,
     Holder,
@@ -68,9 +68,9 @@ def message_bytes(
         compress: whether replies travel in fewer bytes where they may.
         validates: whether holders have set validation rows aside.
     """
-    lighter = lighter_part(method, census.linear, compress=compress)
-    rows = _made_up_rows(task, census, row)
-    posted = _Posted(task, census, rows, lighter, validates)
+    compressed = compressed_part(method, census.linear, compress=compress)
+    rows = _dummy_rows(task, census, row)
+    posted = _MessageRecorder(task, census, rows, compressed, validates)
     method = with_rate_of(method, posted)
     start = task.initial_parameters
     kept = NOTHING
@@ -99,7 +99,7 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
     return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
 
-def _made_up_rows(task: Task, census: Census, row: Tensor) -> Examples:
+def _dummy_rows(task: Task, census: Census, row: Tensor) -> Examples:
     """Return a row of each group."""
     groups = torch.arange(census.groups)
     x = row.expand(census.groups, *row.shape).to(task.initial_parameters)
@@ -108,13 +108,13 @@ def _made_up_rows(task: Task, census: Census, row: Tensor) -> Examples:
 
 
 @dataclass(eq=False)
-class _Posted:
+class _MessageRecorder:
     """A federation of one holder with made-up rows, which writes down the sizes of messages."""
 
     task: Task
     census: Census
     rows: Examples
-    lighter: Lighter
+    compressed: Compressed
     validates: bool
     down: list[int] = field(default_factory=list)
     up: list[int] = field(default_factory=list)
@@ -187,8 +187,8 @@ class _Posted:
         if self.validates and order.phase == 0:
             nothing = torch.zeros(self.census.groups, dtype=torch.float64)
             reply = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))
-        if self.lighter is Lighter.STEP:
+        if self.compressed is Compressed.STEP:
             return replace(reply, step=reply.step.to(torch.bfloat16))
-        if self.lighter is Lighter.CURVATURE:
+        if self.compressed is Compressed.CURVATURE:
             return replace(reply, statistics=reply.statistics.float())
         return reply

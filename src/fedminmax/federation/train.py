@@ -161,7 +161,7 @@ class Round(Generic[StateT]):
         return members_of(self.progress, self.output)
 
 
-def start_of(
+def initial_progress(
     federation: Federation,
     method: AnyMethod[StateT],
     *,
@@ -174,7 +174,7 @@ def start_of(
     if not hasattr(federation, "census"):
         raise InputError(f"federation = {federation!r}; give a federation, then a method")
     method = with_rate_of(checked_method(method), federation)
-    check_shown(method, federation.reveals)
+    check_reveals(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
     kept = torch.zeros(0, dtype=initial.dtype)
@@ -204,7 +204,7 @@ def settings_of(method: str) -> str:
     return re.sub(r"output=<Iterate\.\w+: '\w+'>(, )?", "", method)
 
 
-def check_shown(method: AnyMethod[StateT], shown: Reveals) -> None:
+def check_reveals(method: AnyMethod[StateT], shown: Reveals) -> None:
     """Refuse a method that needs to see more of a holder's reply than the server is shown."""
     if method.reveals.level > shown.level:
         raise InputError(
@@ -263,7 +263,7 @@ def train(
         resume: the progress of an earlier round of the same run, to go on from there.
     """
     check_whole("train", minimum=1, rounds=rounds)
-    start = start_of(federation, method, seed=seed, participation=participation)
+    start = initial_progress(federation, method, seed=seed, participation=participation)
     if patience is not None:
         check_whole("train", minimum=1, patience=patience)
         if not len(federation.validation_rows):
@@ -300,7 +300,7 @@ def _rounds(
     patience: int | None,
     progress: Progress[StateT],
 ) -> Iterator[Round[StateT]]:
-    census, set_aside = federation.census, _rows_to_choose_by(federation)
+    census, set_aside = federation.census, _selection_rows(federation)
     output = Iterate.BEST if len(set_aside) else method.output
     while not (
         progress.round >= rounds
@@ -349,7 +349,7 @@ def is_out_of_patience(progress: Progress[StateT], patience: int | None) -> bool
     return patience is not None and best.latest.round - best.chosen.round >= patience
 
 
-def _rows_to_choose_by(federation: Federation) -> Tensor:
+def _selection_rows(federation: Federation) -> Tensor:
     """Return validation rows by group; groups that training does not play for have no say."""
     rows = federation.validation_rows
     return torch.where(federation.census.playable, rows, 0) if len(rows) else rows

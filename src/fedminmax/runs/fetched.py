@@ -28,9 +28,9 @@ from fedminmax.federation.server.agreement import Agreed
 from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.server.measure import by_group, read_measured
 from fedminmax.federation.server.run import (
-    ToldByProof,
+    ProofResult,
+    read_alternative_model,
     read_members,
-    read_model_beside,
     read_proof,
     read_validation,
     run_folder,
@@ -63,7 +63,7 @@ class FinishedRun:
     saved: SavedModel
     alternative: SavedModel | None = None
     validation: ValidationOfRun | None = None
-    proof: ToldByProof | None = None
+    proof: ProofResult | None = None
 
     @property
     def unit(self) -> float:
@@ -141,7 +141,7 @@ def finished_runs(
             )
             if stored.chosen is not None:
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
-                line = read_model_beside(own).unsqueeze(0)
+                line = read_alternative_model(own).unsqueeze(0)
                 alternative = _saved_model(line, other.value, task, agreed, config)
         proof = read_proof(own)
         finished.append(FinishedRun(table_run, own, rounds, saved, alternative, validation, proof))

@@ -29,9 +29,9 @@ from fedminmax.federation.train import (
     Progress,
     Round,
     answer_of,
+    initial_progress,
     is_out_of_patience,
     members_of,
-    start_of,
 )
 from fedminmax.methods.method import is_done
 from fedminmax.runs.advise import add_advice, task_of_tables
@@ -184,7 +184,7 @@ def open_runs(job: TableJob, runs: Sequence[TableRun]) -> None:
         check_certifiable(job.federation.census)
         check_single_answer(runs[0].method, runs[0].rounds)
     for run in runs:
-        start_of(job.federation, run.method)
+        initial_progress(job.federation, run.method)
     for run in runs:
         _open_run(job, run)
 

@@ -15,7 +15,7 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
-from fedminmax.federation.train import check_shown, start_of
+from fedminmax.federation.train import check_reveals, initial_progress
 from fedminmax.methods.card import MethodCard
 from fedminmax.runs.convergence import marked
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder
@@ -160,8 +160,8 @@ def check_comparison(study: Study, plans: Sequence[RunPlan], shown: Reveals) -> 
         federation = study.federation(alike[0])
         for plan in alike:
             try:
-                check_shown(plan.method, shown)
-                start_of(federation, plan.method)
+                check_reveals(plan.method, shown)
+                initial_progress(federation, plan.method)
             except InputError as error:
                 reasons.setdefault(plan.title, str(error))
     return reasons

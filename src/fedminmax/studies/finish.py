@@ -26,7 +26,7 @@ from fedminmax.federation.checkpoint import (
     train_with_checkpoints,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, answer_of, start_of
+from fedminmax.federation.train import Progress, answer_of, initial_progress
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done
@@ -92,7 +92,7 @@ def check_runs(study: Study, plans: Sequence[RunPlan]) -> None:
     """Initialise every kind of run, so that mistakes are found before anything is written."""
     for plan in plans:
         if plan.fold == plans[0].fold:
-            start_of(study.federation(plan), plan.method)
+            initial_progress(study.federation(plan), plan.method)
 
 
 def finish_runs(

@@ -13,11 +13,11 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.train import Round, start_of, train
-from fedminmax.federation.wire.checks import ToldLosses, check_losses, check_reply
+from fedminmax.federation.train import Round, initial_progress, train
+from fedminmax.federation.wire.checks import ReportedLosses, check_losses, check_reply
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (
-    largest_reply,
+    max_reply_bytes,
     order_from_bytes,
     order_to_bytes,
     sums_from_bytes,
@@ -73,7 +73,7 @@ def check_the_absent_keep_their_weight(case: Case) -> None:
     """
     federation = softmax_problem(ABSENT_COUNTS, seed=4, classes=2).federation()
     counts, over = torch.tensor(ABSENT_COUNTS), case.card.weights
-    weights = start_of(federation, case.full_batch).state.weights
+    weights = initial_progress(federation, case.full_batch).state.weights
     changes = 0
     for done in train(federation, case.full_batch, rounds=30, seed=1, participation=0.5):
         seen = torch.tensor([number in done.participants for number in range(4)])
@@ -162,7 +162,7 @@ def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
 def check_replies_add_up(case: Case) -> None:
     """The reply of many is the sum of the replies of each, whoever is asked, in any order."""
     federation, method = three_holders().federation(), case.mini_batch
-    order = method.order(start_of(federation, method).state, RoundKey(seed=3, round=2))
+    order = method.order(initial_progress(federation, method).state, RoundKey(seed=3, round=2))
     backwards = [_ask(federation, method, order, [number]) for number in (2, 1, 0)]
     first = backwards[0]
     size = float(first.step.norm() + first.statistics.norm() + first.holder_loss.norm())
@@ -187,7 +187,7 @@ def _ask(
     if needs_each_reply(method):
         return add_up(federation.ask_each(method, order, participants))
     if lets_holders_keep(method):
-        kept = start_of(federation, method).kept
+        kept = initial_progress(federation, method).kept
         return federation.ask_keeping(method, order, participants, kept)[0]
     return federation.ask(method, order, participants)
 
@@ -215,7 +215,7 @@ class _OverBytes:
         self._lengths = [
             RowLengths(float((x.square().sum() + len(x)).sqrt())) for x, _, _ in holders
         ]
-        self._told: dict[int, ToldLosses] = {}
+        self._told: dict[int, ReportedLosses] = {}
         self.census, self.group_names = inner.census, inner.group_names
         self.initial_parameters = inner.initial_parameters
         self.parameter_shapes, self.validation_rows = inner.parameter_shapes, inner.validation_rows
@@ -270,7 +270,7 @@ class _OverBytes:
 
     def _read(self, method: Method, order: Order, number: int, reply: Sums) -> Sums:
         start, census, site = self.initial_parameters, self.census, f"holder {number}"
-        limit = largest_reply(method, start, census)
+        limit = max_reply_bytes(method, start, census)
         message = sums_to_bytes(reply, 0.0)
         if len(message) > limit:
             raise RefusedError(f"{site} sent {len(message)} bytes, at most {limit} are expected")
@@ -281,7 +281,7 @@ class _OverBytes:
         sender = Sender(number, counts, census.holders, limits, self._lengths[number])
         check_losses(read, sender, site)
         check_reply(method, order, sender, read, site, self._told.get(number))
-        self._told[number] = ToldLosses(order.parameters, read.group_loss)
+        self._told[number] = ReportedLosses(order.parameters, read.group_loss)
         return read
 
 

@@ -16,7 +16,7 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import start_of, train
+from fedminmax.federation.train import initial_progress, train
 from fedminmax.methods.card import Weights
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import (
@@ -46,7 +46,7 @@ def check_nothing_can_be_assigned(case: Case) -> None:
 def check_later_rounds_do_not_reach_back(case: Case) -> None:
     """An earlier state is not changed by the rounds after it."""
     federation = three_holders().federation()
-    kept = [start_of(federation, case.mini_batch)]
+    kept = [initial_progress(federation, case.mini_batch)]
     copies = [_copy_of(kept[0])]
     for done in train(federation, case.mini_batch, rounds=6):
         kept.append(done.progress)
@@ -103,7 +103,7 @@ def check_resume(case: Case) -> None:
             ):
                 save_checkpoint(Path(folder), done.progress)
             again = problem.federation()
-            restored = load_checkpoint(Path(folder), start_of(again, method))
+            restored = load_checkpoint(Path(folder), initial_progress(again, method))
         if restored is None or restored.complaint is not None:
             raise AssertionError(f"{case.label}: its checkpoint cannot be read")
         require(case, restored.progress.round == stop, "the checkpoint is of another round")

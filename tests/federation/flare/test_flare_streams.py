@@ -19,7 +19,7 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_DATA_TOPIC, StreamHead
 from nvflare.fuel.f3.streaming.stream_types import StreamFuture
 from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 
-from fedminmax.federation.flare.streams import LaterCalls, lighten_streams
+from fedminmax.federation.flare.streams import DelayedCalls, reduce_stream_overhead
 
 MESSAGES = 500
 SECONDS = 10.0
@@ -35,7 +35,7 @@ def _lightened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (ConsumableBufferList, "__repr__"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    lighten_streams()
+    reduce_stream_overhead()
     yield
     RxTask.rx_task_map.clear()
 
@@ -147,7 +147,7 @@ def test_a_message_that_comes_is_not_written_out_for_a_log_that_nobody_keeps() -
 
 
 def test_calls_are_made_in_the_order_of_their_times_unless_cancelled() -> None:
-    calls, made, done = LaterCalls(), [], threading.Event()
+    calls, made, done = DelayedCalls(), [], threading.Event()
     calls.add(0.2, done.set)
     calls.add(0.1, lambda: made.append("second"))
     calls.add(0.05, lambda: made.append("never")).cancel()
@@ -160,7 +160,7 @@ UNDER_A_LIMIT = """
 import os, resource
 import psutil
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
-from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.flare.streams import reduce_stream_overhead
 
 def receive(first):
     for number in range(first, first + 1000):
@@ -169,7 +169,7 @@ def receive(first):
         task._schedule_remove_task()
 
 engines_own = RxTask._schedule_remove_task
-lighten_streams()
+reduce_stream_overhead()
 if os.getuid() == 0:
     # The limit does not hold for root.
     os.setuid(54_321)

@@ -132,17 +132,17 @@ class MaskedSites(DirectTransport):
         self.lost: dict[str, str] = {}
         self._away: set[str] = set()
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        if self.gone.get(site) == question:
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        if self.gone.get(site) == endpoint:
             self._away.add(site)
         if site in self._away:
             raise TimeoutError
-        message = getattr(self.masked[site], question)(**words)
-        if self.lost.get(site) == question:
+        message = getattr(self.masked[site], endpoint)(**payload)
+        if self.lost.get(site) == endpoint:
             self._away.add(site)
             raise TimeoutError
-        message = self.lies.get((site, question), bytes)(message)
-        self.transcript.append((site, question, message))
+        message = self.lies.get((site, endpoint), bytes)(message)
+        self.transcript.append((site, endpoint, message))
         return message
 
     def all_back(self) -> None:
@@ -166,7 +166,7 @@ class MaskedSites(DirectTransport):
         order: bytes = ORDER,
         layout: Layout = LAYOUT,
     ) -> MaskedTotal:
-        """The total of the first question."""
+        """The total of the first request."""
         asked = self.terms.sites if sites is None else sites
         return totals.total(FIRST, {"order": order}, order_hash(order), layout, asked)
 

@@ -35,10 +35,10 @@ class Killed(BaseException):
 class DyingTransport(DirectTransport):
     """The process ends when the first round is asked for."""
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        if question == "answer":
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        if endpoint == "answer":
             raise Killed
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)
 
 
 def job(folder: Path, text: str = OPEN) -> tuple[TableConfig, NetworkPlan]:
@@ -81,7 +81,7 @@ def test_the_rate_is_that_of_the_pooled_tables(model: str, tmp_path: Path) -> No
     federation = federate(config, load_federated_tables(config), "cpu")
     runs = plan_table_runs(config, federation, tmp_path)
     assert [run.method.learning_rate for run in runs] == [float(rate)] * 2
-    asked = [question for question, _ in transport.calls]
+    asked = [endpoint for endpoint, _ in transport.calls]
     assert asked == ["prepare", "encode", *["curvature"] * POWER_ITERATIONS, "take_rate"]
 
 
@@ -126,9 +126,9 @@ class SpoilingTransport(DirectTransport):
         self._spoiled = sites
         self._instead = instead
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        message = super().answer(site, question, words)
-        return self._instead if question == "curvature" and site in self._spoiled else message
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        message = super().answer(site, endpoint, payload)
+        return self._instead if endpoint == "curvature" and site in self._spoiled else message
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_curvature_that_no_rows_have_is_refused_by_name(factor: float, tmp_pat
     """It would freeze the learning rate for everybody."""
 
     class Curved(DirectTransport):
-        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-            message = super().answer(site, question, words)
-            if (site, question) != ("south", "curvature"):
+        def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+            message = super().answer(site, endpoint, payload)
+            if (site, endpoint) != ("south", "curvature"):
                 return message
             like = torch.zeros(NUMBERS, dtype=torch.float64)
             return vector_to_bytes(factor * vector_from_bytes(message, like, site))
@@ -177,7 +177,7 @@ def test_a_run_that_goes_on_keeps_its_rate_and_asks_no_more(tmp_path: Path) -> N
     kept = json.loads((tmp_path / "run" / AGREEMENT_FILE).read_text())
     again = DirectTransport(tmp_path)
     assert run_plan(plan, again, tmp_path / "run").error is None
-    asked = [question for question, _ in again.calls]
+    asked = [endpoint for endpoint, _ in again.calls]
     assert "curvature" not in asked
     assert asked.count("take_rate") == 1
     assert json.loads((tmp_path / "run" / AGREEMENT_FILE).read_text()) == kept

@@ -75,10 +75,10 @@ def test_a_site_that_counts_other_rows_than_it_told_is_refused(
     config: TableConfig, tmp_path: Path
 ) -> None:
     class Miscounting(DirectTransport):
-        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-            message = super().answer(site, question, words)
+        def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+            message = super().answer(site, endpoint, payload)
             other = vector_to_bytes(torch.tensor([1, 1]))
-            return other if (site, question) == ("south", "encode") else message
+            return other if (site, endpoint) == ("south", "encode") else message
 
     agreement = agree(job(config), Miscounting(tmp_path), tmp_path / "run")
     reason = "south counts other groups than its summary had; refused"
@@ -93,9 +93,9 @@ class Telling(DirectTransport):
         super().__init__(folder)
         self._change = change
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        message = super().answer(site, question, words)
-        if (site, question) != ("south", "prepare"):
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        message = super().answer(site, endpoint, payload)
+        if (site, endpoint) != ("south", "prepare"):
             return message
         assert isinstance(message, bytes)
         content = json.loads(message)

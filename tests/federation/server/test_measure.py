@@ -171,9 +171,9 @@ class SpoilingTransport(DirectTransport):
         super().__init__(folder)
         self._spoil = spoil
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        message = super().answer(site, question, words)
-        if (site, question) != ("south", "measure"):
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        message = super().answer(site, endpoint, payload)
+        if (site, endpoint) != ("south", "measure"):
             return message
         assert isinstance(message, bytes)
         return self._spoil(message)

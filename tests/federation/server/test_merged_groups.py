@@ -33,8 +33,8 @@ class ListeningTransport(DirectTransport):
                 site: Site(site, merging(folder, site), folder / f"{site}-kept") for site in COUNTS
             }
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        message = super().answer(site, question, words)
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        message = super().answer(site, endpoint, payload)
         assert isinstance(message, bytes)
         self.left.append(message)
         return message

@@ -18,7 +18,7 @@ from fedminmax.federation.server.log import (
 from fedminmax.federation.server.run import (
     NOTICE_FILE,
     News,
-    NewsDesk,
+    ProgressReporter,
     news_as_json,
     news_from_json,
     run_folder,
@@ -76,7 +76,7 @@ def test_news_are_the_rounds_that_were_not_seen(tmp_path: Path) -> None:
     config = read_config(write_tables(tmp_path))
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 3), PlannedRun("fedavg", {}, 2)])
     folder = tmp_path / "run"
-    desk = NewsDesk(plan, folder)
+    desk = ProgressReporter(plan, folder)
     assert desk.collect([0, 0]) == News()
     run_plan(plan, DirectTransport(tmp_path), folder)
     every = [

@@ -12,7 +12,7 @@ from fedminmax.core.messages import Order, RoundKey
 from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation.certify import MAX_ROUNDS, certify
 from fedminmax.federation.server.run import (
-    ToldByProof,
+    ProofResult,
     read_members,
     read_proof,
     run_folder,
@@ -43,7 +43,7 @@ def job(folder: Path, *, loss: str = "cross_entropy") -> NetworkPlan:
     return replace(plan, model=ModelChoice("logistic", (), loss, 1e-2), certify=True)
 
 
-def proof_after(folder: Path, plan: NetworkPlan, transport: DirectTransport) -> ToldByProof:
+def proof_after(folder: Path, plan: NetworkPlan, transport: DirectTransport) -> ProofResult:
     outcome = run_plan(plan, transport, folder / "run")
     assert outcome.error is None
     told = read_proof(run_folder(folder / "run", plan, 0))
@@ -66,7 +66,7 @@ def test_the_bounds_are_the_simulators(tmp_path: Path) -> None:
     assert told.certificate.gap > 0.01
     # The baseline is there to compare with.
     assert read_proof(run_folder(tmp_path / "run", plan, 1)) is None
-    asked = [sites for question, sites in transport.calls if question == "certify"]
+    asked = [sites for endpoint, sites in transport.calls if endpoint == "certify"]
     assert 1 < len(asked) <= MAX_ROUNDS
     assert {*asked} == {SITES}
 
@@ -85,10 +85,10 @@ def test_results_have_the_proof_in_words(tmp_path: Path) -> None:
 class Dying(DirectTransport):
     """The server dies when it asks for the proof's third round."""
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
         if [name for name, _ in self.calls].count("certify") == 3:
             raise KeyboardInterrupt
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)
 
 
 def test_a_killed_proof_is_done_again_to_the_same_numbers(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_a_killed_proof_is_done_again_to_the_same_numbers(tmp_path: Path) -> Non
 
 
 class WithoutWest(DirectTransport):
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        if site == "west" and question == "certify":
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        if site == "west" and endpoint == "certify":
             raise RefusedError("west: not today")
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)
 
 
 def test_without_a_site_nothing_is_proved_and_the_results_say_so(tmp_path: Path) -> None:
@@ -116,14 +116,17 @@ def test_without_a_site_nothing_is_proved_and_the_results_say_so(tmp_path: Path)
     config = replace(read_config(tmp_path / "fedminmax.toml"), model=plan.model)
     results, _ = collect_network_run(tmp_path / "run", plan, config, tmp_path / "out")
     assert results.proof is None
-    assert "nothing is proved: 84 of 108 training rows told (west: not today)" in results.warnings
+    assert (
+        "nothing is proved: only 84 of 108 training rows were reported (west: not today)"
+        in results.warnings
+    )
 
 
 def test_a_method_that_proves_its_answer_asks_no_more(tmp_path: Path) -> None:
     plan = replace(job(tmp_path), runs=(PlannedRun("fedminmax-fast", {}, 20),))
     transport = DirectTransport(tmp_path)
     assert run_plan(plan, transport, tmp_path / "run").error is None
-    assert "certify" not in [question for question, _ in transport.calls]
+    assert "certify" not in [endpoint for endpoint, _ in transport.calls]
 
 
 def order(number: int, model: float = 0.1, phase: int = 0) -> bytes:
@@ -137,7 +140,7 @@ def test_a_site_answers_a_proof_in_order_and_within_its_plan(tmp_path: Path) -> 
     transport = DirectTransport(tmp_path)
     run_plan(plan, transport, tmp_path / "run")
     north = transport.sites["north"]
-    asked = [question for question, _ in transport.calls].count("certify")
+    asked = [endpoint for endpoint, _ in transport.calls].count("certify")
     assert asked < MAX_ROUNDS
     for run, bad, reason in [
         (0, order(0), "round 0 of a proof"),
@@ -173,7 +176,7 @@ def test_what_cannot_be_proved_is_refused_before_anything_is_asked(tmp_path: Pat
     outcome = run_plan(job(tmp_path, loss="brier"), transport, tmp_path / "run")
     assert outcome.error is not None
     assert "asks for a proof about a model of which nothing is provable" in outcome.error
-    assert [question for question, _ in transport.calls] == ["prepare"]
+    assert [endpoint for endpoint, _ in transport.calls] == ["prepare"]
 
 
 def test_a_wide_models_proof_is_one_round_of_gradients(
@@ -186,4 +189,4 @@ def test_a_wide_models_proof_is_one_round_of_gradients(
     expected = certify(simulated_federation(tmp_path, plan, fused=True), members[0])
     assert told.certificate is not None
     assert numbers_of(told.certificate) == pytest.approx(numbers_of(expected), rel=1e-9, abs=1e-12)
-    assert [question for question, _ in transport.calls].count("certify") == 1
+    assert [endpoint for endpoint, _ in transport.calls].count("certify") == 1

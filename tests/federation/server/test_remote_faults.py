@@ -45,9 +45,9 @@ class FaultyTransport(DirectTransport):
         self.wrong_questions: range = range(1, 1000)
         self._questions = 0
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        message = super().answer(site, question, words)
-        if site != "south" or question != "answer":
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        message = super().answer(site, endpoint, payload)
+        if site != "south" or endpoint != "answer":
             return message
         self._questions += 1
         if self._questions not in self.wrong_questions:
@@ -197,8 +197,8 @@ def test_a_site_that_keeps_lying_is_not_asked_any_more(tmp_path: Path) -> None:
     rounds = rounds_of(tmp_path, plan)
     assert all(entry.took_part == ("north", "west") for entry in rounds)
     assert "a scale of 1e+300" in rounds[9].refused["south"]
-    assert "south sent 10 replies that cannot be true" in rounds[10].refused["south"]
-    asked = ["south" in sites for question, sites in transport.calls if question == "answer"]
+    assert "south sent 10 impossible replies" in rounds[10].refused["south"]
+    asked = ["south" in sites for endpoint, sites in transport.calls if endpoint == "answer"]
     assert asked == [True] * 10 + [False] * 3
 
 
@@ -239,7 +239,7 @@ def test_a_late_site_is_left_out_for_some_rounds_and_then_asked_again(tmp_path: 
     run_plan(plan, transport, tmp_path / "run")
     present = ["south" in entry.took_part for entry in rounds_of(tmp_path, plan)]
     assert present == [True, False, False, False, True, True]
-    asked = ["south" in sites for question, sites in transport.calls if question == "answer"]
+    asked = ["south" in sites for endpoint, sites in transport.calls if endpoint == "answer"]
     assert asked == [True, True, False, False, True, True]
 
 
@@ -247,11 +247,11 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
     """One that is gone costs no waiting for an answer, and more rounds pass until the next try."""
 
     class GoneForAWhile(FaultyTransport):
-        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-            if site == "south" and question == "present" and len(self.asked_present) < 2:
+        def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+            if site == "south" and endpoint == "present" and len(self.asked_present) < 2:
                 self.asked_present.append(site)
                 raise RefusedError("south cannot be reached")
-            return super().answer(site, question, words)
+            return super().answer(site, endpoint, payload)
 
         asked_present: list[str] = []  # noqa: RUF012 - one instance
 
@@ -266,7 +266,7 @@ def test_a_late_site_is_asked_first_whether_it_is_there(tmp_path: Path) -> None:
     assert rounds[1].refused["south"] == "south did not answer in time"
     assert rounds[3].refused["south"] == rounds[6].refused["south"] == "south is not connected"
     assert rounds[7].refused["south"] == "south was too late and is asked again in round 12"
-    assert [sites for question, sites in transport.calls if question == "present"] == (
+    assert [sites for endpoint, sites in transport.calls if endpoint == "present"] == (
         [("south",)] * 3
     )
 
@@ -321,7 +321,7 @@ def test_a_killed_server_does_the_rounds_since_its_last_checkpoint_again(tmp_pat
     longer = job(tmp_path, rounds=6)
     transport = DirectTransport(tmp_path)
     assert run_plan(longer, transport, tmp_path / "run").error is None
-    assert sum(question == "answer" for question, _ in transport.calls) == 4
+    assert sum(endpoint == "answer" for endpoint, _ in transport.calls) == 4
     assert [entry.round for entry in rounds_of(tmp_path, longer)] == [1, 2, 3, 4, 5, 6]
     assert all(entry.took_part == SITES for entry in rounds_of(tmp_path, longer))
     members = read_members(run_folder(tmp_path / "run", longer, 0))
@@ -354,10 +354,10 @@ def test_a_run_that_goes_on_asks_again_of_what_sites_keep(tmp_path: Path) -> Non
 
 def test_a_group_whose_sites_are_gone_keeps_its_weight(tmp_path: Path) -> None:
     class WestAlone(DirectTransport):
-        def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-            if question == "answer" and site != "west" and len(self.calls) > 4:
+        def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+            if endpoint == "answer" and site != "west" and len(self.calls) > 4:
                 raise RefusedError(f"{site} is not connected")
-            return super().answer(site, question, words)
+            return super().answer(site, endpoint, payload)
 
     plan = job(tmp_path, rounds=4, site_rules=replace(AT_ONCE, minimum_sites=1))
     transport = WestAlone(tmp_path, minimum_sites=1)

@@ -16,8 +16,8 @@ from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.run import (
+    read_alternative_model,
     read_members,
-    read_model_beside,
     read_validation,
     run_folder,
     run_plan,
@@ -83,7 +83,7 @@ def test_the_network_chooses_the_round_that_the_simulation_chooses(
     assert told.chosen.standard_error == pytest.approx(best.chosen.standard_error, abs=1e-9)
     torch.testing.assert_close(read_members(own), expected.members, atol=1e-9, rtol=0)
     last = expected.parameters(Iterate.LAST)
-    torch.testing.assert_close(read_model_beside(own), last, atol=1e-9, rtol=0)
+    torch.testing.assert_close(read_alternative_model(own), last, atol=1e-9, rtol=0)
     lines = read_network_rounds(own / ROUNDS_FILE)
     assert len(lines) == expected.number
     risks = expected.validation_risks.tolist()
@@ -108,9 +108,9 @@ def test_a_run_that_went_on_chooses_as_if_it_had_not_stopped(
 class Spoiled(Open):
     """West tells validation losses below 0."""
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        came = super().answer(site, question, words)
-        if question == "validate" and site == "west":
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        came = super().answer(site, endpoint, payload)
+        if endpoint == "validate" and site == "west":
             losses = losses_from_bytes(came, 2, site)
             return losses_to_bytes(replace(losses, loss=-losses.loss - 1.0))
         return came

@@ -17,7 +17,7 @@ from fedminmax.federation.server.disk import RESERVE_BYTES, cannot_save
 from fedminmax.federation.server.log import ROUNDS_FILE
 from fedminmax.federation.server.run import (
     OUTCOME_FILE,
-    hand_over,
+    publish_results,
     read_members,
     read_outcome,
     run_folder,
@@ -76,18 +76,18 @@ class FillingTransport(DirectTransport):
         self._disk = disk
         self._asked = 0
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        self._asked += question == "answer"
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        self._asked += endpoint == "answer"
         if self._asked == 4 and not self._disk.ballast.exists():
             self._disk.fill()
-        return super().answer(site, question, words)
+        return super().answer(site, endpoint, payload)
 
 
 class NobodyThere(DirectTransport):
     """Nobody may be asked."""
 
-    def answer(self, site: str, question: str, words: Mapping[str, object]) -> object:
-        pytest.fail(f"{site} was asked: {question} {list(words)}")
+    def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:
+        pytest.fail(f"{site} was asked: {endpoint} {list(payload)}")
 
 
 def job(folder: Path) -> NetworkPlan:
@@ -107,7 +107,7 @@ def test_a_disk_without_any_room_is_told_of_and_the_run_goes_on_later(
     assert outcome.error == FULL
     assert read_outcome(run) == outcome
     # As much as it takes to tell the coordinator.
-    assert hand_over(run, outcome, results) == outcome
+    assert publish_results(run, outcome, results) == outcome
     assert read_outcome(results) == outcome
     own = run_folder(run, plan, 0).name
     assert names_in(results) == {OUTCOME_FILE, f"{own}/{ROUNDS_FILE}"}
@@ -138,12 +138,12 @@ def test_results_that_the_engine_could_not_copy_are_not_handed_over(
     kept = names_in(run)
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-        assert hand_over(run, outcome, results).error == FULL
+        assert publish_results(run, outcome, results).error == FULL
     assert names_in(results) == {OUTCOME_FILE}
     assert names_in(run) == kept
     # Nothing that only the server needs travels.
     shutil.rmtree(results)
-    assert hand_over(run, outcome, results) == outcome
+    assert publish_results(run, outcome, results) == outcome
     _, previous = checkpoint_paths(run_folder(run, plan, 0))
     assert names_in(results) == kept - {"claim", str(previous.relative_to(run))}
     assert previous.exists()

@@ -10,7 +10,7 @@ from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.server.run import NewsDesk, read_members, run_folder, run_plan
+from fedminmax.federation.server.run import ProgressReporter, read_members, run_folder, run_plan
 from fedminmax.federation.wire.plan import PlannedRun
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.measure import measure, measure_merged
@@ -43,7 +43,7 @@ def test_training_is_that_of_the_simulation(rule: str, tmp_path: Path) -> None:
         assert agreed.encoding.small_group_names == SMALL
         assert all(list(entry.weights[3:]) == shares[3:] for entry in rounds)
         # Whoever follows the run is not shown the risks of a few rows.
-        news = NewsDesk(plan, tmp_path / "run").collect([0]).live_rounds[-1]
+        news = ProgressReporter(plan, tmp_path / "run").collect([0]).live_rounds[-1]
         assert tuple(news.risks) == LARGE
         assert outcome.small_groups == news.small_groups == SMALL
     else:

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from fedminmax.federation.server.transport import (
-    LOOKS_UNTIL_GONE,
+    CHECKS_UNTIL_GONE,
     MIN_SECONDS,
-    SECONDS_BETWEEN_LOOKS,
+    POLL_SECONDS,
     Answer,
     Attendance,
     wait_for_all,
@@ -56,8 +56,8 @@ def test_a_site_that_is_gone_is_not_waited_for() -> None:
     *_, (now, answer) = time.wait({"a": 600.0, "b": 600.0})
     assert (answer.site, answer.late) == ("b", True)
     assert answer.failure == "b is no longer connected"
-    assert now == LOOKS_UNTIL_GONE * (SECONDS_BETWEEN_LOOKS + SECONDS_OF_A_LOOK)
-    assert time.looks == [["b"]] * LOOKS_UNTIL_GONE
+    assert now == CHECKS_UNTIL_GONE * (POLL_SECONDS + SECONDS_OF_A_LOOK)
+    assert time.looks == [["b"]] * CHECKS_UNTIL_GONE
 
 
 def test_a_site_that_works_is_waited_for_until_its_own_limit() -> None:

@@ -11,7 +11,7 @@ from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.site.policy import read_rows
-from fedminmax.federation.site.preview import check_site, most_parameters
+from fedminmax.federation.site.preview import check_site, max_parameters
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.plan import SiteRules, task_of
 from tests.federation.network_problem import SITES, write_tables
@@ -106,10 +106,10 @@ def test_the_models_size_is_the_encoded_models_if_all_categories_and_gaps_occur(
     config = replace(config, model=ModelChoice("mlp", hidden, "brier"))
     table = tmp_path / "north.csv"
     whole = _parameters(config, table)
-    assert whole < most_parameters(config)
+    assert whole < max_parameters(config)
     table.write_text(table.read_text() + ",Male,a,no\n50,Male,,no\n" * 20)
-    assert _parameters(config, table) == most_parameters(config)
-    assert f"{4 * most_parameters(config):,} bytes" in leaves(config, tmp_path)
+    assert _parameters(config, table) == max_parameters(config)
+    assert f"{4 * max_parameters(config):,} bytes" in leaves(config, tmp_path)
 
 
 def _parameters(config: TableConfig, table: Path) -> int:

@@ -16,7 +16,7 @@ from fedminmax.core.models import mlp
 from fedminmax.core.task import trainable_parameters
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (
-    largest_message,
+    max_message_bytes,
     order_from_bytes,
     order_to_bytes,
     sums_from_bytes,
@@ -25,7 +25,7 @@ from fedminmax.federation.wire.messages import (
 
 GROUPS = 2
 LIKE = torch.zeros(3, dtype=torch.float64)
-LIMIT = largest_message(LIKE)
+LIMIT = max_message_bytes(LIKE)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 WHOLE = st.integers(0, 2**63 - 1)
 

@@ -40,7 +40,7 @@ from fedminmax.federation.flare.session import (
     FederationStatus,
     RunStatus,
     Unsupervised,
-    look_at_federation,
+    federation_status,
 )
 from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
 from fedminmax.federation.site.settings import SiteSettings
@@ -332,7 +332,7 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
 def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
     """Ask the server for its sites and runs with a person's kit, and print them."""
     sites = read_sites_of(kit)
-    status = look_at_federation(kit, wait)
+    status = federation_status(kit, wait)
     if as_json:
         print(json.dumps(_as_json(status, sites)))
         return

@@ -23,7 +23,7 @@ from fedminmax.federation.flare.kits import site_name, write_site_settings
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import (
     OUTPUT_FILE,
-    connection_trouble,
+    connection_problem,
     has_registered,
     output_size,
     start_server,
@@ -166,7 +166,7 @@ class Registration:
             self._done = True
             say(self._message)
         elif time.monotonic() > self._next:
-            trouble = connection_trouble(self._kit) or WAITING
+            trouble = connection_problem(self._kit) or WAITING
             if trouble != self._last_trouble:
                 say(trouble)
             self._last_trouble = trouble

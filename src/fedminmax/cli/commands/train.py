@@ -50,7 +50,7 @@ from fedminmax.runs.seed_spread import (
 from fedminmax.runs.train import TableTraining, open_training, training_rounds
 
 TOO_FEW = "too few rows to say"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SPREAD_FILE, TABLE_FILE = "seeds.json", "seeds.md"
 
 
@@ -192,7 +192,7 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
     except OSError as error:
         kept = "the last checkpoint is kept; run the same command again to continue"
         reason, where = error.strerror or str(error), error.filename or request.folder
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL:
             reason, where = f"{reason}; make room there", request.folder
         raise OSError(error.errno, f"{reason}; {kept}", str(where)) from error
     return Outcome(training.results, training.is_finished)

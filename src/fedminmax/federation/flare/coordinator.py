@@ -30,7 +30,7 @@ from fedminmax.federation.flare.session import (
     is_known,
     news_of,
     reason_of,
-    server_began,
+    server_start_time,
     status_of,
     stop,
     submit,
@@ -47,17 +47,17 @@ from fedminmax.federation.server.log import (
 from fedminmax.federation.server.run import Outcome, read_outcome, run_folder
 from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
 
-SECONDS_BETWEEN_LOOKS = 0.3
+POLL_SECONDS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
 SECONDS_BETWEEN_CALLS = 5.0
 # So long may a job that is listed as running say nothing: before its first word, and after one.
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
-THREADS_AT_THE_SERVER = 100
+SERVER_THREADS = 100
 # One works, one waits for it if the server lost patience, and others say that the site is there.
-THREADS_AT_A_SITE = 4
+SITE_THREADS = 4
 # Many sites that start on one busy machine take their time.
-SECONDS_TO_MEET = 600
+DEPLOY_TIMEOUT = 600
 RESULTS = "results"
 JOB_FILE = "job.txt"
 REFUSED = "FINISHED:FAILED_TO_RUN"
@@ -106,7 +106,7 @@ def follow(
             if has_idle_site(session, plan.sites):
                 stop(session, job)
                 return True
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(POLL_SECONDS)
 
 
 def write_job(folder: Path, plan: NetworkPlan) -> Path:
@@ -136,8 +136,8 @@ def _server(plan: NetworkPlan) -> dict[str, object]:
         "args": {
             "server_obj_id": "_server",
             "collab_obj_ids": [],
-            "max_call_threads": THREADS_AT_THE_SERVER,
-            "sync_task_timeout": SECONDS_TO_MEET,
+            "max_call_threads": SERVER_THREADS,
+            "sync_task_timeout": DEPLOY_TIMEOUT,
         },
     }
     server = {
@@ -154,7 +154,7 @@ def _site() -> dict[str, object]:
         "args": {
             "client_obj_id": "_client",
             "collab_obj_ids": [],
-            "max_call_threads": THREADS_AT_A_SITE,
+            "max_call_threads": SITE_THREADS,
         },
     }
     site = {"id": "_client", "path": "fedminmax.federation.flare_site.FlareSite", "args": {}}
@@ -199,12 +199,12 @@ class Coordinator:
                     outcome = None if ours else _outcome(session, job, place)
                     if outcome is not None:
                         yield from _unseen(plan, place, seen, outcome)
-                        yield from _told(outcome)
+                        yield from _notices(outcome)
                         return
                     job, lost = None, True
             except GONE:
                 yield CONNECTION_LOST
-            self.participants.revive()
+            self.participants.restart_dead()
             if lost:
                 losses = losses + 1 if seen == before else 1
                 yield LOST
@@ -259,7 +259,7 @@ def _runs_or_ended(session: Session, job: str) -> bool:
     """Return whether the job can be followed: one that a restarted server lists is not running."""
     if status_of(session, job).startswith(ENDED):
         return True
-    return server_began(session) < submitted_at(session, job)
+    return server_start_time(session) < submitted_at(session, job)
 
 
 def _fetched_outcome(session: Session, job: str, place: Path) -> Outcome | None:
@@ -294,7 +294,7 @@ def _unseen(
                 yield LiveRound(number, entry, outcome.group_names, outcome.small_groups)
 
 
-def _told(outcome: Outcome) -> Iterator[Notice]:
+def _notices(outcome: Outcome) -> Iterator[Notice]:
     """Yield what the run has to say of sites; a run that failed is an error."""
     for reason in (*outcome.refused.values(), *outcome.unmeasured.values()):
         yield Notice(reason)

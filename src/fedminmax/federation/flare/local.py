@@ -19,7 +19,7 @@ from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import OUTPUT_FILE, free_port, start_server, start_site
 from fedminmax.federation.flare.server import RUNS_FOLDER
 from fedminmax.federation.flare.site import KEPT_FOLDER
-from fedminmax.federation.flare.watchdog import Guard, guarded
+from fedminmax.federation.flare.watchdog import WatchdogClient, with_watchdog
 from fedminmax.federation.server.log import Event
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.plan import NetworkPlan
@@ -35,13 +35,13 @@ class LocalFederation:
     A server or site that died is started again, and a job that was lost with it is submitted again.
     """
 
-    def __init__(self, folder: Path, kits: Kits, guard: Guard) -> None:
+    def __init__(self, folder: Path, kits: Kits, watchdog: WatchdogClient) -> None:
         self.folder = folder
         self.kits = kits
         self.processes: dict[str, psutil.Popen] = {}
-        self._guard = guard
+        self._guard = watchdog
 
-    def revive(self) -> None:
+    def restart_dead(self) -> None:
         """Start whoever is not running."""
         for name in (SERVER, *self.kits.sites):
             process = self.processes.get(name)
@@ -91,15 +91,15 @@ def local_federation(
 
     What server and sites keep for going on later is in ``memory``, or in their kits.
     """
-    with guarded(folder) as guard:
+    with with_watchdog(folder) as watchdog:
         kits = provision(folder, HOST, free_port(), list(sites), people)
         for site, settings in sites.items():
             write_site_settings(kits.sites[site], settings)
         if memory is not None:
             _link_storage(memory.absolute(), kits)
-        federation = LocalFederation(folder, kits, guard)
+        federation = LocalFederation(folder, kits, watchdog)
         try:
-            federation.revive()
+            federation.restart_dead()
             yield federation
         finally:
             end(federation.processes.values())

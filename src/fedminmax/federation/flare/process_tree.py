@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import psutil
 
 SECONDS_TO_END = 10.0
-SECONDS_BETWEEN_LOOKS = 0.2
+POLL_SECONDS = 0.2
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
@@ -46,7 +46,7 @@ def _alive_after(processes: frozenset[psutil.Process], seconds: float) -> frozen
     """Wait for these processes to end, at most this long; return those still alive."""
     deadline = time.monotonic() + seconds
     while processes and time.monotonic() < deadline:
-        _, waiting = psutil.wait_procs(processes, timeout=SECONDS_BETWEEN_LOOKS)
+        _, waiting = psutil.wait_procs(processes, timeout=POLL_SECONDS)
         processes = frozenset(one for one in waiting if is_alive(one) or _is_our_child(one))
     return processes
 

@@ -24,16 +24,16 @@ REGISTERED = b"Successfully registered client"
 SECONDS_TO_CONNECT = 5.0
 # Messages of some megabytes come and go in every round. The system's C library would give their
 # memory back each time, and have the system clear it for the next one.
-KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
+MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
 # So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.
-SECONDS_FOR_A_GOODBYE = "15"
+EXIT_WAIT_SECONDS = "15"
 
 
 def start_server(kit: Path) -> psutil.Popen:
     """Start the server of this kit."""
     write_server_settings(kit)
     words = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
-    return _start(kit, words, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": SECONDS_FOR_A_GOODBYE})
+    return _start(kit, words, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": EXIT_WAIT_SECONDS})
 
 
 def start_site(kit: Path) -> psutil.Popen:
@@ -57,7 +57,7 @@ def has_registered(kit: Path, since: int) -> bool:
         return REGISTERED in output.read()
 
 
-def connection_trouble(kit: Path) -> str | None:
+def connection_problem(kit: Path) -> str | None:
     """Try to reach the server as the site of this kit; return what is in the way, or None."""
     startup = kit / "startup"
     content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def _start(
     command = [sys.executable, "-u", "-m", *words, "--set", "secure_train=true"]
     command += [*settings, f"org={PROJECT}", "config_folder=config"]
     # Several participants share this machine's cores.
-    environment = KEPT_MEMORY | os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)
+    environment = MALLOC_SETTINGS | os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)
     with (kit / OUTPUT_FILE).open("ab") as output:
         return psutil.Popen(
             command,

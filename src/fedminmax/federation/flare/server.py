@@ -11,9 +11,14 @@ from nvflare.collab.api.exceptions import RunAborted
 from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
-from fedminmax.federation.flare.streams import lighten_streams
-from fedminmax.federation.server.run import NewsDesk, hand_over, news_as_json, run_plan
-from fedminmax.federation.server.transport import NO_LIMITS, SECONDS_TO_SAY_SO, Answer, wait_for_all
+from fedminmax.federation.flare.streams import reduce_stream_overhead
+from fedminmax.federation.server.run import (
+    ProgressReporter,
+    news_as_json,
+    publish_results,
+    run_plan,
+)
+from fedminmax.federation.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 from fedminmax.federation.wire.plan import plan_from_bytes
 
 RUNS_FOLDER = "fedminmax_runs"
@@ -29,29 +34,29 @@ class FlareServer:
 
     def __init__(self, plan: str) -> None:
         self._plan = plan
-        lighten_streams()
+        reduce_stream_overhead()
 
     @collab.main
     def run(self) -> None:
         """Do the whole job."""
-        # Several lines for each question to each site, each in three files, take their time.
+        # Several lines for each endpoint to each site, each in three files, take their time.
         logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
         plan = plan_from_bytes(self._plan.encode(), "the job")
         folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
         results = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULTS_FOLDER
         engine = collab.fl_ctx.get_engine()
-        engine.register_app_command(NEWS_TOPIC, report_progress, NewsDesk(plan, folder))
+        engine.register_app_command(NEWS_TOPIC, report_progress, ProgressReporter(plan, folder))
         agreed = plan.site_rules.seconds_per_answer
 
         def ask(
             sites: Sequence[str],
-            question: str,
-            words: Mapping[str, object],
+            endpoint: str,
+            payload: Mapping[str, object],
             seconds: Mapping[str, float] = NO_LIMITS,
         ) -> Iterator[Answer]:
-            return ask_sites(sites, question, words, {**dict.fromkeys(sites, agreed), **seconds})
+            return ask_sites(sites, endpoint, payload, {**dict.fromkeys(sites, agreed), **seconds})
 
-        outcome = hand_over(folder, run_plan(plan, ask, folder), results)
+        outcome = publish_results(folder, run_plan(plan, ask, folder), results)
         if outcome.error is not None:
             raise InputError(outcome.error)
 
@@ -60,18 +65,18 @@ def report_progress(
     topic: str,  # noqa: ARG001 - the engine's signature
     data: Mapping[str, object] | None,
     context: object,  # noqa: ARG001 - the engine's signature
-    desk: NewsDesk,
+    reporter: ProgressReporter,
 ) -> dict[str, object]:
     """Answer the coordinator, who names the last round seen of each run."""
     seen = (data or {}).get("seen")
     rounds = [int(number) for number in seen] if isinstance(seen, list) else []
-    return news_as_json(desk.collect(rounds))
+    return news_as_json(reporter.collect(rounds))
 
 
 def ask_sites(
-    sites: Sequence[str], question: str, words: Mapping[str, object], limits: Mapping[str, float]
+    sites: Sequence[str], endpoint: str, payload: Mapping[str, object], limits: Mapping[str, float]
 ) -> Iterator[Answer]:
-    """Call the question at those of the sites that are in the job, all at once."""
+    """Call the endpoint at those of the sites that are in the job, all at once."""
     in_the_job = {proxy.name for proxy in collab.clients}
     for site in sites:
         if site not in in_the_job:
@@ -79,10 +84,10 @@ def ask_sites(
     called = [site for site in sites if site in in_the_job]
     if called:
         own = {site: limits[site] for site in called}
-        arrivals = FlareArrivals(_call(called, question, words, max(own.values())))
-        for answer in wait_for_all(arrivals, own, _who_is_there):
+        arrivals = FlareArrivals(_call(called, endpoint, payload, max(own.values())))
+        for answer in wait_for_all(arrivals, own, _connected_sites):
             if answer.late:
-                _let_go(answer.site)
+                _stop_waiting(answer.site)
             yield answer
 
 
@@ -125,7 +130,7 @@ def _as_answer(site: str, answer: object) -> Answer:
     return Answer(site, answer)
 
 
-def _let_go(site: str) -> None:
+def _stop_waiting(site: str) -> None:
     """End the engine's own waiting for a site: the end of a job would wait for it, too."""
     (proxy,) = collab.get_clients([site])
     for waiter in list(proxy.backend.cell.requests_dict.values()):
@@ -134,19 +139,19 @@ def _let_go(site: str) -> None:
             waiter.in_receiving.set()
 
 
-def _who_is_there(sites: list[str]) -> set[str]:
-    results = _call(sites, "present", {}, SECONDS_TO_SAY_SO)
+def _connected_sites(sites: list[str]) -> set[str]:
+    results = _call(sites, "present", {}, PRESENCE_TIMEOUT)
     arrivals, there = FlareArrivals(results), set()
     for _ in sites:
-        answer = arrivals.next_within(SECONDS_TO_SAY_SO)
+        answer = arrivals.next_within(PRESENCE_TIMEOUT)
         if answer is not None and answer.failure is None:
             there.add(answer.site)
     return there
 
 
 def _call(
-    sites: Sequence[str], question: str, words: Mapping[str, object], seconds: float
+    sites: Sequence[str], endpoint: str, payload: Mapping[str, object], seconds: float
 ) -> ResultQueue:
     group = collab.get_clients(sites)(timeout=seconds, blocking=False)
-    results: ResultQueue = getattr(group, question)(**words)
+    results: ResultQueue = getattr(group, endpoint)(**payload)
     return results

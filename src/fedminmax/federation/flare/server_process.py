@@ -17,9 +17,9 @@ from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
 from nvflare.fuel.f3.mpm import MainProcessMonitor
 from nvflare.private.fed.app.server.server_train import main, parse_arguments
 
-from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.flare.streams import reduce_stream_overhead
 
-SECONDS_FOR_A_HANDSHAKE = 10.0
+HANDSHAKE_TIMEOUT = 10.0
 # More at once are not those of sites and people: the oldest has to go. The engine cannot serve a
 # connection whose number is over 1,023.
 MAX_HANDSHAKES = 300
@@ -47,17 +47,17 @@ class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection, in its own thread."""
         if self.ssl_context:
-            self._shake_hands(request)
+            self._handshake(request)
         super().finish_request(request, client_address)
 
-    def _shake_hands(self, connection: Any) -> None:
+    def _handshake(self, connection: Any) -> None:
         with self._lock:
             self._handshakes[connection] = None
             surplus = list(self._handshakes)[:-MAX_HANDSHAKES]
         for oldest in surplus:
             self._drop(oldest)
         try:
-            connection.settimeout(SECONDS_FOR_A_HANDSHAKE)
+            connection.settimeout(HANDSHAKE_TIMEOUT)
             connection.do_handshake()
             connection.settimeout(None)
         finally:
@@ -88,14 +88,14 @@ class ListeningDriver(TcpDriver):  # type: ignore[misc]
         self.server.serve_forever()
 
 
-def use_our_listener() -> None:
+def install_listener() -> None:
     """Let the engine listen with our driver in this process; its own is not looked for."""
     driver_mgr.class_cache.add(TcpDriver.__name__)
     driver_mgr.register(ListeningDriver)
 
 
 if __name__ == "__main__":
-    lighten_streams()
-    use_our_listener()
+    reduce_stream_overhead()
+    install_listener()
     arguments = parse_arguments()
     sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))

@@ -1,7 +1,7 @@
 """A coordinator's session with a server of NVIDIA FLARE: log in, submit, look, stop, fetch.
 
 NVIDIA FLARE waits without end for a server that freezes; what can be done about that from outside
-is here. ``look_at_federation`` shows a person who is connected and how the runs are.
+is here. ``federation_status`` shows a person who is connected and how the runs are.
 ``Participants`` checks the server and the sites while a run goes on, and starts them again where
 that is possible from here.
 """
@@ -34,19 +34,19 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare.server import NEWS_TOPIC, RESULTS_FOLDER
-from fedminmax.federation.flare.streams import lighten_streams
-from fedminmax.federation.server.disk import disk_is_full, full_disk_in
+from fedminmax.federation.flare.streams import reduce_stream_overhead
+from fedminmax.federation.server.disk import disk_is_full, find_disk_full
 from fedminmax.federation.server.run import News, news_from_json
 
-SECONDS_BETWEEN_LOOKS = 0.5
+POLL_SECONDS = 0.5
 # What a server that went away ends a call with.
 GONE = (NoConnection, SessionClosed, ConnectionError)
 # A job whose process begins or ends at this moment.
 NOT_NOW = (JobNotRunning, NoReply, InternalError)
-WITHOUT_A_JOB = "no_jobs"
+NO_JOBS = "no_jobs"
 NO_REPLY = "no_reply"
 # A site lets the server hear of it every ten seconds.
-SECONDS_UNHEARD = 30.0
+HEARTBEAT_TIMEOUT = 30.0
 ENDED = "FINISHED"
 SECONDS_PER_LOGIN = 5.0
 SECONDS_BETWEEN_LOGINS = 0.5
@@ -56,7 +56,7 @@ MAX_REASON_LENGTH = 300
 FAILURES = (InternalError, NoReply, JobNotFound)
 RUNNING = "RUNNING"
 # A plan has a method and a baseline.
-RUNS_OF_A_PLAN = 2
+MAX_RUNS_PER_PLAN = 2
 
 
 def sites_present(session: Session) -> dict[str, float]:
@@ -72,14 +72,14 @@ def jobs_at_sites(session: Session, sites: Sequence[str]) -> dict[str, str]:
     longer than a command may take; so those that were not heard of are not asked.
     """
     heard = sites_present(session)
-    since = max(heard.values(), default=0.0) - SECONDS_UNHEARD
+    since = max(heard.values(), default=0.0) - HEARTBEAT_TIMEOUT
     listed = [site for site in sites if site in heard and heard[site] >= since]
     try:
-        told = session.get_client_job_status(listed) if listed else None
+        reported = session.get_client_job_status(listed) if listed else None
     except (NoClientsAvailable, InternalError, NoReply, NoConnection):
         # One of them has just gone; if it is the server, the next command says so.
         return {}
-    states = {str(entry["client_name"]): str(entry["status"]) for entry in told or []}
+    states = {str(entry["client_name"]): str(entry["status"]) for entry in reported or []}
     return {site: state for site, state in states.items() if state != NO_REPLY}
 
 
@@ -94,10 +94,10 @@ def wait_for_sites(
         missing = [site for site in sites if site not in there]
         if not missing or time.monotonic() > deadline:
             return missing
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(POLL_SECONDS)
 
 
-def server_began(session: Session) -> float:
+def server_start_time(session: Session) -> float:
     """Return when the server was started."""
     return float(session.get_system_info().server_info.start_time)
 
@@ -143,7 +143,7 @@ def news_of(session: Session, job: str, seen: Sequence[int]) -> News | None:
 
 def has_idle_site(session: Session, sites: Sequence[str]) -> bool:
     """Return whether one of these sites is connected and has no job: it could join the next one."""
-    return WITHOUT_A_JOB in jobs_at_sites(session, sites).values()
+    return NO_JOBS in jobs_at_sites(session, sites).values()
 
 
 def list_jobs(session: Session) -> list[tuple[str, str, str]]:
@@ -181,7 +181,7 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
 @contextmanager
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
     """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
-    lighten_streams()
+    reduce_stream_overhead()
     session = _log_in(kit, seconds, alive)
     try:
         yield session
@@ -224,7 +224,7 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
 def _failure(error: Exception) -> str:
     """Return what a call that the server failed at is told of."""
     words = _in_one_line(error)
-    full = full_disk_in(words)
+    full = find_disk_full(words)
     if full is not None:
         return disk_is_full(full)
     return (
@@ -313,7 +313,7 @@ class Participants(Protocol):
         """Return whether one of them has died."""
         ...
 
-    def revive(self) -> None:
+    def restart_dead(self) -> None:
         """Start whoever has died."""
         ...
 
@@ -328,7 +328,7 @@ class Unsupervised:
         """Tell nothing: the engine says who is there."""
         return False
 
-    def revive(self) -> None:
+    def restart_dead(self) -> None:
         """Leave it to whoever runs them."""
 
 
@@ -354,7 +354,7 @@ class FederationStatus:
     runs: tuple[RunStatus, ...]
 
 
-def look_at_federation(kit: Path, seconds: float) -> FederationStatus:
+def federation_status(kit: Path, seconds: float) -> FederationStatus:
     """Ask the server, for at most these seconds."""
     with connected(kit, seconds, Unsupervised().check) as session:
         jobs = list_jobs(session)
@@ -363,7 +363,7 @@ def look_at_federation(kit: Path, seconds: float) -> FederationStatus:
 
 
 def _run_status(session: Session, job: str, name: str, status: str) -> RunStatus:
-    news = news_of(session, job, [0] * RUNS_OF_A_PLAN) if status == RUNNING else None
+    news = news_of(session, job, [0] * MAX_RUNS_PER_PLAN) if status == RUNNING else None
     if news is None or not news.rounds:
         return RunStatus(name, status, notice=news.notice if news else None)
     last = news.live_rounds[-1]

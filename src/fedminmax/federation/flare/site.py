@@ -14,7 +14,7 @@ import torch
 from nvflare.collab import collab
 
 from fedminmax.federation.flare.roster import AUTHORITY_CERTIFICATE, read_roster
-from fedminmax.federation.flare.streams import lighten_streams
+from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.secure.identity import read_authority, read_identity
 from fedminmax.federation.site.masking import Credentials
 from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
@@ -28,7 +28,7 @@ class FlareSite:
     """Answers bytes, or the reason for a refusal as text."""
 
     def __init__(self) -> None:
-        lighten_streams()
+        reduce_stream_overhead()
         self._site: Site | None = None
         self._log = logging.getLogger("fedminmax.site")
         # An order that the server gave up on may still be worked at when the next one comes.

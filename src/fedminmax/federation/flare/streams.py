@@ -27,7 +27,7 @@ from nvflare.fuel.utils.buffer_list import ConsumableBufferList
 MIN_CHUNK = 2**17
 
 
-class LaterCall:
+class DelayedCall:
     """A call that is still to come."""
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -44,18 +44,18 @@ class LaterCall:
             function()
 
 
-class LaterCalls:
+class DelayedCalls:
     """Makes calls at their times, all in one thread, which starts with the first of them."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, LaterCall]] = []
+        self._due: list[tuple[float, int, DelayedCall]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(self, seconds: float, function: Callable[[], object]) -> LaterCall:
+    def add(self, seconds: float, function: Callable[[], object]) -> DelayedCall:
         """Call this after so many seconds."""
-        call = LaterCall(function)
+        call = DelayedCall(function)
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), call))
             if self._thread is None:
@@ -69,7 +69,7 @@ class LaterCalls:
         while True:
             self._next().make()
 
-    def _next(self) -> LaterCall:
+    def _next(self) -> DelayedCall:
         """Wait for the time of the next call."""
         with self._changed:
             while True:
@@ -87,11 +87,11 @@ class Retries:
         engine: the engine's own, which knows of messages before this, and when to stop.
     """
 
-    def __init__(self, calls: LaterCalls, engine: ReliableRetryScheduler) -> None:
+    def __init__(self, calls: DelayedCalls, engine: ReliableRetryScheduler) -> None:
         self._calls = calls
         self._engine = engine
         self._lock = threading.Lock()
-        self._looks: dict[TxTask, LaterCall] = {}
+        self._looks: dict[TxTask, DelayedCall] = {}
 
     def register(self, task: TxTask) -> None:
         """Begin to look after a message."""
@@ -123,13 +123,13 @@ class Retries:
         self._look_after(task.retry_wait if wait is None else wait, task)
 
 
-CALLS = LaterCalls()
+CALLS = DelayedCalls()
 RETRIES = Retries(CALLS, byte_streamer.reliable_retry_scheduler)
 _engine_begin = TxTask.__init__
 _engine_ack = RxTask._send_ack
 
 
-def lighten_streams() -> None:
+def reduce_stream_overhead() -> None:
     """Let the engine do less for each message in this process from now on."""
     RxTask._schedule_remove_task = _schedule_remove_task
     RxTask._send_ack = _send_ack

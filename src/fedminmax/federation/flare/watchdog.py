@@ -18,56 +18,56 @@ import psutil
 from fedminmax.federation.flare.process_tree import end, with_descendants
 
 WELL = b"well"
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 # The system tells when a process began only to some hundredths of a second.
 CREATE_TIME_TOLERANCE = 1.0
 MAX_READ_BYTES = 4096
 
 
-class Guard:
+class WatchdogClient:
     """The command's end of the pipe."""
 
-    def __init__(self, guardian: psutil.Popen) -> None:
-        self._guardian = guardian
+    def __init__(self, watchdog: psutil.Popen) -> None:
+        self._guardian = watchdog
 
     def watch(self, process: psutil.Process) -> None:
-        """Let the guardian end this process, and all that it starts, if the command is killed."""
-        self._tell(f"{process.pid} {process.create_time()!r}".encode())
+        """Let the watchdog end this process, and all that it starts, if the command is killed."""
+        self._send(f"{process.pid} {process.create_time()!r}".encode())
 
     def disarm(self) -> None:
-        """Let the guardian go without touching anything."""
-        self._tell(WELL)
+        """Let the watchdog go without touching anything."""
+        self._send(WELL)
 
-    def _tell(self, line: bytes) -> None:
-        # Somebody killed the guardian: the command's own work goes on.
+    def _send(self, line: bytes) -> None:
+        # Somebody killed the watchdog: the command's own work goes on.
         with suppress(BrokenPipeError):
             self._guardian.stdin.write(line + b"\n")
 
 
 @contextmanager
-def guarded(folder: Path) -> Iterator[Guard]:
-    """Guard processes and a folder while the block runs; a block that ends well leaves them alone.
+def with_watchdog(folder: Path) -> Iterator[WatchdogClient]:
+    """Watch processes and a folder while the block runs; nothing happens if it ends normally.
 
-    If it ends in an exception, or the whole process is killed, the guardian ends what still lives
-    of the watched processes and then removes the folder.
+    If it ends in an exception, or the whole process is killed, the watchdog ends the watched
+    processes that are still alive and then removes the folder.
     """
-    guardian = psutil.Popen(
+    watchdog = psutil.Popen(
         [sys.executable, "-m", "fedminmax.federation.flare.watchdog", str(folder)],
         # Unbuffered: what was told is told, whatever happens next.
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # A signal for the command, or for all of its terminal, is not for its guardian.
+        # A signal for the command, or for all of its terminal, is not for its watchdog.
         start_new_session=True,
     )
     try:
-        guard = Guard(guardian)
-        yield guard
-        guard.disarm()
+        client = WatchdogClient(watchdog)
+        yield client
+        client.disarm()
     finally:
-        guardian.stdin.close()
-        guardian.wait()
+        watchdog.stdin.close()
+        watchdog.wait()
 
 
 def run_watchdog(pipe: int, folder: Path) -> None:
@@ -86,7 +86,7 @@ def _left_behind(pipe: int) -> frozenset[psutil.Process] | None:
     family: frozenset[psutil.Process] = frozenset()
     rest = b""
     while True:
-        readable, _, _ = select.select([pipe], [], [], SECONDS_BETWEEN_LOOKS)
+        readable, _, _ = select.select([pipe], [], [], POLL_SECONDS)
         if readable:
             content = os.read(pipe, MAX_READ_BYTES)
             if not content:

@@ -23,7 +23,7 @@ from fedminmax.federation.secure.messages import Context
 from fedminmax.federation.wire.codec import RefusedError
 
 MASKS_FILE = "masks.jsonl"
-SECONDS_FOR_THE_LOCK = 10.0
+LOCK_TIMEOUT = 10.0
 
 
 class Did(Enum):
@@ -124,7 +124,7 @@ class MaskLedger:
     @contextmanager
     def _up_to_date(self) -> Iterator[None]:
         """Hold the file, and know what this and other jobs have written."""
-        with held(self._log.path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+        with held(self._log.path.with_suffix(".lock"), LOCK_TIMEOUT) as ours:
             if not ours:
                 raise RefusedError("this site's record of masks is in use; ask again")
             self._read_on()

@@ -34,7 +34,7 @@ MAX_BYTES = 2**24
 DIGEST_BYTES = 32
 SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
-ROOM_FOR_A_HEADER = 2**12
+HEADER_BYTES = 2**12
 UPLOAD_VECTORS = {
     "words": (torch.int64,),
     "exact": (torch.uint8,),
@@ -207,7 +207,7 @@ def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
         ask.layout.bytes
         + len(ask.sites) * (DIGEST_BYTES + SEALED_BYTES)
         + 8 * len(ask.layout.sections)
-        + ROOM_FOR_A_HEADER
+        + HEADER_BYTES
     )
     vectors = read_vectors(message, UPLOAD_VECTORS, limit, sender)
     unfit = tuple(int(place) for place in vectors["unfit"])

@@ -44,10 +44,10 @@ from fedminmax.data.tables.encoding import (
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
-from fedminmax.federation.server.transport import Transport, gathered
+from fedminmax.federation.server.transport import Transport, gather
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_bytes
-from fedminmax.federation.wire.plan import NetworkPlan, max_rows_apart, plan_to_bytes, task_of
+from fedminmax.federation.wire.plan import NetworkPlan, max_rows_set_aside, plan_to_bytes, task_of
 from fedminmax.federation.wire.summary import summary_from_bytes
 
 ROUNDING = 1e-4
@@ -74,9 +74,9 @@ def agree_on_rate(
         directions = directions / directions.norm(dim=1, keepdim=True).clamp(min=1e-300)
         sums = torch.zeros_like(directions)
         rows = torch.zeros(len(directions), dtype=torch.float64)
-        words = {"directions": vector_to_bytes(directions.flatten())}
+        payload = {"directions": vector_to_bytes(directions.flatten())}
         asked = tuple(site for site in counts if site not in refused)
-        answers = gathered(transport(asked, "curvature", words))
+        answers = gather(transport(asked, "curvature", payload))
         for site in counts:
             if site not in answers.messages:
                 continue
@@ -175,40 +175,42 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     summaries, refused = _summaries(plan, transport)
     agreed = read_agreement(folder / AGREEMENT_FILE)
     encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
-    told, more = _counts(encoding, transport, tuple(summaries), validates=plan.validation > 0)
+    reported, more = _counts(encoding, transport, tuple(summaries), validates=plan.validation > 0)
     refused |= more
     groups = len(encoding.groups)
     if agreed is None:
-        set_aside = {site: own[groups:] for site, own in told.items() if own[groups:]}
-        told = {site: own[:groups] for site, own in told.items()}
-        told = _without_too_many(told, set_aside, plan, refused)
-        counts = {site: encoding.count(summaries[site].group_counts) for site in told}
-        told = _drop_mismatches(told, counts, "counts other groups than its summary had", refused)
-        counts = {site: counts[site] for site in told}
-        lengths = {site: row_lengths(summaries[site], encoding) for site in told}
+        set_aside = {site: own[groups:] for site, own in reported.items() if own[groups:]}
+        reported = {site: own[:groups] for site, own in reported.items()}
+        reported = _drop_oversized(reported, set_aside, plan, refused)
+        counts = {site: encoding.count(summaries[site].group_counts) for site in reported}
+        reported = _drop_mismatches(
+            reported, counts, "counts other groups than its summary had", refused
+        )
+        counts = {site: counts[site] for site in reported}
+        lengths = {site: row_lengths(summaries[site], encoding) for site in reported}
         rate = None
         if needs_learning_rate(plan.runs):
             rate, more = agree_on_rate(plan, encoding, counts, lengths, transport)
             refused |= more
             counts = {site: own for site, own in counts.items() if site not in more}
-            told = {site: own for site, own in told.items() if site not in more}
+            reported = {site: own for site, own in reported.items() if site not in more}
         _check_groups_left(encoding, counts, refused)
         set_aside = {site: own for site, own in set_aside.items() if site in counts}
         agreed = Agreed(encoding, counts, rate, lengths, set_aside)
         _write(folder / AGREEMENT_FILE, agreed)
     else:
-        late = [site for site in told if site not in agreed.counts]
+        late = [site for site in reported if site not in agreed.counts]
         refused |= {site: f"{site} was not there when this run began; left out" for site in late}
-        told = {site: own for site, own in told.items() if site not in late}
+        reported = {site: own for site, own in reported.items() if site not in late}
         fault = "has another table than when this run began"
         before = {
             site: [*own, *agreed.validation.get(site, ())] for site, own in agreed.counts.items()
         }
-        told = _drop_mismatches(told, before, fault, refused)
+        reported = _drop_mismatches(reported, before, fault, refused)
     if agreed.learning_rate is not None:
         plan = replace(plan, runs=with_rate(plan.runs, agreed.learning_rate))
-        words = {"rate": agreed.learning_rate.encode()}
-        refused |= gathered(transport(tuple(told), "take_rate", words)).failures
+        payload = {"rate": agreed.learning_rate.encode()}
+        refused |= gather(transport(tuple(reported), "take_rate", payload)).failures
     linear = linear_structure_of(task_of(plan, agreed.encoding))
     in_order = tuple(agreed.lengths.get(site, UNKNOWN_LENGTHS) for site in plan.holders)
     rows = agreed.rows(plan.holders)
@@ -220,32 +222,32 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     return Agreement(plan, encoding, census, refused, in_order, set_aside_rows)
 
 
-def _without_too_many(
-    told: dict[str, list[int]],
+def _drop_oversized(
+    reported: dict[str, list[int]],
     set_aside: Mapping[str, list[int]],
     plan: NetworkPlan,
     refused: dict[str, str],
 ) -> dict[str, list[int]]:
     """Return the sites that set no more rows aside than the plan's share allows."""
     for site, own in set_aside.items():
-        most = max_rows_apart(plan, sum(told[site]), plan.validation, 1)
+        most = max_rows_set_aside(plan, sum(reported[site]), plan.validation, 1)
         if min(own) < 0 or sum(own) > most:
             refused[site] = (
-                f"{site} counts {sum(own):,} validation rows beside {sum(told[site]):,} training "
-                f"rows, at most {most:,} are possible; refused"
+                f"{site} counts {sum(own):,} validation rows and {sum(reported[site]):,} "
+                f"training rows, at most {most:,} are possible; refused"
             )
-    return {site: own for site, own in told.items() if site not in refused}
+    return {site: own for site, own in reported.items() if site not in refused}
 
 
 def _drop_mismatches(
-    told: Mapping[str, list[int]],
+    reported: Mapping[str, list[int]],
     expected: Mapping[str, Sequence[int]],
     fault: str,
     refused: dict[str, str],
 ) -> dict[str, list[int]]:
     """Return the sites that told what was expected; note why the others are refused."""
-    fitting = {site: own for site, own in told.items() if own == expected.get(site)}
-    refused |= {site: f"{site} {fault}; refused" for site in told if site not in fitting}
+    fitting = {site: own for site, own in reported.items() if own == expected.get(site)}
+    refused |= {site: f"{site} {fault}; refused" for site in reported if site not in fitting}
     return fitting
 
 
@@ -253,9 +255,9 @@ def _summaries(
     plan: NetworkPlan, transport: Transport
 ) -> tuple[dict[str, HolderSummary], dict[str, str]]:
     """Send the plan; return what each site told of its rows, and the reasons of the others."""
-    answers = gathered(transport(plan.holders, "prepare", {"plan": plan_to_bytes(plan)}))
+    answers = gather(transport(plan.holders, "prepare", {"plan": plan_to_bytes(plan)}))
     summaries, refused = {}, dict(answers.failures)
-    max_rows = plan.site_rules.max_rows * plan.sites_in_a_reply
+    max_rows = plan.site_rules.max_rows * plan.max_sites_per_reply
     for site in plan.holders:
         if site in answers.messages:
             try:
@@ -332,16 +334,16 @@ def _counts(
 
     Where rows are set aside for validation, their counts follow those of the training rows.
     """
-    words = {"encoding": encoding_as_json(encoding).encode()}
-    answers = gathered(transport(sites, "encode", words))
-    told, refused = {}, dict(answers.failures)
+    payload = {"encoding": encoding_as_json(encoding).encode()}
+    answers = gather(transport(sites, "encode", payload))
+    reported, refused = {}, dict(answers.failures)
     like = torch.zeros(len(encoding.groups) * (2 if validates else 1), dtype=torch.int64)
     for site, message in answers.messages.items():
         try:
-            told[site] = vector_from_bytes(message, like, site).tolist()
+            reported[site] = vector_from_bytes(message, like, site).tolist()
         except RefusedError as error:
             refused[site] = str(error)
-    return told, refused
+    return reported, refused
 
 
 def read_agreement(path: Path) -> Agreed | None:

@@ -21,15 +21,15 @@ from fedminmax.core.files import held
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 4 * 2**20
 # What the engine writes when a job ends, besides the results: its logs, and the job's state.
-BYTES_OF_THE_ENGINE = 2**20
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+ENGINE_BYTES = 2**20
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_REASON = 200
 CLAIM_FILE = "claim"
 SECONDS_TO_WAIT = 120.0
 
 
 @contextmanager
-def room_kept(folder: Path) -> Iterator[None]:
+def reserve_space(folder: Path) -> Iterator[None]:
     """Hold some room on the folder's disk while the block runs; refuse to begin without it."""
     path = folder / RESERVE_FILE
     try:
@@ -40,17 +40,17 @@ def room_kept(folder: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def check_room_for_a_copy(folder: Path) -> None:
+def check_space_for_copy(folder: Path) -> None:
     """Refuse to go on if the folder's disk has no room for all of it once more."""
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if shutil.disk_usage(folder).free < size + BYTES_OF_THE_ENGINE:
+    if shutil.disk_usage(folder).free < size + ENGINE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def cannot_save(error: OSError) -> str:
     """Return what a coordinator is told of a server that could not write a file."""
     reason = error.strerror or str(error)[:MAX_REASON]
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL:
         return disk_is_full(reason)
     return (
         f"the server cannot save ({reason}); mend its folder there and resume the run: everything "
@@ -66,9 +66,9 @@ def disk_is_full(reason: str) -> str:
     )
 
 
-def full_disk_in(words: str) -> str | None:
+def find_disk_full(words: str) -> str | None:
     """Return the system's words for a disk without room, if these words have them."""
-    return next((os.strerror(code) for code in NO_ROOM if os.strerror(code) in words), None)
+    return next((os.strerror(code) for code in DISK_FULL if os.strerror(code) in words), None)
 
 
 @contextmanager

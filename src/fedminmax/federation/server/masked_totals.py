@@ -44,7 +44,7 @@ from fedminmax.federation.server.transport import (
     NO_LIMITS,
     Answers,
     Transport,
-    gathered,
+    gather,
 )
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 
@@ -100,7 +100,7 @@ def open_session(
     the others could not go on without them in the same session.
     """
     asked = [site for site in terms.sites if site not in failures]
-    answers = gathered(transport(asked, "keys", {}))
+    answers = gather(transport(asked, "keys", {}))
     refused = {**failures, **answers.failures}
     entries = []
     for site in asked:
@@ -114,8 +114,8 @@ def open_session(
     roster = Roster(entries=tuple(entries))
     if authority is not None:
         check_roster(roster, terms, authority)
-    words = {"roster": roster.model_dump_json().encode()}
-    accepted = gathered(transport(roster.sites, "set_roster", words))
+    payload = {"roster": roster.model_dump_json().encode()}
+    accepted = gather(transport(roster.sites, "set_roster", payload))
     if accepted.failures:
         raise NoTotalError("sites did not accept the others' keys", accepted.failures)
     return roster, refused
@@ -138,7 +138,7 @@ class MaskedTotals:
     def total(
         self,
         context: Context,
-        words: Mapping[str, object],
+        payload: Mapping[str, object],
         order: bytes,
         layout: Layout,
         sites: Sequence[str],
@@ -148,7 +148,7 @@ class MaskedTotals:
 
         Args:
             context: the question; its attempt is counted here.
-            words: what the site's function is called with, besides ``secure``.
+            payload: what the site's function is called with, besides ``secure``.
             order: the hash of what is asked, as each site computes it for itself.
             layout: the answer's sections.
             sites: who is asked.
@@ -170,7 +170,7 @@ class MaskedTotals:
             ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(known), layout)
             self._attempts[topic] += 1
             stated = statement(self._roster.session, ask, order)
-            uploads = self._uploads(ask, words, stated, seconds, notes)
+            uploads = self._uploads(ask, payload, stated, seconds, notes)
             unfit = {layout.sections[p].name for own in uploads.values() for p in own.unfit}
             if unfit:
                 if coarser == MAX_COARSER:
@@ -207,7 +207,7 @@ class MaskedTotals:
     def _uploads(
         self,
         ask: Ask,
-        words: Mapping[str, object],
+        payload: Mapping[str, object],
         stated: bytes,
         seconds: Mapping[str, float],
         notes: _Notes,
@@ -215,7 +215,7 @@ class MaskedTotals:
         """Ask the question; return the masked answers that are what they should be."""
         uploads = {}
         started = time.monotonic()
-        secure = {**words, "secure": to_bytes(ask)}
+        secure = {**payload, "secure": to_bytes(ask)}
         for answer in self._transport(ask.sites, ask.context.question, secure, seconds):
             site = answer.site
             if answer.failure is not None:
@@ -346,9 +346,9 @@ class MaskedTotals:
                 notes.failures[site] = str(error)
         return told
 
-    def _ask_short(self, sites: Sequence[str], question: str, asked: AnyAsk) -> Answers:
+    def _ask_short(self, sites: Sequence[str], endpoint: str, asked: AnyAsk) -> Answers:
         seconds = dict.fromkeys(sites, MIN_SECONDS)
-        return gathered(self._transport(sites, question, {"message": to_bytes(asked)}, seconds))
+        return gather(self._transport(sites, endpoint, {"message": to_bytes(asked)}, seconds))
 
     def _check_signature(self, site: str, signature: bytes, content: bytes, what: str) -> None:
         try:

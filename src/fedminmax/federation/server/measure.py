@@ -19,10 +19,10 @@ from fedminmax.core.files import write_bytes
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.groups import merged_key
 from fedminmax.federation.server.agreement import Agreement
-from fedminmax.federation.server.transport import Transport, gathered
+from fedminmax.federation.server.transport import Transport, gather
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import models_to_bytes, score_sums_from_bytes
-from fedminmax.federation.wire.plan import max_rows_apart
+from fedminmax.federation.wire.plan import max_rows_set_aside
 from fedminmax.metrics.score_rows import metric_names
 from fedminmax.metrics.sums import ScoreSums
 
@@ -74,10 +74,10 @@ def measure(
     asked = [site for site in plan.holders if site not in agreement.refused]
     precision = plan.precision.dtype
     message = models_to_bytes([table.to(precision) for table in members])
-    answers = gathered(transport(asked, "measure", {"models": message}))
-    told, silent = _told(answers.messages, agreement, scores)
+    answers = gather(transport(asked, "measure", {"models": message}))
+    reported, silent = _checked_sums(answers.messages, agreement, scores)
     rows = torch.zeros(len(plan.holders), groups, dtype=torch.int64)
-    for site, sums in told.items():
+    for site, sums in reported.items():
         rows[plan.holders.index(site)] = by_group(sums, agreement.encoding)[0].counts
     lines = _lines(agreement.encoding)
     nothing = ScoreSums(
@@ -85,7 +85,7 @@ def measure(
         torch.zeros(lines, scores, dtype=torch.float64),
         torch.zeros(lines, scores, scores, dtype=torch.float64),
     )
-    in_order = [told[site] for site in plan.holders if site in told]
+    in_order = [reported[site] for site in plan.holders if site in reported]
     return Measured(reduce(add, in_order, nothing), rows), dict(answers.failures) | silent
 
 
@@ -93,10 +93,10 @@ def _lines(encoding: Encoding) -> int:
     return len(encoding.groups) + len(encoding.merged_groups)
 
 
-def _told(
+def _checked_sums(
     messages: Mapping[str, object], agreement: Agreement, scores: int
 ) -> tuple[dict[str, ScoreSums], dict[str, str]]:
-    told, refused = {}, {}
+    reported, refused = {}, {}
     encoding = agreement.encoding
     most = _max_scores(encoding, scores)
     for site, message in messages.items():
@@ -104,10 +104,10 @@ def _told(
             sums = score_sums_from_bytes(message, _lines(encoding), scores, site)
             _check_held_out(by_group(sums, encoding)[0].counts.tolist(), agreement, site)
             _check_scores(sums, most, site)
-            told[site] = sums
+            reported[site] = sums
         except RefusedError as error:
             refused[site] = str(error)
-    return told, refused
+    return reported, refused
 
 
 def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
@@ -118,12 +118,12 @@ def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
     # Validation rows were set aside after the held-out rows.
     set_aside = agreement.validation_rows
     train = (left + set_aside[place] if len(set_aside) else left).tolist()
-    all_rows = max_rows_apart(plan, sum(train), plan.held_out, 1)
+    all_rows = max_rows_set_aside(plan, sum(train), plan.held_out, 1)
     classes = max(len(plan.schema.target.classes), 1)
     for key, came, rows in zip(encoding.groups, counts, train, strict=True):
         # How many groups were merged into one is not known.
         merged = key == merged_key(plan.schema)
-        most = all_rows if merged else max_rows_apart(plan, rows, plan.held_out, classes)
+        most = all_rows if merged else max_rows_set_aside(plan, rows, plan.held_out, classes)
         if came > most or sum(counts) > all_rows:
             raise RefusedError(
                 f"{site} counts {came:,} held-out rows of a group with {rows:,} training rows, "

@@ -6,7 +6,7 @@ rows would send (Papadaki et al. 2021, Lemma 2). So the totals travel on in the 
 reply, and are read and checked as one.
 
 Who is in the first total, that of the summaries, is in the run, and is kept on the disk with it:
-totals of the same question over two sets of sites would show the difference between the sets. For
+totals of the same request over two sets of sites would show the difference between the sets. For
 the same reason a total that sites have begun to unmask is asked of exactly the same sites again
 after a fault, and before the first round nobody may be missing.
 """
@@ -56,11 +56,11 @@ from fedminmax.federation.server.masked_totals import (
 )
 from fedminmax.federation.server.transport import (
     NO_LIMITS,
-    SECONDS_TO_SAY_SO,
+    PRESENCE_TIMEOUT,
     Answer,
     Attendance,
     Transport,
-    gathered,
+    gather,
 )
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (
@@ -151,38 +151,38 @@ class OneHolder:
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,  # noqa: ARG002 - each site has its own limit
     ) -> Iterator[Answer]:
         """Ask the sites behind "all sites", if that is who is asked."""
         for site in sites:
             try:
-                yield replace(self._answer(question, words), site=site)
+                yield replace(self._answer(endpoint, payload), site=site)
             except (NoTotalError, RefusedError) as error:
                 yield Answer(site, failure=str(error))
 
-    def _answer(self, question: str, words: Mapping[str, object]) -> Answer:
-        if question == "present":
+    def _answer(self, endpoint: str, payload: Mapping[str, object]) -> Answer:
+        if endpoint == "present":
             return Answer(ALL_SITES, b"")
-        if question == "prepare":
-            return self._prepare(words)
-        if question == "encode":
-            return self._encode(words)
-        if question == "take_rate":
-            return self._take_rate(words)
-        if question == "curvature":
-            return self._curvature(words)
-        if question == "measure":
-            return self._measure(words)
-        return self._round(question, words)
+        if endpoint == "prepare":
+            return self._prepare(payload)
+        if endpoint == "encode":
+            return self._encode(payload)
+        if endpoint == "take_rate":
+            return self._take_rate(payload)
+        if endpoint == "curvature":
+            return self._curvature(payload)
+        if endpoint == "measure":
+            return self._measure(payload)
+        return self._round(endpoint, payload)
 
-    def _prepare(self, words: Mapping[str, object]) -> Answer:
+    def _prepare(self, payload: Mapping[str, object]) -> Answer:
         """Begin a session; the summary of all rows is told once in a run."""
         plan = self._plan
         if plan.secure_sums is None:
             raise RefusedError("the plan's sums are not masked")
-        failures = dict(gathered(self._transport(plan.sites, "prepare", words)).failures)
+        failures = dict(gather(self._transport(plan.sites, "prepare", payload)).failures)
         if self._kept.sites:
             late = [site for site in plan.sites if site not in self._kept.sites]
             failures |= {site: f"{site} was not there when this run began" for site in late}
@@ -199,13 +199,13 @@ class OneHolder:
             self._job.absent |= total.failures
         return Answer(ALL_SITES, self._kept.summary.encode(), absent=self._job.absent)
 
-    def _encode(self, words: Mapping[str, object]) -> Answer:
+    def _encode(self, payload: Mapping[str, object]) -> Answer:
         """Let all sites encode; how many rows there are is told once in a run."""
         job, plan = self._job, self._plan
-        failures = gathered(self._transport(job.present, "encode", words)).failures
+        failures = gather(self._transport(job.present, "encode", payload)).failures
         job.present = tuple(site for site in job.present if site not in failures)
         job.absent |= failures
-        content = words["encoding"]
+        content = payload["encoding"]
         text = content.decode() if isinstance(content, bytes) else ""
         encoding = encoding_from_json(text, SERVER)
         groups = len(encoding.groups)
@@ -224,9 +224,9 @@ class OneHolder:
         job.everyone = Everyone(plan, encoding, task, lengths, rows, set_aside)
         return Answer(ALL_SITES, message, absent=job.absent)
 
-    def _take_rate(self, words: Mapping[str, object]) -> Answer:
-        job, rate = self._job, words["rate"]
-        failures = gathered(self._transport(job.present, "take_rate", words)).failures
+    def _take_rate(self, payload: Mapping[str, object]) -> Answer:
+        job, rate = self._job, payload["rate"]
+        failures = gather(self._transport(job.present, "take_rate", payload)).failures
         job.present = tuple(site for site in job.present if site not in failures)
         job.absent |= failures
         if job.everyone is not None and isinstance(rate, bytes):
@@ -234,32 +234,32 @@ class OneHolder:
             job.everyone = replace(job.everyone, plan=plan)
         return Answer(ALL_SITES, b"", absent=job.absent)
 
-    def _curvature(self, words: Mapping[str, object]) -> Answer:
-        everyone, directions = self._everyone(), words["directions"]
+    def _curvature(self, payload: Mapping[str, object]) -> Answer:
+        everyone, directions = self._everyone(), payload["directions"]
         self._job.directions += 1
         numbers = len(everyone.encoding.groups) * (len(everyone.encoding.names) + 1)
         layout = curvature_layout(numbers, everyone.lengths.rows**2, len(self._plan.sites))
         context = Context("curvature", round=self._job.directions)
         order = order_hash(directions if isinstance(directions, bytes) else b"")
-        total = self._total_of_all(context, words, order, layout)
+        total = self._total_of_all(context, payload, order, layout)
         return Answer(ALL_SITES, vector_to_bytes(torch.from_numpy(total.values["sums"])))
 
-    def _round(self, question: str, words: Mapping[str, object]) -> Answer:
+    def _round(self, endpoint: str, payload: Mapping[str, object]) -> Answer:
         """Ask about a model: for a round, for a proof, or for losses on validation rows."""
-        everyone, run, content = self._everyone(), words["run"], words["order"]
+        everyone, run, content = self._everyone(), payload["run"], payload["order"]
         task, sites = everyone.task, len(self._plan.sites)
         order = order_from_bytes(content, task.initial_parameters, SERVER)
         layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         sender = everyone.sender(row_limits(layers, order.parameters, task.loss, task.ridge))
         number = run if isinstance(run, int) else 0
-        if question == "validate":
+        if endpoint == "validate":
             layout = losses_layout(sender, everyone.validation_rows, sites)
         else:
-            layout = self._reply_layout(question, number, order, sender)
-        context = Context(question, number, order.key.round, order.phase)
+            layout = self._reply_layout(endpoint, number, order, sender)
+        context = Context(endpoint, number, order.key.round, order.phase)
         sent = order_hash(content if isinstance(content, bytes) else b"")
-        total = self._total_of_a_round(context, words, sent, layout)
-        if question == "validate":
+        total = self._total_of_a_round(context, payload, sent, layout)
+        if endpoint == "validate":
             message = losses_to_bytes(losses_of(total.values))
         else:
             slowest = max(total.seconds.values(), default=0.0)
@@ -267,20 +267,20 @@ class OneHolder:
         absent = self._absent_from(total, order.key.round)
         return Answer(ALL_SITES, message, absent=absent, bytes=total.upload_bytes)
 
-    def _reply_layout(self, question: str, run: int, order: Order, sender: Sender) -> Layout:
+    def _reply_layout(self, endpoint: str, run: int, order: Order, sender: Sender) -> Layout:
         everyone = self._everyone()
         set_aside = everyone.validation_rows
-        if question == "certify":
+        if endpoint == "certify":
             linear = linear_structure_of(everyone.task)
             method: Any = prover_for(linear, len(everyone.encoding.groups))
         else:
             method = everyone.plan.runs[run].build()
-        if order.phase or question == "certify":
+        if order.phase or endpoint == "certify":
             set_aside = set_aside[:0]
         return reply_layout(method, order, sender, set_aside, len(self._plan.sites))
 
-    def _measure(self, words: Mapping[str, object]) -> Answer:
-        everyone, content = self._everyone(), words["models"]
+    def _measure(self, payload: Mapping[str, object]) -> Answer:
+        everyone, content = self._everyone(), payload["models"]
         encoding = everyone.encoding
         like = everyone.task.initial_parameters
         runs = len(models_from_bytes(content, len(everyone.plan.runs), like, SERVER))
@@ -291,7 +291,7 @@ class OneHolder:
             lines, scores, largest, int(everyone.counts.sum()), len(self._plan.sites)
         )
         order = order_hash(content if isinstance(content, bytes) else b"")
-        total = self._total_of_a_round(Context("measure"), words, order, layout)
+        total = self._total_of_a_round(Context("measure"), payload, order, layout)
         message = score_sums_to_bytes(scores_of(total.values, lines, scores))
         return Answer(ALL_SITES, message, absent=self._absent_from(total, 0))
 
@@ -301,7 +301,7 @@ class OneHolder:
         return self._job.everyone
 
     def _total_of_all(
-        self, context: Context, words: Mapping[str, object], order: bytes, layout: Layout
+        self, context: Context, payload: Mapping[str, object], order: bytes, layout: Layout
     ) -> MaskedTotal:
         """Ask before the first round, where nobody of the run may be missing."""
         missing = [site for site in self._kept.sites if site not in self._job.present]
@@ -311,14 +311,14 @@ class OneHolder:
                 f"sites went away before the first round ({reasons}); totals without them would "
                 "show their counts: bring them back and resume, or begin a new run without them"
             )
-        total = self._total(context, words, order, layout, self._job.present)
+        total = self._total(context, payload, order, layout, self._job.present)
         if total.sites != self._job.present:
             reasons = "; ".join(total.failures.values())
             raise RefusedError(f"sites went away before the first round ({reasons}); resume")
         return total
 
     def _total_of_a_round(
-        self, context: Context, words: Mapping[str, object], order: bytes, layout: Layout
+        self, context: Context, payload: Mapping[str, object], order: bytes, layout: Layout
     ) -> MaskedTotal:
         """Ask all who are there; those who were too late before are left out for some rounds."""
         number = context.round
@@ -337,7 +337,7 @@ class OneHolder:
             if len(asked) < self._plan.minimum_sites:
                 asked = self._job.present
             asked = self._there(asked, number)
-        total = self._total(context, words, order, layout, asked)
+        total = self._total(context, payload, order, layout, asked)
         for site, seconds in total.seconds.items():
             self._attendance.came(site, seconds)
         for site in total.late:
@@ -349,8 +349,8 @@ class OneHolder:
         doubtful = [site for site in sites if self._attendance.missed_before(site)]
         if not doubtful:
             return tuple(sites)
-        seconds = dict.fromkeys(doubtful, SECONDS_TO_SAY_SO)
-        there = gathered(self._transport(doubtful, "present", {}, seconds)).messages
+        seconds = dict.fromkeys(doubtful, PRESENCE_TIMEOUT)
+        there = gather(self._transport(doubtful, "present", {}, seconds)).messages
         gone = [site for site in doubtful if site not in there]
         for site in gone:
             self._attendance.missed(site, number)
@@ -359,7 +359,7 @@ class OneHolder:
     def _total(
         self,
         context: Context,
-        words: Mapping[str, object],
+        payload: Mapping[str, object],
         order: bytes,
         layout: Layout,
         sites: Sequence[str],
@@ -368,7 +368,7 @@ class OneHolder:
             raise RefusedError("the sites have not sent keys yet")
         seconds = {site: self._attendance.seconds_for(site) for site in sites}
         try:
-            return self._job.totals.total(context, words, order, layout, sites, seconds)
+            return self._job.totals.total(context, payload, order, layout, sites, seconds)
         except NoTotalError as error:
             for site in error.failures:
                 if site in sites:
@@ -387,19 +387,19 @@ class OneHolder:
     def _noting(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,
     ) -> Iterator[Answer]:
         """Reach the sites; before masks are taken off, note for which sites that will be."""
-        if question == "unmask":
-            asked = from_bytes(words["message"], UnmaskAsk, SERVER)
+        if endpoint == "unmask":
+            asked = from_bytes(payload["message"], UnmaskAsk, SERVER)
             order = [site for site in self._plan.sites if site in asked.signatures]
             begun = Begun(asked.context.topic, tuple(order))
             if begun not in self._kept.begun:
                 others = [b for b in self._kept.begun if b.context != begun.context]
                 self._keep(replace(self._kept, begun=(*others, begun)[-MAX_BEGUN:]))
-        return self._transport(sites, question, words, seconds)
+        return self._transport(sites, endpoint, payload, seconds)
 
     def _keep(self, kept: Kept) -> None:
         self._kept = kept

@@ -24,25 +24,25 @@ from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.server.agreement import Agreement
 from fedminmax.federation.server.log import RoundNotes
 from fedminmax.federation.server.transport import (
-    SECONDS_TO_SAY_SO,
+    PRESENCE_TIMEOUT,
     Answer,
     Attendance,
     Transport,
-    gathered,
+    gather,
 )
 from fedminmax.federation.wire.checks import (
+    ReportedLosses,
     StepLength,
-    ToldLosses,
     check_losses,
     check_reply,
     check_validation,
     too_large,
 )
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.compression import lighter_part
+from fedminmax.federation.wire.compression import compressed_part
 from fedminmax.federation.wire.messages import (
-    largest_reply,
     losses_from_bytes,
+    max_reply_bytes,
     order_to_bytes,
     sums_from_bytes,
 )
@@ -51,7 +51,7 @@ from fedminmax.methods.shared.expected_reply import Sender
 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may have a bad day; limits that hold for every table leave no other excuse.
-MAX_FALSE_REPLIES = 10
+MAX_INVALID_REPLIES = 10
 
 
 class TooFewSitesError(RuntimeError):
@@ -59,7 +59,7 @@ class TooFewSitesError(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class SentOrder:
     """An order to some sites, as the method's and as bytes, and what a row can do at its model."""
 
     method: AnyMethod[Any]
@@ -70,7 +70,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class GoodReply:
+class ValidReply:
     """A reply that can be true, how long its step is, and how many bytes it had."""
 
     sums: Sums
@@ -110,7 +110,7 @@ class RemoteFederation:
         self._start, self._task = task.initial_parameters, task
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._attendance = Attendance(agreement.plan.site_rules)
-        self._told: dict[str, ToldLosses] = {}
+        self._told: dict[str, ReportedLosses] = {}
         self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
 
@@ -176,10 +176,14 @@ class RemoteFederation:
         Who does not answer, or not as it can be true, is left out: nothing waits for it.
         """
         agreement, sites = self._agreement, self._agreement.plan.holders
-        away = {**agreement.refused, **self._attendance.away(order.key.round), **self._liars()}
+        away = {
+            **agreement.refused,
+            **self._attendance.away(order.key.round),
+            **self._banned(),
+        }
         asked = [sites[number] for number in participants if sites[number] not in away]
-        words = {"run": self._run, "order": order_to_bytes(order)}
-        answers = {answer.site: answer for answer in self._transport(asked, "validate", words)}
+        payload = {"run": self._run, "order": order_to_bytes(order)}
+        answers = {answer.site: answer for answer in self._transport(asked, "validate", payload)}
         limits = row_limits(self._layers, order.parameters, self._task.loss, self._task.ridge)
         total = NO_LOSSES
         for site in asked:
@@ -215,14 +219,14 @@ class RemoteFederation:
         message = order_to_bytes(order)
         task = self._task
         limits = row_limits(self._layers, order.parameters, task.loss, task.ridge)
-        question = Question(method, order, message, wanted, limits)
+        sent = SentOrder(method, order, message, wanted, limits)
         self._notes.bytes_out += len(message)
         deadline = time.monotonic() + site_rules.give_up_after
-        replies: dict[str, GoodReply] = {}
-        invited = self._invited(wanted, order.key.round)
+        replies: dict[str, ValidReply] = {}
+        invited = self._sites_to_ask(wanted, order.key.round)
         while True:
             asked = [site for site in invited if site not in replies]
-            good, false = self._ask_once(asked, question)
+            good, false = self._ask_once(asked, sent)
             self._false.update(false.keys())
             replies |= good
             steps = {site: reply.step for site, reply in replies.items()}
@@ -246,40 +250,40 @@ class RemoteFederation:
                 )
             write_text(self._notice, f"{short}; waiting for them")
             # Too few: those who were too late are asked again, too.
-            invited = [s for s in wanted if s not in {**self._agreement.refused, **self._liars()}]
+            invited = [s for s in wanted if s not in {**self._agreement.refused, **self._banned()}]
             self._pause(SECONDS_BETWEEN_TRIES)
 
-    def _liars(self) -> dict[str, str]:
+    def _banned(self) -> dict[str, str]:
         """Return the sites that are not asked any more, since honest ones never get there."""
         return {
-            site: f"{site} sent {MAX_FALSE_REPLIES} replies that cannot be true; left out for good"
+            site: f"{site} sent {MAX_INVALID_REPLIES} impossible replies; ignored from now on"
             for site, times in self._false.items()
-            if times >= MAX_FALSE_REPLIES
+            if times >= MAX_INVALID_REPLIES
         }
 
-    def _invited(self, wanted: Mapping[str, int], number: int) -> list[str]:
+    def _sites_to_ask(self, wanted: Mapping[str, int], number: int) -> list[str]:
         """Return who is asked in this round, and note why the others are not."""
-        reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._liars()
+        reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._banned()
         self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
         return [site for site in wanted if site not in reasons]
 
     def _ask_once(
-        self, asked: list[str], question: Question
-    ) -> tuple[dict[str, GoodReply], dict[str, str]]:
+        self, asked: list[str], sent: SentOrder
+    ) -> tuple[dict[str, ValidReply], dict[str, str]]:
         """Ask these sites; return the replies that can be true, and why the others cannot.
 
         Each reply is checked as it comes.
         """
-        number = question.order.key.round
+        number = sent.order.key.round
         asked = self._there(asked, number)
         if not asked:
             return {}, {}
         seconds = {site: self._attendance.seconds_for(site) for site in asked}
-        words = {"run": self._run, "order": question.message}
+        payload = {"run": self._run, "order": sent.message}
         started = time.monotonic()
         replies, false = {}, {}
         name = "certify" if self._proves else "answer"
-        for answer in self._transport(asked, name, words, seconds):
+        for answer in self._transport(asked, name, payload, seconds):
             site = answer.site
             if answer.failure is not None:
                 self._notes.refused[site] = answer.failure
@@ -288,7 +292,7 @@ class RemoteFederation:
                 continue
             self._attendance.came(site, time.monotonic() - started)
             try:
-                replies[site] = self._read(answer, question)
+                replies[site] = self._read(answer, sent)
                 self._notes.refused.pop(site, None)
                 self._notes.absent |= answer.absent
             except RefusedError as error:
@@ -300,53 +304,53 @@ class RemoteFederation:
         doubtful = [site for site in asked if self._attendance.missed_before(site)]
         if not doubtful:
             return asked
-        seconds = dict.fromkeys(doubtful, SECONDS_TO_SAY_SO)
-        there = gathered(self._transport(doubtful, "present", {}, seconds)).messages
+        seconds = dict.fromkeys(doubtful, PRESENCE_TIMEOUT)
+        there = gather(self._transport(doubtful, "present", {}, seconds)).messages
         gone = [site for site in doubtful if site not in there]
         for site in gone:
             self._notes.refused[site] = f"{site} is not connected"
             self._attendance.missed(site, number)
         return [site for site in asked if site not in gone]
 
-    def _read(self, answer: Answer, question: Question) -> GoodReply:
+    def _read(self, answer: Answer, sent: SentOrder) -> ValidReply:
         site = answer.site
-        limit = largest_reply(question.method, self._start, self.census)
+        limit = max_reply_bytes(sent.method, self._start, self.census)
         content = checked_bytes(answer.message, limit, site)
         compress = self._agreement.plan.compress
-        lighter = lighter_part(question.method, self.census.linear, compress=compress)
+        compressed = compressed_part(sent.method, self.census.linear, compress=compress)
         set_aside = self._agreement.validation_rows
-        validates = len(set_aside) > 0 and question.order.phase == 0 and not self._proves
+        validates = len(set_aside) > 0 and sent.order.phase == 0 and not self._proves
         reply, seconds = sums_from_bytes(
-            content, self._start, self.census.groups, limit, site, lighter, validates=validates
+            content, self._start, self.census.groups, limit, site, compressed, validates=validates
         )
-        place = question.places[site]
+        place = sent.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
         is_total = self._agreement.plan.secure_sums is not None
         holders = self.census.holders
-        sender = Sender(place, counts, holders, question.limits, lengths, is_total=is_total)
+        sender = Sender(place, counts, holders, sent.limits, lengths, is_total=is_total)
         try:
             check_losses(reply, sender, site)
             if validates:
-                told = set_aside[place]
+                reported = set_aside[place]
                 if answer.absent:
-                    told = told.minimum(reply.validation.count)
-                check_validation(reply.validation, told, question.limits, site)
-            before, now = self._told.get(site), question.order
+                    reported = reported.minimum(reply.validation.count)
+                check_validation(reply.validation, reported, sent.limits, site)
+            before, now = self._told.get(site), sent.order
             if answer.absent:
                 # A total over some of the sites: it says itself over how many rows, and what
                 # others told before cannot be compared with it.
                 sender, before = replace(sender, counts=reply.group_count), None
                 self._told.pop(site, None)
             else:
-                self._told[site] = ToldLosses(now.parameters, reply.group_loss)
-            step = check_reply(question.method, now, sender, reply, site, before, lighter)
+                self._told[site] = ReportedLosses(now.parameters, reply.group_loss)
+            step = check_reply(sent.method, now, sender, reply, site, before, compressed)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
             # What is expected depends on what was told: it must not stop everybody else.
             raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
         self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
-        return GoodReply(reply, step, len(content) if answer.bytes is None else answer.bytes)
+        return ValidReply(reply, step, len(content) if answer.bytes is None else answer.bytes)
 
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
         """Stop if the refused sites are all that have a group: the run is for that group, too."""
@@ -358,7 +362,7 @@ class RemoteFederation:
                 "whose numbers are false; stopped, everything before this round is saved"
             )
         sites = self._agreement.plan.holders
-        lost = {*false, *self._agreement.refused, *self._liars()}
+        lost = {*false, *self._agreement.refused, *self._banned()}
         gone = [site in lost for site in sites]
         for group, name in enumerate(self.group_names):
             holders = self.census.counts[:, group].nonzero().squeeze(1).tolist()

@@ -1,8 +1,8 @@
 """The server's whole work in a job: agree, then the round loop of each run, saved as it goes.
 
-Called again with the same folder it goes on where it was, so that a lost job is sent once more.
-``NewsDesk`` collects what a running job sends to its coordinator: its new rounds, its groups, and
-what it waits for.
+Called again with the same folder it resumes, so a lost job can simply be submitted again.
+``ProgressReporter`` collects what a running job sends to its coordinator: its new rounds, its
+groups, and what it waits for.
 """
 
 import logging
@@ -43,8 +43,8 @@ from fedminmax.federation.server.disk import (
     CLAIM_FILE,
     MAX_REASON,
     cannot_save,
-    check_room_for_a_copy,
-    room_kept,
+    check_space_for_copy,
+    reserve_space,
     run_lock,
 )
 from fedminmax.federation.server.log import (
@@ -58,8 +58,8 @@ from fedminmax.federation.server.measure import measure, read_tensors, write_mea
 from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import Transport
-from fedminmax.federation.train import Progress, answer_of, members_of, start_of
-from fedminmax.federation.wire.compression import Lighter, lighter_part
+from fedminmax.federation.train import Progress, answer_of, initial_progress, members_of
+from fedminmax.federation.wire.compression import Compressed, compressed_part
 from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import lets_holders_keep
 
@@ -89,7 +89,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class ToldByProof:
+class ProofResult:
     """What was proved of a run's answer after its rounds, or why nothing was."""
 
     certificate: Certificate | None
@@ -97,7 +97,7 @@ class ToldByProof:
 
 
 @dataclass(frozen=True)
-class ToldByValidation:
+class ValidationResult:
     """Which iterate is the answer (None: the method's own choice), validation rows by group, risks.
 
     There are no risks where nothing was measured.
@@ -123,7 +123,7 @@ def run_plan(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
 def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     (folder / OUTCOME_FILE).unlink(missing_ok=True)
     try:
-        with room_kept(folder):
+        with reserve_space(folder):
             return _run_all(plan, transport, folder)
     except (InputError, DivergedError, TooFewSitesError) as stopped:
         return Outcome(str(stopped))
@@ -138,7 +138,7 @@ def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
         )
 
 
-def hand_over(folder: Path, outcome: Outcome, results: Path) -> Outcome:
+def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
     """Copy a run that has ended to where its coordinator fetches it; return how it ended.
 
     Of a run that failed these are its rounds and the reason. The engine makes a copy, too: without
@@ -153,7 +153,7 @@ def hand_over(folder: Path, outcome: Outcome, results: Path) -> Outcome:
                 copied.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copied)
         write_outcome(results, outcome)
-        check_room_for_a_copy(results)
+        check_space_for_copy(results)
     except OSError as failed:
         shutil.rmtree(results, ignore_errors=True)
         if outcome.error is None:
@@ -204,30 +204,30 @@ def read_members(folder: Path) -> Tensor:
     return members
 
 
-def read_model_beside(folder: Path) -> Tensor:
+def read_alternative_model(folder: Path) -> Tensor:
     """Read the last model where validation rows chose the answer, and else their choice."""
     (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
     return beside
 
 
-def read_validation(folder: Path) -> ToldByValidation | None:
+def read_validation(folder: Path) -> ValidationResult | None:
     """Read what validation rows told of a finished run; None if there were none."""
     path = folder / VALIDATION_FILE
     if not path.exists():
         return None
     try:
-        return TypeAdapter(ToldByValidation).validate_json(path.read_bytes())
+        return TypeAdapter(ValidationResult).validate_json(path.read_bytes())
     except ValidationError as error:
         raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
 
 
-def read_proof(folder: Path) -> ToldByProof | None:
+def read_proof(folder: Path) -> ProofResult | None:
     """Read what was proved after a finished run; None if nobody asked for it."""
     path = folder / PROOF_FILE
     if not path.exists():
         return None
     try:
-        return TypeAdapter(ToldByProof).validate_json(path.read_bytes())
+        return TypeAdapter(ProofResult).validate_json(path.read_bytes())
     except ValidationError as error:
         raise InputError(f"{path} is damaged; resume the run, which brings it again") from error
 
@@ -241,11 +241,11 @@ def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
     notice = folder.parent / NOTICE_FILE
     federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
     try:
-        told = ToldByProof(certify(federation, read_members(folder)[0]))
+        told = ProofResult(certify(federation, read_members(folder)[0]))
     except IncompleteError as incomplete:
         away = "; ".join(federation.take_notes().refused.values())
-        told = ToldByProof(None, f"{incomplete} ({away})")
-    content = TypeAdapter(ToldByProof).dump_json(told).decode()
+        told = ProofResult(None, f"{incomplete} ({away})")
+    content = TypeAdapter(ProofResult).dump_json(told).decode()
     write_text(folder / PROOF_FILE, content + "\n")
 
 
@@ -256,14 +256,14 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     resume, _ = restore(folder, federation, method)
     log = JsonLog(folder / ROUNDS_FILE, NetworkRound)
     log.drop_after(0 if resume is None else resume.round)
-    progress: Progress[Any] = resume or start_of(
+    progress: Progress[Any] = resume or initial_progress(
         federation, method, seed=plan.seed, participation=planned.participation
     )
-    lighter = lighter_part(method, agreement.census.linear, compress=plan.compress)
+    compressed = compressed_part(method, agreement.census.linear, compress=plan.compress)
     # Sites take the masks off a round for one set of sites alone, so that no round should be asked
     # again without need.
     masked = plan.secure_sums is not None
-    sites_keep = lets_holders_keep(method) or lighter is Lighter.STEP or masked
+    sites_keep = lets_holders_keep(method) or compressed is Compressed.STEP or masked
     rounds = train_with_checkpoints(
         folder,
         federation,
@@ -295,8 +295,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         name = None if answer is None else answer.value
         measured = best.chosen.is_measured
         chosen, latest = (best.chosen, best.latest) if measured else (None, None)
-        told = ToldByValidation(name, rows, chosen, latest)
-        content = TypeAdapter(ToldByValidation).dump_json(told).decode()
+        told = ValidationResult(name, rows, chosen, latest)
+        content = TypeAdapter(ValidationResult).dump_json(told).decode()
         write_text(folder / VALIDATION_FILE, content + "\n")
     write_tensors(
         folder / MEMBERS_FILE,
@@ -331,7 +331,7 @@ class News:
         ]
 
 
-class NewsDesk:
+class ProgressReporter:
     """Looks for news in a plan's folder, several times in a second.
 
     Args:

@@ -18,15 +18,15 @@ from typing import Protocol
 from fedminmax.federation.wire.plan import SiteRules
 
 # So long may a site take to say that it is there.
-SECONDS_TO_SAY_SO = 5.0
+PRESENCE_TIMEOUT = 5.0
 NO_LIMITS: Mapping[str, float] = MappingProxyType({})
-SECONDS_BETWEEN_LOOKS = 5.0
-# So often in a row must a site be missing: one question can get lost, or come at a bad moment.
-LOOKS_UNTIL_GONE = 2
+POLL_SECONDS = 5.0
+# So often in a row must a site be missing: one endpoint can get lost, or come at a bad moment.
+CHECKS_UNTIL_GONE = 2
 # A site is never given up sooner, unless the plan says so: machines have bad moments.
 MIN_SECONDS = 30.0
 # It may take this many times its longest time so far.
-TIMES_ITS_LONGEST = 10.0
+SLOWEST_FACTOR = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Transport(Protocol):
     def __call__(
         self,
         sites: Sequence[str],
-        question: str,
-        words: Mapping[str, object],
+        endpoint: str,
+        payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,
     ) -> Iterator[Answer]:
         """Ask these sites and yield each one's answer as it comes.
@@ -71,7 +71,7 @@ class Transport(Protocol):
         ...
 
 
-def gathered(answers: Iterable[Answer]) -> Answers:
+def gather(answers: Iterable[Answer]) -> Answers:
     """Wait for all answers."""
     messages: dict[str, object] = {}
     failures: dict[str, str] = {}
@@ -94,12 +94,12 @@ class Arrivals(Protocol):
 def wait_for_all(
     arrivals: Arrivals,
     limits: Mapping[str, float],
-    who_is_there: Callable[[list[str]], Collection[str]],
+    find_connected: Callable[[list[str]], Collection[str]],
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Answer]:
     """Yield the answers of these sites, each of which may take its own limit in seconds."""
     started = clock()
-    next_look = started + SECONDS_BETWEEN_LOOKS
+    next_look = started + POLL_SECONDS
     waiting = dict(limits)
     missing: dict[str, int] = {}
     while waiting:
@@ -113,12 +113,12 @@ def wait_for_all(
             limit = waiting.pop(site)
             yield Answer(site, failure=f"{site} did not answer within {limit:g} seconds", late=True)
         if waiting and clock() >= next_look:
-            there = who_is_there(list(waiting))
+            there = find_connected(list(waiting))
             missing = {site: missing.get(site, 0) + 1 for site in waiting if site not in there}
-            for site in [site for site, looks in missing.items() if looks >= LOOKS_UNTIL_GONE]:
+            for site in [site for site, looks in missing.items() if looks >= CHECKS_UNTIL_GONE]:
                 del waiting[site]
                 yield Answer(site, failure=f"{site} is no longer connected", late=True)
-            next_look = clock() + SECONDS_BETWEEN_LOOKS
+            next_look = clock() + POLL_SECONDS
 
 
 class Attendance:
@@ -146,7 +146,7 @@ class Attendance:
         """Return how long this site may take for an answer."""
         limit = self._site_rules.give_up_after
         if site in self._longest:
-            limit = min(limit, TIMES_ITS_LONGEST * self._longest[site])
+            limit = min(limit, SLOWEST_FACTOR * self._longest[site])
         return min(self._site_rules.seconds_per_answer, max(MIN_SECONDS, limit))
 
     def came(self, site: str, seconds: float) -> None:

@@ -69,10 +69,10 @@ def rows_to_measure(
     rows here; the others are not told of, not even within a total.
     """
     counts = group_counts(held_out)
-    told = [
+    reported = [
         key in known and counts.get(key, 0) >= settings.minimum_group for key in held_out.group_keys
     ]
-    return held_out.take(np.flatnonzero(np.array(told, dtype=bool)[held_out.group]))
+    return held_out.take(np.flatnonzero(np.array(reported, dtype=bool)[held_out.group]))
 
 
 def group_counts(rows: ParsedRows) -> dict[GroupKey, int]:

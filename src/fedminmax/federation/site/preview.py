@@ -1,6 +1,6 @@
 """A preview for a site, without any network: its table as a job would read it, and what leaves it.
 
-``what_leaves`` says in plain sentences what a configuration makes a site send.
+``list_disclosures`` says in plain sentences what a configuration makes a site send.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,9 @@ BYTES_PER_SUM = 8
 CHECK = "check"
 
 
-def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str]) -> Iterator[str]:
+def list_disclosures(
+    config: TableConfig, train: ParsedRows, measured: Sequence[str]
+) -> Iterator[str]:
     """Say what leaves before, in and after the rounds; ``measured`` groups have held-out rows."""
     yield from _before(config.schema, train)
     runs = planned_runs(config.method)
@@ -52,7 +54,7 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
             when = f"in each of {run.rounds:,} rounds of {run.method}"
             yield from _sums_by_group(when, run.build(), config, train)
         else:
-            yield _in_a_round(run, most_parameters(config))
+            yield _in_a_round(run, max_parameters(config))
     if config.validation:
         yield (
             "with each of these rounds: the sums of losses and of squared losses of the rows that "
@@ -74,7 +76,7 @@ def what_leaves(config: TableConfig, train: ParsedRows, measured: Sequence[str])
         )
 
 
-def most_parameters(config: TableConfig) -> int:
+def max_parameters(config: TableConfig) -> int:
     """Return how many numbers the model has at most, if every category and gap occurs."""
     widths = [
         len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
@@ -88,11 +90,11 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
     features = schema.features
     categories = [feature.column for feature in features if feature.kind is Kind.CATEGORY]
     quantities = [feature.column for feature in features if feature.kind is not Kind.CATEGORY]
-    told = "pairs of group and class"
+    reported = "pairs of group and class"
     if schema.target.is_quantity:
         quantities.append(schema.target.column)
-        told = "groups"
-    yield f"once: the rows of each of {len(summarise(train, schema).strata)} {told}"
+        reported = "groups"
+    yield f"once: the rows of each of {len(summarise(train, schema).strata)} {reported}"
     if categories:
         yield f"once: how often each listed category occurs in {', '.join(categories)}"
     if quantities:
@@ -103,20 +105,23 @@ def _sums_by_group(
     when: str, method: AnyMethod[Any], config: TableConfig, train: ParsedRows
 ) -> Iterator[str]:
     """Say what leaves for a method that looks ahead: more in a round, in far fewer rounds."""
-    parameters, schema = most_parameters(config), config.schema
+    parameters, schema = max_parameters(config), config.schema
     outputs = len(schema.target.classes) or 1
     columns = parameters // outputs
-    told, numbers = f"a gradient as long as the model (at most {parameters:,} numbers)", parameters
+    reported, numbers = (
+        f"a gradient as long as the model (at most {parameters:,} numbers)",
+        parameters,
+    )
     curvature = not config.model.hidden and getattr(method, "curvature", False)
     if curvature:
         linear = LinearStructure(outputs, columns - 1, intercept=True, loss=config.model.loss)
-        told += (
+        reported += (
             " and curvature, which is weighted sums of products of every two columns (at most "
             f"{linear.curvature_numbers:,} numbers)"
         )
         numbers += linear.curvature_numbers
     yield (
-        f"{when}, for each group: its loss sum, its row count, {told}; at most "
+        f"{when}, for each group: its loss sum, its row count, {reported}; at most "
         f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; whoever runs "
         "the server can look at yours by itself"
     )
@@ -182,14 +187,14 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
             "--small-groups merge, or do not take part"
         )
     rows = within_policy(own, schema, settings)
-    told, known = group_counts(rows.train), group_counts(own.train)
+    reported, known = group_counts(rows.train), group_counts(own.train)
     # Groups without a training row here may have some elsewhere: they are named as well.
     held_out = rows.held_out
     measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
     return SiteCheck(
-        _by_name(told, schema),
-        _by_name({key: count for key, count in known.items() if key not in told}, schema),
-        tuple(what_leaves(config, rows.train, list(_by_name(measured, schema)))),
+        _by_name(reported, schema),
+        _by_name({key: count for key, count in known.items() if key not in reported}, schema),
+        tuple(list_disclosures(config, rows.train, list(_by_name(measured, schema)))),
         (
             *own.warnings,
             *constant_target_warnings({site: summarise(own.train, schema)}, schema),

@@ -51,9 +51,14 @@ from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.state import Asked, Ledger, Question, SiteState
+from fedminmax.federation.site.state import Endpoint, Ledger, Request, SiteState
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.compression import Lighter, lighter_part, round_curvature, round_step
+from fedminmax.federation.wire.compression import (
+    Compressed,
+    compressed_part,
+    round_curvature,
+    round_step,
+)
 from fedminmax.federation.wire.messages import (
     losses_to_bytes,
     models_from_bytes,
@@ -213,7 +218,7 @@ class Site:
         self._encoding_bytes = b""
         self._lengths = UNKNOWN_LENGTHS
         # The same order may come again, an earlier one may not.
-        self._latest: Asked | None = None
+        self._latest: Request | None = None
 
     def prepare(self, plan: object) -> bytes:
         """Read the table by the plan's schema and tell its summary."""
@@ -298,7 +303,7 @@ class Site:
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-        self._ledger.note(Asked(Question.ENCODE), content)
+        self._ledger.note(Request(Endpoint.ENCODE), content)
         told = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
         self._list_rows(rows, self._plan)
@@ -350,7 +355,7 @@ class Site:
         by_group = vector_from_bytes(directions, like, SERVER).reshape(groups, -1)
         if not again:
             self._curvatures, self._direction = self._curvatures + 1, content
-        asked = Asked(Question.CURVATURE, round=self._curvatures)
+        asked = Request(Endpoint.CURVATURE, round=self._curvatures)
         ledger.note(asked, *_content(by_group))
         if self._masked is None:
             return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
@@ -377,14 +382,14 @@ class Site:
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        asked = Asked(Question.ANSWER, run, came.key.round, came.phase)
+        asked = Request(Endpoint.ANSWER, run, came.key.round, came.phase)
         self._check_order(asked, came, encoded_site)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
 
         def reply() -> Sums:
             method, own = self._methods[run], self._reply(run, came, encoded_site)
-            own = self._lighter(run, method, came, own, encoded_site)
+            own = self._compressed(run, method, came, own, encoded_site)
             if encoded_site.plan.validation and came.phase == 0:
                 own = replace(own, validation=encoded_site.validation_losses(came.parameters))
             return own
@@ -423,7 +428,7 @@ class Site:
         came = order_from_bytes(order, encoded_site.start, SERVER)
         if not 1 <= came.key.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
             raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
-        asked = Asked(Question.VALIDATE, run, came.key.round)
+        asked = Request(Endpoint.VALIDATE, run, came.key.round)
         ledger.note(asked, *_content(came.parameters))
         if self._masked is None:
             return losses_to_bytes(encoded_site.validation_losses(came.parameters))
@@ -443,7 +448,7 @@ class Site:
         came = order_from_bytes(order, encoded_site.start, SERVER)
         if not 1 <= came.key.round <= MAX_ROUNDS or came.phase:
             raise RefusedError(f"{SERVER} asks for round {came.key.round} of a proof")
-        asked = Asked(Question.CERTIFY, round=came.key.round)
+        asked = Request(Endpoint.CERTIFY, round=came.key.round)
         self._check_after_latest(asked)
         ledger.note(asked, *_content(came.parameters))
         self._latest = asked
@@ -451,7 +456,7 @@ class Site:
 
         def reply() -> Sums:
             own = answer(prover, came, encoded_site.holder, encoded_site.workspace)
-            return self._lighter(0, prover, came, own, encoded_site)
+            return self._compressed(0, prover, came, own, encoded_site)
 
         if self._masked is None:
             return sums_to_bytes(reply(), time.monotonic() - started)
@@ -474,12 +479,12 @@ class Site:
                 raise RefusedError(
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
-        ledger.note(Asked(Question.MEASURE), *_content(*runs))
+        ledger.note(Request(Endpoint.MEASURE), *_content(*runs))
         if self._masked is None:
             return score_sums_to_bytes(encoded_site.measure(runs))
         return self._masked.answer(
             secure,
-            Context(Question.MEASURE.value),
+            Context(Endpoint.MEASURE.value),
             _hash_of(models),
             lambda: scores_values(encoded_site.measure(runs)),
         )
@@ -489,7 +494,7 @@ class Site:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
         return self._encoded_site, self._ledger
 
-    def _check_order(self, asked: Asked, came: Order, encoded_site: EncodedSite) -> None:
+    def _check_order(self, asked: Request, came: Order, encoded_site: EncodedSite) -> None:
         """Refuse an order that no server that keeps to the plan would send now."""
         planned, method = encoded_site.plan.runs[asked.number], self._methods[asked.number]
         if not 1 <= asked.round <= planned.rounds:
@@ -500,7 +505,7 @@ class Site:
             raise RefusedError(f"{SERVER} sent another seed than its plan's")
         self._check_after_latest(asked)
 
-    def _check_after_latest(self, asked: Asked) -> None:
+    def _check_after_latest(self, asked: Request) -> None:
         if self._latest is not None and asked.is_before(self._latest):
             raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
 
@@ -517,18 +522,18 @@ class Site:
             return method.local(order, encoded_site.holder, encoded_site.workspace)
         return answer(method, order, encoded_site.holder, encoded_site.workspace)
 
-    def _lighter(
+    def _compressed(
         self, run: int, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
     ) -> Sums:
         """Round what the plan lets travel in fewer bytes; keep what that left out of a step."""
         linear = encoded_site.workspace.linear
-        part = lighter_part(method, linear, compress=encoded_site.plan.compress)
-        if part is Lighter.STEP:
+        part = compressed_part(method, linear, compress=encoded_site.plan.compress)
+        if part is Compressed.STEP:
             kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}-rounding")
             before = kept.before(order.key.round, torch.zeros_like(encoded_site.start).double())
             reply, left_out = round_step(reply, before)
             kept.keep(order.key.round, left_out)
-        elif part is Lighter.CURVATURE and linear is not None:
+        elif part is Compressed.CURVATURE and linear is not None:
             reply = round_curvature(reply, linear)
         return reply
 
@@ -538,7 +543,7 @@ def _content(*vectors: Tensor) -> list[memoryview]:
     return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]
 
 
-def _topic(asked: Asked) -> Context:
+def _topic(asked: Request) -> Context:
     return Context(asked.question.value, asked.number, asked.round, asked.phase)
 
 

@@ -32,7 +32,7 @@ from fedminmax.federation.wire.messages import vector_from_bytes, vector_to_byte
 ROUNDS_KEPT = 4
 FILE_NAME = re.compile(r"round-(\d+)\.safetensors")
 LEDGER_FILE = "answers.jsonl"
-SECONDS_FOR_THE_LOCK = 10.0
+LOCK_TIMEOUT = 10.0
 
 
 class SiteState:
@@ -67,7 +67,7 @@ class SiteState:
         return [int(match[1]) for match in found if match]
 
 
-class Question(Enum):
+class Endpoint(Enum):
     """What a server may ask; each value is the name of the site's function."""
 
     ENCODE = "encode"
@@ -79,31 +79,31 @@ class Question(Enum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One question: ``number`` is the run among the plan's, ``round`` counts from 1.
 
     For questions outside the rounds, ``round`` counts how often they came in this job.
     """
 
-    question: Question
+    question: Endpoint
     number: int = 0
     round: int = 0
     phase: int = 0
 
-    def is_before(self, other: "Asked") -> bool:
+    def is_before(self, other: "Request") -> bool:
         """Return whether this order comes before another one of the same job.
 
         A run's answer is proved after its last round.
         """
         own, others = (
-            (a.number, a.question is Question.CERTIFY, a.round, a.phase) for a in (self, other)
+            (a.number, a.question is Endpoint.CERTIFY, a.round, a.phase) for a in (self, other)
         )
         return own < others
 
     def __str__(self) -> str:
-        if self.question is Question.ANSWER:
+        if self.question is Endpoint.ANSWER:
             return f"round {self.round}, question {self.phase + 1}, of run {self.number + 1}"
-        if self.question is Question.CERTIFY:
+        if self.question is Endpoint.CERTIFY:
             return f"round {self.round} of the proof of run {self.number + 1}"
         return f"'{self.question.value}'"
 
@@ -115,7 +115,7 @@ class LedgerEntry:
     time: str
     plan: str
     run: str
-    asked: Asked
+    asked: Request
     digest: str
 
     @property
@@ -127,7 +127,7 @@ class LedgerEntry:
     def from_json(cls, entry: Any) -> Self:
         """Read a line of the ledger."""
         number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
-        asked = Asked(Question(entry["question"]), number, round_, phase)
+        asked = Request(Endpoint(entry["question"]), number, round_, phase)
         texts = {name: str(entry[name]) for name in ("time", "plan", "run", "digest")}
         return cls(asked=asked, **texts)
 
@@ -155,15 +155,15 @@ class Ledger:
         self._max_runs, self._max_answers = max_runs, max_answers
         self._read_until = 0
         self._runs: set[str] = set()
-        self._digests: defaultdict[Asked, set[str]] = defaultdict(set)
+        self._digests: defaultdict[Request, set[str]] = defaultdict(set)
 
-    def note(self, asked: Asked, *content: bytes | memoryview) -> None:
+    def note(self, asked: Request, *content: bytes | memoryview) -> None:
         """Allow this question about some content and write it down, or refuse it."""
         whole = hashlib.sha256()
         for part in content:
             whole.update(part)
         digest = whole.hexdigest()[:32]
-        with held(self._log.path.with_suffix(".lock"), SECONDS_FOR_THE_LOCK) as ours:
+        with held(self._log.path.with_suffix(".lock"), LOCK_TIMEOUT) as ours:
             if not ours:
                 raise RefusedError("this site's record of answers is in use; ask again")
             self._read_on()

@@ -22,7 +22,7 @@ from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
 from fedminmax.federation.wire.codec import RefusedError, check_finite
-from fedminmax.federation.wire.compression import Lighter
+from fedminmax.federation.wire.compression import Compressed
 from fedminmax.methods.method import (
     AnyMethod,
     OneStepMethod,
@@ -57,7 +57,7 @@ class StepLength:
 
 
 @dataclass(frozen=True, eq=False)
-class ToldLosses:
+class ReportedLosses:
     """The loss sums by group that a sender told of a model."""
 
     parameters: Tensor
@@ -86,8 +86,8 @@ def check_validation(losses: LossSums, counts: Tensor, limits: RowLimits, site: 
         raise RefusedError(
             f"{site} counts other validation rows than it told before the first round; refused"
         )
-    told = zip(losses.loss.tolist(), losses.squares.tolist(), counts.tolist(), strict=True)
-    for loss, squares, count in told:
+    reported = zip(losses.loss.tolist(), losses.squares.tolist(), counts.tolist(), strict=True)
+    for loss, squares, count in reported:
         room = ROUNDING * (loss * loss + squares) + LOSS_ROUNDING * count
         possible = loss * loss <= count * squares + room and squares <= loss * loss + room
         if not possible or not -LOSS_ROUNDING * count <= loss <= limits.max_loss * count + room:
@@ -103,12 +103,12 @@ def check_reply(
     sender: Sender,
     reply: Sums,
     site: str,
-    before: ToldLosses | None = None,
-    lighter: Lighter = Lighter.NOTHING,
+    before: ReportedLosses | None = None,
+    compressed: Compressed = Compressed.NOTHING,
 ) -> StepLength:
     """Refuse what this sender, whose losses were checked, cannot have sent.
 
-    Return how long its step is. ``before`` is what it told in an earlier round, ``lighter`` what
+    Return how long its step is. ``before`` is what it told in an earlier round, ``compressed`` what
     was rounded on the way.
     """
     expected = expected_reply(method, order, sender, reply)
@@ -119,9 +119,9 @@ def check_reply(
     _check_curvature(expected.reported_curvature, site)
     length = _check_step(reply, expected, sender.lengths, site)
     if before is not None and sender.limits.at_every_model:
-        rounding = LIMIT_ROUNDING if lighter is Lighter.STEP else ROUNDING
-        for told in _told_gradients(method, order, sender, reply, expected.reach):
-            _check_slope(told, order, sender, reply, before, rounding, site)
+        rounding = LIMIT_ROUNDING if compressed is Compressed.STEP else ROUNDING
+        for reported in _reported_gradients(method, order, sender, reply, expected.reach):
+            _check_slope(reported, order, sender, reply, before, rounding, site)
     return length
 
 
@@ -141,7 +141,7 @@ def _of_local_training(expected: ExpectedReply, reply: Sums) -> ExpectedReply:
 
 
 @dataclass(frozen=True, eq=False)
-class ToldGradient:
+class ReportedGradient:
     """The gradient of sum_i c_i loss_i over the sender's rows, c_i being their group's weight.
 
     It is at most ``reach`` times as long as the rows.
@@ -152,9 +152,9 @@ class ToldGradient:
     reach: float
 
 
-def _told_gradients(
+def _reported_gradients(
     method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
-) -> Iterator[ToldGradient]:
+) -> Iterator[ReportedGradient]:
     """Yield the gradients that a reply's step tells: of all rows, or of each group."""
     step = reply.step.double()
     if takes_one_step(method):
@@ -164,21 +164,21 @@ def _told_gradients(
             # The ridge's part of it is known, and not in the losses.
             penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
-        yield ToldGradient(own.coefficients[0], gradient, reach / rate_of(method))
+        yield ReportedGradient(own.coefficients[0], gradient, reach / rate_of(method))
     elif sums_over_rows(method):
         groups, gradients = len(sender.counts), step.reshape(-1, len(order.parameters))
         each = torch.eye(groups, dtype=torch.float64)
         weights = each if len(gradients) == groups else torch.ones_like(each[:1])
         for own_weights, gradient in zip(weights, gradients, strict=True):
-            yield ToldGradient(own_weights, gradient, reach)
+            yield ReportedGradient(own_weights, gradient, reach)
 
 
 def _check_slope(
-    told: ToldGradient,
+    reported: ReportedGradient,
     order: Order,
     sender: Sender,
     reply: Sums,
-    before: ToldLosses,
+    before: ReportedLosses,
     step_rounding: float,
     site: str,
 ) -> None:
@@ -188,15 +188,15 @@ def _check_slope(
     by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
     (Taylor's theorem), and that holds for every table.
     """
-    weights = told.weights.abs()
+    weights = reported.weights.abs()
     moved = (order.parameters - before.parameters).to("cpu", torch.float64)
     distance = math.sqrt(float(torch.dot(moved, moved)))
-    change = float(torch.dot(told.weights, reply.group_loss - before.losses))
-    off = abs(change - float(torch.dot(told.gradient, moved)))
+    change = float(torch.dot(reported.weights, reply.group_loss - before.losses))
+    off = abs(change - float(torch.dot(reported.gradient, moved)))
     spread = (distance * sender.lengths.rows) ** 2
     curved = 0.5 * sender.limits.curvature * float(weights.max()) * spread
     rows = torch.dot(weights, sender.counts.to(torch.float64))
-    steepest = told.reach * sender.lengths.rows
+    steepest = reported.reach * sender.lengths.rows
     rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * abs(change)
     rounding += step_rounding * steepest * distance
     if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
@@ -289,20 +289,20 @@ def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
         raise RefusedError(f"{site} sent statistics that its rows cannot have; refused")
 
 
-def _check_curvature(told: ReportedCurvature | None, site: str) -> None:
+def _check_curvature(reported: ReportedCurvature | None, site: str) -> None:
     """Refuse second derivatives that are not positive semidefinite, or too large for the rows."""
-    if told is None:
+    if reported is None:
         return
-    traces = told.matrices.diagonal(dim1=1, dim2=2).sum(dim=1)
-    if float(traces.sum()) > told.max_trace * (1.0 + LIMIT_ROUNDING):
+    traces = reported.matrices.diagonal(dim1=1, dim2=2).sum(dim=1)
+    if float(traces.sum()) > reported.max_trace * (1.0 + LIMIT_ROUNDING):
         raise RefusedError(
             f"{site} sent curvature of {float(traces.sum()):g} in all, which is at most "
-            f"{told.max_trace:g} with its rows; refused"
+            f"{reported.max_trace:g} with its rows; refused"
         )
     # Of rows whose class is certain, rounding is all that is left.
-    least = CERTAIN_ROUNDING * (told.max_trace if math.isfinite(told.max_trace) else 1.0)
+    least = CERTAIN_ROUNDING * (reported.max_trace if math.isfinite(reported.max_trace) else 1.0)
     room = CURVATURE_ROUNDING * traces.abs() + least
-    lifted = told.matrices + torch.diag_embed(room[:, None].expand(told.matrices.shape[:2]))
+    lifted = reported.matrices + torch.diag_embed(room[:, None].expand(reported.matrices.shape[:2]))
     if bool(torch.linalg.cholesky_ex(lifted).info.any()):
         raise RefusedError(f"{site} sent curvature that is not positive semidefinite; refused")
 

@@ -26,10 +26,10 @@ from fedminmax.core.messages import Sums
 from fedminmax.methods.method import AnyMethod, asks_again, needs_each_reply, sums_over_rows
 
 # Half a unit in the last place of bfloat16, relative.
-ROUNDING_OF_STEPS = 2.0**-8
+STEP_ROUNDING = 2.0**-8
 
 
-class Lighter(Enum):
+class Compressed(Enum):
     """The part of a reply that travels in fewer bytes."""
 
     NOTHING = "nothing"
@@ -37,15 +37,15 @@ class Lighter(Enum):
     CURVATURE = "curvature"
 
 
-def lighter_part(
+def compressed_part(
     method: AnyMethod[Any], linear: LinearStructure | None, *, compress: bool
-) -> Lighter:
+) -> Compressed:
     """Return what of this method's replies travels in fewer bytes."""
     if not compress or needs_each_reply(method) or asks_again(method):
-        return Lighter.NOTHING
+        return Compressed.NOTHING
     if not sums_over_rows(method):
-        return Lighter.STEP
-    return Lighter.NOTHING if linear is None or linear.is_quadratic else Lighter.CURVATURE
+        return Compressed.STEP
+    return Compressed.NOTHING if linear is None or linear.is_quadratic else Compressed.CURVATURE
 
 
 def round_step(reply: Sums, kept: Tensor) -> tuple[Sums, Tensor]:
@@ -56,7 +56,7 @@ def round_step(reply: Sums, kept: Tensor) -> tuple[Sums, Tensor]:
     if reply.scale == 0.0:
         return replace(reply, step=reply.step.to(torch.bfloat16)), kept
     step, waiting = reply.step.double(), reply.scale * kept
-    longest = ROUNDING_OF_STEPS * float(step.norm())
+    longest = STEP_ROUNDING * float(step.norm())
     length = float(waiting.norm())
     added = waiting * min(1.0, longest / length) if length > 0.0 else waiting
     sent = (step + added).to(torch.bfloat16)

@@ -22,15 +22,15 @@ from fedminmax.federation.wire.codec import (
     read_vectors,
     write_vectors,
 )
-from fedminmax.federation.wire.compression import Lighter
+from fedminmax.federation.wire.compression import Compressed
 from fedminmax.methods.method import AnyMethod, sums_over_rows
 from fedminmax.metrics.sums import ScoreSums
 
 MAX_WHOLE_NUMBER = 2**63 - 1
 # What a message may have besides its long vectors: a header and sums by group.
-ROOM_FOR_THE_REST = 2**20
+OVERHEAD_BYTES = 2**20
 # DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
-VECTORS_LIKE_THE_MODEL = 4
+MAX_MODEL_VECTORS = 4
 ORDER_NUMBERS = ("seed", "round", "phase")
 SUMS_VECTORS: dict[str, tuple[torch.dtype, ...]] = {
     "scales": (torch.float64,),
@@ -48,7 +48,7 @@ VALIDATION_VECTORS = {
     "validation_count": (torch.int64,),
 }
 MAX_MODELS_BYTES = 2**30
-ROOM_FOR_A_HEADER = 2**12
+HEADER_BYTES = 2**12
 REPLY_VECTORS = {
     "counts": (torch.int64,),
     "totals": (torch.float64,),
@@ -56,25 +56,25 @@ REPLY_VECTORS = {
 }
 
 
-def largest_message(parameters: Tensor) -> int:
+def max_message_bytes(parameters: Tensor) -> int:
     """Return how many bytes a message about this model may have."""
-    return VECTORS_LIKE_THE_MODEL * parameters.numel() * 8 + ROOM_FOR_THE_REST
+    return MAX_MODEL_VECTORS * parameters.numel() * 8 + OVERHEAD_BYTES
 
 
-def largest_reply(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
+def max_reply_bytes(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
     """Return how many bytes a reply may have: gradients by group and curvature where it has them.
 
     >>> from fedminmax.core.linear_structure import LinearStructure
     >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
     >>> census = Census(torch.ones(3, 2), 2, LinearStructure(2, 3, True, "brier"))
-    >>> largest_reply(FedMinMaxFast(), torch.zeros(8), census) - ROOM_FOR_THE_REST == 8 * 2 * 18
+    >>> max_reply_bytes(FedMinMaxFast(), torch.zeros(8), census) - OVERHEAD_BYTES == 8 * 2 * 18
     True
     """
     linear = census.linear if getattr(method, "curvature", False) else None
     curvature = 0 if linear is None else linear.curvature_numbers
     if not sums_over_rows(method):
-        return largest_message(parameters) + curvature * 8
-    return census.groups * (parameters.numel() + curvature) * 8 + ROOM_FOR_THE_REST
+        return max_message_bytes(parameters) + curvature * 8
+    return census.groups * (parameters.numel() + curvature) * 8 + OVERHEAD_BYTES
 
 
 def order_to_bytes(order: Order) -> bytes:
@@ -97,7 +97,7 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
         "parameters": (like.dtype,),
         "weights": (torch.float64,),
     }
-    vectors = read_vectors(message, kinds, largest_message(like), sender)
+    vectors = read_vectors(message, kinds, max_message_bytes(like), sender)
     check_length(vectors, "numbers", len(ORDER_NUMBERS), sender)
     check_length(vectors, "parameters", len(like), sender)
     for name in ("parameters", "weights"):
@@ -137,7 +137,7 @@ def losses_to_bytes(losses: LossSums) -> bytes:
 
 def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
     """Read losses on validation rows alone."""
-    vectors = read_vectors(message, VALIDATION_VECTORS, ROOM_FOR_THE_REST, sender)
+    vectors = read_vectors(message, VALIDATION_VECTORS, OVERHEAD_BYTES, sender)
     return _losses(vectors, groups, sender)
 
 
@@ -158,7 +158,7 @@ def sums_from_bytes(
     groups: int,
     limit: int,
     sender: str,
-    lighter: Lighter = Lighter.NOTHING,
+    compressed: Compressed = Compressed.NOTHING,
     *,
     validates: bool = False,
 ) -> tuple[Sums, float]:
@@ -170,12 +170,12 @@ def sums_from_bytes(
     kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
     if validates:
         kinds |= VALIDATION_VECTORS
-    if lighter is Lighter.STEP:
+    if compressed is Compressed.STEP:
         kinds["step"] = (torch.int16,)
-    elif lighter is Lighter.CURVATURE:
+    elif compressed is Compressed.CURVATURE:
         kinds["statistics"] = (torch.float32,)
     vectors = read_vectors(message, kinds, limit, sender)
-    if lighter is Lighter.STEP:
+    if compressed is Compressed.STEP:
         vectors["step"] = vectors["step"].view(torch.bfloat16).to(like.dtype)
     vectors["statistics"] = vectors["statistics"].double()
     check_length(vectors, "scales", 2, sender)
@@ -208,7 +208,7 @@ def vector_to_bytes(vector: Tensor) -> bytes:
 
 def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:
     """Read one vector that is as long as ``like``, of its type, and finite."""
-    vectors = read_vectors(message, {"vector": (like.dtype,)}, largest_message(like), sender)
+    vectors = read_vectors(message, {"vector": (like.dtype,)}, max_message_bytes(like), sender)
     check_length(vectors, "vector", len(like), sender)
     if like.is_floating_point():
         check_finite(vectors["vector"], "vector", sender)
@@ -240,7 +240,7 @@ def score_sums_to_bytes(sums: ScoreSums) -> bytes:
 
 def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str) -> ScoreSums:
     """Read sums of so many scores by group, and refuse what no rows can have."""
-    limit = 8 * groups * (1 + scores + scores**2) + ROOM_FOR_A_HEADER
+    limit = 8 * groups * (1 + scores + scores**2) + HEADER_BYTES
     vectors = read_vectors(message, REPLY_VECTORS, limit, sender)
     check_length(vectors, "counts", groups, sender)
     check_length(vectors, "totals", groups * scores, sender)

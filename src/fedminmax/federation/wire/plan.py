@@ -163,7 +163,7 @@ class NetworkPlan:
         return self.sites if self.secure_sums is None else (ALL_SITES,)
 
     @property
-    def sites_in_a_reply(self) -> int:
+    def max_sites_per_reply(self) -> int:
         """Over how many sites a reply is, at most."""
         return len(self.sites) // len(self.holders)
 
@@ -302,13 +302,13 @@ def digest_of(plan: NetworkPlan) -> str:
     return hashlib.sha256(to_json(content)).hexdigest()[:32]
 
 
-def max_rows_apart(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
+def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
     """Return at most how many rows a reply has held out, or set aside, beside its training rows.
 
     Where rows of a person stay together, chance alone decides, and a person may have any number.
     """
     by_person = plan.schema.person_column is not None and share > 0.0
-    sites = plan.sites_in_a_reply
+    sites = plan.max_sites_per_reply
     if by_person:
         return plan.site_rules.max_rows * sites
     return max_held_out(train, share, strata * sites)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from fedminmax.federation.flare.process_tree import is_alive
-from fedminmax.federation.flare.watchdog import guarded, run_watchdog
+from fedminmax.federation.flare.watchdog import run_watchdog, with_watchdog
 from tests.federation.flare.sleeping_processes import PARENT, SECONDS, SLEEP, started
 
 # A command that starts a parent under guard and tells both numbers.
@@ -17,8 +17,8 @@ COMMAND = f"""
 import subprocess, sys, time
 from pathlib import Path
 import psutil
-from fedminmax.federation.flare.watchdog import guarded
-with guarded(Path(sys.argv[1])) as guard:
+from fedminmax.federation.flare.watchdog import with_watchdog
+with with_watchdog(Path(sys.argv[1])) as guard:
     process = psutil.Popen(
         [sys.executable, "-c", {PARENT!r}], stdout=subprocess.PIPE, start_new_session=True
     )
@@ -69,7 +69,7 @@ def test_a_killed_commands_processes_are_ended_and_its_folder_removed(
 def test_the_child_of_a_parent_that_died_before_is_ended_too(folder: Path) -> None:
     with started(COMMAND, str(folder)) as command:
         parent, child = (psutil.Process(int(word)) for word in command.stdout.readline().split())
-        # The guardian has looked at least once; then the child loses its parent.
+        # The watchdog has looked at least once; then the child loses its parent.
         time.sleep(3.0)
         parent.kill()
         assert comes_true(lambda: child.ppid() != parent.pid)
@@ -82,17 +82,17 @@ def test_the_child_of_a_parent_that_died_before_is_ended_too(folder: Path) -> No
 
 def test_nothing_is_touched_when_the_block_ends_well(folder: Path, sleeper: psutil.Popen) -> None:
     before = set(psutil.Process().children())
-    with guarded(folder) as guard:
+    with with_watchdog(folder) as guard:
         guard.watch(sleeper)
-        (guardian,) = set(psutil.Process().children()) - before
+        (watchdog,) = set(psutil.Process().children()) - before
     assert is_alive(sleeper)
     assert (folder / "kits" / "key").exists()
-    assert not guardian.is_running()
+    assert not watchdog.is_running()
 
 
 def test_a_block_that_raises_is_cleaned_up_after(folder: Path, sleeper: psutil.Popen) -> None:
     def interrupted_work() -> None:
-        with guarded(folder) as guard:
+        with with_watchdog(folder) as guard:
             guard.watch(sleeper)
             raise KeyboardInterrupt
 
@@ -104,10 +104,10 @@ def test_a_block_that_raises_is_cleaned_up_after(folder: Path, sleeper: psutil.P
 
 def test_the_command_goes_on_without_its_guardian(folder: Path, sleeper: psutil.Popen) -> None:
     before = set(psutil.Process().children())
-    with guarded(folder) as guard:
-        (guardian,) = set(psutil.Process().children()) - before
-        guardian.kill()
-        assert comes_true(lambda: not is_alive(guardian))
+    with with_watchdog(folder) as guard:
+        (watchdog,) = set(psutil.Process().children()) - before
+        watchdog.kill()
+        assert comes_true(lambda: not is_alive(watchdog))
         guard.watch(sleeper)
     assert is_alive(sleeper)
     assert folder.exists()
