@@ -1,1 +1,1 @@
-"""How fast a round is, measured against what plain PyTorch allows."""
+"""The speed of a round, measured against plain PyTorch."""

@@ -27,7 +27,7 @@ from fedminmax.methods.shared.second_order_server import (
 
 
 class Missing(Enum):
-    """What the server has to do without."""
+    """What is removed from the server."""
 
     NOTHING = ""
     CORRELATIONS = ", curvature of single columns alone"
@@ -72,7 +72,7 @@ class AblatedLinear:
         return self._whole.expected(order, sender, reply)
 
     def update(self, state: FastState, total: Sums) -> FastState:
-        """Hand the server what is left of the sums and of its trust region."""
+        """Pass the server the reduced sums and trust region."""
         assert isinstance(state, SecondOrderState)
         reported = replace(total, statistics=self._curvature(state, total).flatten())
         if self.missing is Missing.REGION:

@@ -29,7 +29,7 @@ ADVERSARY_RATE = 0.1
 
 @dataclass(frozen=True)
 class AblatedServer:
-    """With every switch on it is FedMinMaxFast, but for its guards against extreme steps.
+    """With every switch on it is FedMinMaxFast, except for its guards against extreme steps.
 
     Without ``metric`` all numbers of the model have the mean one's; without ``look_ahead`` the
     weights follow the last round's risks as in Algorithm 1; without ``chooses_rate`` every try is

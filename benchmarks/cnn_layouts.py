@@ -1,10 +1,10 @@
-"""Which arrangement of a CNN pass is fastest here: chunks, memory format, threads, compiler.
+"""Find the fastest layout of a CNN pass on this machine: chunks, memory format, threads, compiler.
 
     python -m benchmarks.cnn_layouts [--rows 6000] [--repeats 5] [--compile] [--json FILE]
 
 glibc's allocator returns large blocks to the system after each chunk, and page faults cost time
-when they are taken again; run it a second time with MALLOC_TRIM_THRESHOLD_ and
-MALLOC_MMAP_THRESHOLD_ at 1000000000 to see how much that is.
+when they are allocated again; run it again with MALLOC_TRIM_THRESHOLD_ and
+MALLOC_MMAP_THRESHOLD_ at 1000000000 to see how much.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CHUNKS = (30, 60, 125, 250)
 
 
 def layouts(workers: int, *, compiled: bool) -> list[Layout]:
-    """All arrangements to compare."""
+    """Return all layouts to compare."""
     plain = [
         Layout(rows, channels_last, threads)
         for threads in (1, workers)

@@ -1,4 +1,4 @@
-"""The paper's second experiment at the speed of the hardware: a round of the CNN on FashionMNIST.
+"""The paper's second experiment: the speed of a round of the CNN on FashionMNIST.
 
 One-step methods against the best plain centralized pass over the same rows, for 1, 40 and 1,000
 holders; FedAvg against the best hand-written loop and against one core alone.
@@ -45,7 +45,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Check, measure, print, and write JSON if asked."""
+    """Check, measure, print, and write JSON if requested."""
     options = parse()
     threads = torch.get_num_threads()
     about = machine()
@@ -58,7 +58,7 @@ def main() -> None:
     tables: dict[str, list[Line]] = {}
     verdicts: list[Verdict] = []
     for holders in HOLDERS if options.only != "local" else ():
-        # A race for each number of holders: few contestants, so that each finds a warm cache.
+        # A separate race for each number of holders: with few contestants the cache stays warm.
         library = one_step_entries(base, (holders,))
         entries = {**plain_entries(base), **library}
         times = race(entries, options.repeats, threads)

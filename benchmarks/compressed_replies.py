@@ -4,7 +4,7 @@ Run: python -m benchmarks.compressed_replies
 
 Adult (30,000 rows, four sites, groups by sex), logistic model. Sites and server are in one process,
 with the real messages and the real checks. The risk is that of the worst group over all training
-rows, for the model that entered the last round of FedMinMax, and for the best so far of
+rows, for the model at the start of the last round of FedMinMax, and for the best so far of
 FedMinMaxFast.
 """
 

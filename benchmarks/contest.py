@@ -1,4 +1,4 @@
-"""Who runs against whom: contestants by name, so that a fresh process can build any of them."""
+"""The contestants by name, so that a fresh process can build any of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from fedminmax.methods.qfedavg import QFedAvg
 HOLDERS = (1, 40, 1000)
 LIBRARY = "fedminmax"
 ONE_STEP = ("FedMinMax", "AFL")
-# Sums by group from the same pass; its server takes another step.
+# Returns sums by group from the same pass; only its server's step differs.
 ONE_PASS = (*ONE_STEP, "FedMinMaxFast")
 LOCAL = ("FedAvg", "q-FedAvg")
 # The fastest of benchmarks/cnn_layouts.py.
@@ -83,13 +83,13 @@ def local_entries(entry: Entry) -> dict[str, Entry]:
 
 
 def build(entry: Entry) -> Contestant:
-    """Make the contestant ready to run."""
+    """Prepare the contestant to run."""
     make = make_image_workload if entry.images else make_workload
     return build_on(make(entry.rows, entry.holders), entry)
 
 
 def build_on(work: Workload, entry: Entry) -> Contestant:
-    """Make the contestant ready to run on this work."""
+    """Prepare the contestant to run on this work."""
     plan = entry.plan
     if entry.method == "plain" and entry.images:
         return plain_cnn_pass(work, IMAGE_LAYOUTS[entry.way])

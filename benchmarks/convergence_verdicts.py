@@ -1,11 +1,11 @@
-"""Does the verdict "converged" hold? Runs on a table like a census, beside their true optimum.
+"""Is the verdict "converged" right? Runs on a census-like table, compared with their true optimum.
 
     python -m benchmarks.convergence_verdicts > benchmarks/results/convergence_verdicts.md
 
 The table has numbers made of five factors, which are nearly collinear, and one-hot columns of which
 most are rare: descent is slow in most directions. Groups differ in their coefficients and have from
-50 to 10,000 rows. The optimum is that of L-BFGS in float64, for the worst group on a soft maximum
-that becomes sharper step by step.
+50 to 10,000 rows. The optimum is from L-BFGS in float64, for the worst group on a soft maximum
+that is sharpened step by step.
 """
 
 from functools import partial

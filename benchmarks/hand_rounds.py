@@ -29,7 +29,7 @@ STRATEGIES = (
     "explicit, two processes",
 )
 
-# Explicit gradients of a convolution are what autograd calls, too.
+# For a convolution, autograd already calls the explicit gradients.
 IMAGE_STRATEGIES = (
     "autograd, one core",
     "autograd, one by one",
@@ -109,7 +109,7 @@ def _process(
     holders: range,
     orders: Connection,
 ) -> None:
-    """A helper process: a round number in, the scale out; 0 ends it and returns its memory."""
+    """A helper process: a round number in, the scale out; 0 stops it and returns its memory."""
     before = peak_bytes()
     torch.set_num_threads(1)
     worker, total = make(work.model, plan.batch_size), Total(step)
@@ -120,7 +120,7 @@ def _process(
 
 
 def _two_processes(make: MakeWorker, work: Workload, plan: LocalPlan) -> Contestant:
-    # torch moves every tensor that it sends into memory that both processes see.
+    # torch moves every tensor that it sends into shared memory.
     context = multiprocessing.get_context("spawn")
     theta = flatten(work.model)
     totals = [empty_total(work.model) for _ in range(2)]

@@ -35,7 +35,7 @@ class Worker(Protocol):
     flat: Tensor
 
     def mean_loss(self, x: Tensor, y: Tensor) -> float:
-        """Return the mean Brier score with the present parameters."""
+        """Return the mean Brier score with the current parameters."""
         ...
 
     def step(self, x: Tensor, y: Tensor, index: Tensor | None, learning_rate: float) -> None:
@@ -48,7 +48,7 @@ MakeWorker = Callable[[nn.Sequential, int], Worker]
 
 @dataclass
 class Total:
-    """The running sums of a round, in buffers that stay."""
+    """The running sums of a round, in reused buffers."""
 
     step: Tensor
     scale: float = 0.0
@@ -164,7 +164,7 @@ class AutogradWorker:
         return miss.square().sum() / len(y)
 
     def mean_loss(self, x: Tensor, y: Tensor) -> float:
-        """Return the mean Brier score with the present parameters."""
+        """Return the mean Brier score with the current parameters."""
         with torch.no_grad():
             return float(self._loss(x, y))
 
@@ -192,7 +192,7 @@ class _Batch:
 
 
 class ExplicitWorker:
-    """Gradients written out; each layer's product is added straight into its weights."""
+    """Explicit gradients; each layer's product is added directly to its weights."""
 
     def __init__(self, model: nn.Sequential, batch_size: int) -> None:
         layers = [layer for layer in model if isinstance(layer, nn.Linear)]
@@ -234,7 +234,7 @@ class ExplicitWorker:
         torch.sub(batch.probability, batch.target, out=batch.error)
 
     def mean_loss(self, x: Tensor, y: Tensor) -> float:
-        """Return the mean Brier score with the present parameters."""
+        """Return the mean Brier score with the current parameters."""
         batch = self._batch(len(y))
         batch.inputs[0].copy_(x)
         torch.index_select(self._one_hot, 0, y, out=batch.target)

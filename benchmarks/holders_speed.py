@@ -1,7 +1,7 @@
-"""How a FedMinMax round grows with the number of holders, next to other ways to do the same.
+"""How the time of a FedMinMax round grows with the number of holders, compared with alternatives.
 
 The plain PyTorch limit, fedminmax, a naive loop over holders and, with --peers PYTHON, Flower's
-simulation and pfl-research in an environment of their own. Each runs in a process of its own from
+simulation and pfl-research in their own environment. Each runs in its own process from
 the same initial model, and all must end at the same group risks.
 
     python -m benchmarks.holders_speed [--peers .venv-peers/bin/python] --json holders_speed.json
@@ -112,7 +112,7 @@ def risks_of(work: Workload, parameters: Tensor) -> list[float]:
 
 
 def _measure(job: Job, answer: Connection) -> None:
-    """In a process of its own: run the rounds, send times, memory and risks."""
+    """In a child process: run the rounds, send times, memory and risks."""
     before = peak_bytes()
     work = MAKE[job.experiment](job.rows, job.holders)
     rounds = WAYS[job.name](work)
@@ -127,7 +127,7 @@ def _measure(job: Job, answer: Connection) -> None:
 
 
 def measure(job: Job) -> Outcome:
-    """Measure one of our own ways."""
+    """Measure one of our own contestants."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_measure, args=(job, sender))
@@ -142,16 +142,16 @@ def measure_peer(job: Job, python: Path, patience: float) -> Outcome | None:
     """Measure a peer in its own environment; None if it takes longer than our patience."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "outcome.json")
-        words = [
+        command = [
             *(str(python), "-m", PEERS[job.name], "--experiment", job.experiment),
             *("--rows", str(job.rows), "--holders", str(job.holders)),
             *("--rounds", str(job.rounds), "--json", str(path)),
         ]
         try:
-            # Threads inside small operations can cost more than they give: pfl runs both ways.
+            # Threads inside small operations can cost more than they save: pfl runs both ways.
             threads = {"OMP_NUM_THREADS": "1"} if "one thread" in job.name else {}
             subprocess.run(  # noqa: S603
-                words, check=True, capture_output=True, timeout=patience, env=os.environ | threads
+                command, check=True, capture_output=True, timeout=patience, env=os.environ | threads
             )
         except subprocess.TimeoutExpired:
             return None
@@ -168,7 +168,7 @@ def measure_peer(job: Job, python: Path, patience: float) -> Outcome | None:
 
 
 def check_same_risks(outcomes: list[Outcome]) -> None:
-    """Stop unless all that trained ended at the same risks."""
+    """Exit unless all trained contestants ended at the same risks."""
     trained = [outcome for outcome in outcomes if outcome.risks]
     for outcome in trained[1:]:
         pairs = zip(outcome.risks, trained[0].risks, strict=True)

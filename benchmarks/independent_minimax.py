@@ -1,8 +1,8 @@
-"""The minimax logistic model by another road: L-BFGS on a soft maximum that sharpens step by step.
+"""The minimax logistic model by another method: L-BFGS on a soft maximum, sharpened step by step.
 
-Nothing here comes from the package: numpy and scipy, one vector of slopes, float64. The soft
+Nothing here uses the package: numpy and scipy, one vector of slopes, float64. The soft
 maximum (1/t) log sum_a exp(t r_a) lies above the highest of A risks by at most log(A) / t, and
-with a ridge its own minimum is at most |gradient|^2 / (2 strength) below: a proof from outside.
+with a ridge its own minimum is at most |gradient|^2 / (2 strength) below: an independent proof.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ Places = NDArray[np.int64]
 
 SHARPNESS = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 MEAN = 0
-"""The sharpness that stands for the mean over all rows instead of the worst group."""
+"""The sharpness that means the mean over all rows instead of the worst group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class LogisticProblem:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The worst risk that was found, and what no model can go below (minus infinity: unknown)."""
+    """The lowest worst risk found, and a lower bound for all models (minus infinity: unknown)."""
 
     slopes: Numbers
     worst: float

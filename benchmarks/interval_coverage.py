@@ -4,8 +4,8 @@
 
 Test rows are drawn from distributions whose mean is known: 0/1 errors, Brier scores that are mostly
 near 0 and rarely large, differences between two models of which most are tiny and some large,
-squares of errors with light and with heavy tails. Beside it are the two intervals that it replaces
-or could be: percentiles of a bootstrap and Student's t.
+squares of errors with light and with heavy tails. For comparison there are two other intervals:
+percentiles of a bootstrap, which it replaced, and Student's t.
 """
 
 import math
@@ -45,7 +45,7 @@ def _one_of(large: float, share: float, small: float) -> Draw:
 
 
 def _brier(generator: np.random.Generator, shape: tuple[int, int]) -> Rows:
-    """Brier scores of two classes: mostly sure and right, at times sure and wrong."""
+    """Brier scores of two classes: mostly certain and right, sometimes certain and wrong."""
     sure = generator.beta(12.0, 0.6, shape)
     right = generator.random(shape) < sure
     return 2.0 * np.where(right, 1.0 - sure, sure) ** 2
@@ -100,7 +100,7 @@ DISTRIBUTIONS = (
 
 
 def coverage(one: Distribution, rows: int, trials: int, seed: int = 0) -> float | None:
-    """Return the share of intervals that cover the mean; None where there are no intervals."""
+    """Return the share of intervals that cover the mean; None if there are no intervals."""
     found = _intervals(_drawn(one, rows, trials, seed), one.bounds)
     if math.isnan(found[0].low):
         return None
@@ -110,7 +110,7 @@ def coverage(one: Distribution, rows: int, trials: int, seed: int = 0) -> float 
 def coverage_of_difference(
     one: Distribution, rows: tuple[int, int], trials: int, seed: int = 0
 ) -> float:
-    """Return how often the interval of a difference between two groups covers 0, the true one."""
+    """Return how often the interval of a difference between two groups covers its true value, 0."""
     first, second = (
         _intervals(_drawn(one, size, trials, seed + place), one.bounds)
         for place, size in enumerate(rows)

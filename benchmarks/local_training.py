@@ -1,7 +1,7 @@
 """When do two threads, one holder each, beat one worker? It decides OPERATIONS_WORTH_A_THREAD.
 
-A thread pays for Python's lock: with small models most of a step is Python, and threads only get
-in each other's way. We time one FedAvg round (1 epoch, batches of 100) with one worker that may
+Threads share Python's lock: with small models most of a step is Python, and threads only block
+each other. We time one FedAvg round (1 epoch, batches of 100) with one worker that may
 use all cores within an operation, one worker with a single core, and one worker per core.
 
     python -m benchmarks.local_training

@@ -1,4 +1,4 @@
-"""What one lying site among four does to a run, and that no honest site is refused.
+"""The effect of one lying site among four on a run, and a check that no honest site is refused.
 
 Run: python -m benchmarks.lying_site            every lie, 300 rounds of FedMinMax or 40 of
                                                 FedMinMaxFast, logistic model
@@ -87,7 +87,7 @@ class Lie:
 
 
 def small_loss(change: Callable[[Tensor, Tensor], Tensor]) -> Change:
-    """Change the loss sum of the small group, of which the second argument counts the rows."""
+    """Change the loss sum of the small group; the second argument is its number of rows."""
 
     def spoil(reply: Sums) -> Sums:
         loss = reply.group_loss.clone()
@@ -98,12 +98,12 @@ def small_loss(change: Callable[[Tensor, Tensor], Tensor]) -> Change:
 
 
 def times(factor: float) -> Change:
-    """Make the step longer, or turn it round."""
+    """Scale the step, or reverse it."""
     return lambda reply: replace(reply, step=reply.step * factor)
 
 
 def rows_times(factor: int) -> Callable[[dict[str, Any]], None]:
-    """Tell of every row so many times."""
+    """Report every row ``factor`` times."""
 
     def change(content: dict[str, Any]) -> None:
         content["rows"] *= factor
@@ -118,7 +118,7 @@ def rows_times(factor: int) -> Callable[[dict[str, Any]], None]:
 
 
 def invent_a_group(content: dict[str, Any]) -> None:
-    """Tell that one of the rows is of a group that nobody has."""
+    """Report one of the rows as of a group that no site has."""
     content["strata"][0]["rows"] -= 1
     content["strata"].append({"group": ["invented"], "label": 0, "rows": 1})
 
@@ -227,7 +227,7 @@ def write_tables(
 
 
 def plan_for(config: TableConfig, run: PlannedRun) -> NetworkPlan:
-    """Return the plan of one run in double precision, which never waits."""
+    """Return the plan of one run in double precision, without waiting times."""
     return NetworkPlan(
         run="lie",
         sites=SITES,
@@ -243,7 +243,7 @@ def plan_for(config: TableConfig, run: PlannedRun) -> NetworkPlan:
 
 
 def try_lie(lie: Lie, truth: TableConfig) -> str:
-    """Return what came of a run with this lie, as a line of a table."""
+    """Return the result of a run with this lie, as a line of a table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = write_tables(folder, MIXED, flips_labels=lie.flips_labels)
@@ -278,7 +278,7 @@ def worst_risk(answer: Tensor, truth: TableConfig, plan: NetworkPlan) -> float:
 
 
 def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> str:
-    """Return how many honest replies were refused, and if the simulation has the same model."""
+    """Return how many honest replies were refused, and the difference to the simulation."""
     options = {"epochs": "2"} if "epochs" in CARDS[key].option_types else {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -293,23 +293,23 @@ def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> s
             answer = done.members
         task, parts = agreement.task, load_federated_tables(config).train
         rows = [(part.examples.x, part.examples.y, part.examples.group) for part in parts]
-        together = InProcessFederation(task.model, task.loss, rows, fused=False)
-        *_, last = train(together, plan.runs[0].build(), rounds=rounds, seed=plan.seed)
-    apart = float((answer - last.members).abs().max())
-    return f"| {key} | {refused} of {rounds * len(SITES):,} | {apart:.1g} |"
+        simulation = InProcessFederation(task.model, task.loss, rows, fused=False)
+        *_, last = train(simulation, plan.runs[0].build(), rounds=rounds, seed=plan.seed)
+    difference = float((answer - last.members).abs().max())
+    return f"| {key} | {refused} of {rounds * len(SITES):,} | {difference:.1g} |"
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=300, help="of honest runs (300)")
     parser.add_argument("--honest", action="store_true", help="every method, no lie")
-    parser.add_argument("--only", nargs="+", default=[], help="lies or methods with these words")
-    options = parser.parse_args(words)
+    parser.add_argument("--only", nargs="+", default=[], help="lies or methods that contain these")
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
 
     def wanted(name: str) -> bool:
-        return not options.only or any(word in name for word in options.only)
+        return not options.only or any(part in name for part in options.only)
 
     if options.honest:
         for title, sites in (("mixed", MIXED), ("single-group", SINGLE)):

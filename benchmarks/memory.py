@@ -1,4 +1,4 @@
-"""Peak memory of one contestant, in a process of its own.
+"""Peak memory of one contestant, in its own process.
 
 We read the high-water mark of the process's own pages (VmHWM). ``ru_maxrss`` is no use in a
 child: Linux carries the parent's size at the moment of the fork over into it.
@@ -39,7 +39,7 @@ class _Measure(Generic[ArgumentT]):
 
 
 def peak_of(build: Callable[[ArgumentT], Contestant], argument: ArgumentT) -> int:
-    """Return the bytes that this contestant takes beyond the imports, data included."""
+    """Return the bytes that this contestant uses beyond the imports, data included."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_Measure(build, argument), args=(sender,))

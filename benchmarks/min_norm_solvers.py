@@ -1,4 +1,4 @@
-"""Why FedMGDA+'s quadratic programme has a solver of its own: exactness and time against scipy's.
+"""Why FedMGDA+'s quadratic programme has its own solver: accuracy and time compared with scipy's.
 
 Random unit updates of 40 holders; the duality gap bounds how far a solution is from the optimum.
 For minimise |sum lambda d|^2 over a box on the simplex, the gap of lambda is
@@ -30,7 +30,7 @@ def own(gram: Array, centre: Array, radius: float) -> Array:
 
 
 def slsqp(gram: Array, centre: Array, radius: float) -> Array:
-    """Solve by scipy's sequential quadratic programming, as exactly as it can be asked to."""
+    """Solve by scipy's sequential quadratic programming, with its tightest tolerance."""
     bounds = [(max(0.0, c - radius), min(1.0, c + radius)) for c in centre.tolist()]
 
     def squared_length(weights: Array) -> float:
@@ -52,7 +52,7 @@ def slsqp(gram: Array, centre: Array, radius: float) -> Array:
 
 
 def duality_gap(gram: Array, centre: Array, radius: float, weights: Array) -> float:
-    """Return how far the weights are from the optimum at most; infeasibility counts fully."""
+    """Return an upper bound on the distance from the optimum; infeasibility counts fully."""
     low, high = np.maximum(0.0, centre - radius), np.minimum(1.0, centre + radius)
     slopes = gram @ weights
     best, left = low.copy(), 1.0 - low.sum()

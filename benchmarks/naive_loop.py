@@ -1,4 +1,4 @@
-"""The loop that most people would write: for each holder a copy of the model and an optimizer.
+"""The obvious loop: for each holder a copy of the model and an optimizer.
 
 Algorithm 1 of Papadaki et al. 2021 word for word: it is the yardstick for users who come from a
 tutorial, and an independent check of the risks.

@@ -34,12 +34,12 @@ MODELS = {
 BYTES_PER_PARAMETER = 4
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every model with every number of sites."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     print("sites model      rounds  round s  slowest s  overhead s  out x  in x")
     for sites in options.sites:
         for name in options.models:
@@ -78,7 +78,7 @@ def report(federation: LocalFederation, plan: NetworkPlan, name: str) -> None:
 
 
 def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
-    """Deal Adult's first rows to the sites, as files with a configuration."""
+    """Distribute Adult's first rows to the sites, as files with a configuration."""
     columns = parse_rows(read_packed(packed_folder(), TRAIN))
     table = np.stack([column[:rows] for column in columns.values()], axis=1)
     for number, site in enumerate(sites):

@@ -12,7 +12,7 @@ CHUNK_SIZES = (500, 1000, 2000, 4000, 8000)
 
 
 def plain_pass(work: Workload, rows_per_chunk: int) -> Contestant:
-    """Gradient of the mean Brier score over all rows, in chunks; targets are one-hot already."""
+    """Gradient of the mean Brier score over all rows, in chunks; targets are already one-hot."""
     model = copy.deepcopy(work.model)
     targets = functional.one_hot(work.y, CLASSES).to(work.x.dtype)
     chunks = [

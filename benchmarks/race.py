@@ -60,7 +60,7 @@ def show(title: str, lines: list[Line]) -> None:
 
 
 def race(entries: Mapping[str, Entry], repeats: int, threads: int) -> Times:
-    """Build the contestants, time them in turns and end them."""
+    """Build the contestants, time them in turns and close them."""
     contestants = {name: build(entry) for name, entry in entries.items()}
     try:
         return time_in_turns(contestants, repeats, threads)
@@ -75,7 +75,7 @@ def peaks_of(entries: Mapping[str, Entry]) -> dict[str, float]:
 
 
 def machine() -> dict[str, str | int]:
-    """Describe what this ran on."""
+    """Describe this machine."""
     information = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":", 1)[1].strip() for line in information if line.startswith("model n")]
     return {

@@ -1,4 +1,4 @@
-"""How much a round costs beyond the least that it can cost.
+"""The overhead of a round over its lower limit.
 
 One-step methods (FedMinMax, AFL) against one plain centralized forward and backward pass over
 the same rows; FedAvg and q-FedAvg against the best hand-written loop. Run it on a quiet machine:
@@ -42,7 +42,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Check, measure, print, and write JSON if asked."""
+    """Check, measure, print, and write JSON if requested."""
     options = parse()
     threads = torch.get_num_threads()
     about = machine()

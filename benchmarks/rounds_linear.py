@@ -1,9 +1,9 @@
-"""Rounds to the minimax answer of linear models, beside solvers that share nothing with ours.
+"""Rounds to the minimax answer of linear models, checked against independent solvers.
 
-Adult has the published files' rows; the wide table is made for this (``wide_table``). What proves a
-figure: for cross-entropy with a ridge the certificate of the run itself, held against L-BFGS on a
-soft maximum; for Brier, which is not convex, that solver alone; for squared error the least squares
-of the weights that the run ended with, which no model can go below.
+Adult has the published files' rows; the wide table is made for this (``wide_table``). The evidence:
+for cross-entropy with a ridge the certificate of the run itself, compared with L-BFGS on a soft
+maximum; for Brier, which is not convex, only that solver; for squared error least squares with the
+run's final weights, a lower bound for all models.
 """
 
 from collections.abc import Iterator
@@ -193,7 +193,7 @@ def _least_squares_gap(table: WideTable, done: Round[Any]) -> float:
 
 
 def _pass_times(federation: InProcessFederation) -> str:
-    """Say what a question costs next to one pass of Algorithm 1, measured in turns."""
+    """Compare the cost of a question with one pass of Algorithm 1, measured in turns."""
 
     def ask(method: LocalMethod[Any] | OneStepMethod[Any]) -> None:
         start = federation.initial_parameters

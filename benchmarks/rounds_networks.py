@@ -115,7 +115,7 @@ def adult_first_order(seeds: range) -> Iterator[Reached]:
 
 
 def _lowest(done: Round[Any]) -> float:
-    """The worst training risk of the model that the round answers with."""
+    """The worst training risk of the round's answer."""
     return float(done.progress.state.level)
 
 

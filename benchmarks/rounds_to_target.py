@@ -1,4 +1,4 @@
-"""How many rounds until the answer is there: task by task, with bytes and seconds.
+"""How many rounds it takes to reach the target: task by task, with bytes and seconds.
 
     python -m benchmarks.rounds_to_target > benchmarks/results/rounds_to_target.md
     python -m benchmarks.rounds_to_target --tasks adult-brier regression --seeds 1

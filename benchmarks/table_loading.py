@@ -24,13 +24,13 @@ from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.propose import InitChoices, propose
 
 NUMBERS = 12
-WORDS = 10
+CATEGORIES = 10
 MISSING_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one loading took."""
+    """The cost of loading once."""
 
     import_seconds: float
     load_seconds: float
@@ -53,13 +53,13 @@ def write_holders(folder: Path, rows: int, holders: int, suffix: str) -> list[Pa
 
 
 def _random_table(generator: np.random.Generator, rows: int) -> pl.DataFrame:
-    words = np.array([f"value {letter}" for letter in "abcdefghij"[:WORDS]])
+    values = np.array([f"value {letter}" for letter in "abcdefghij"[:CATEGORIES]])
     numbers = generator.standard_normal((NUMBERS, rows)) * 100
     numbers[generator.random((NUMBERS, rows)) < MISSING_SHARE] = np.nan
     columns = {
         f"number_{i}": pl.Series(column, nan_to_null=True) for i, column in enumerate(numbers)
     }
-    categories = {f"category_{i}": generator.choice(words, rows) for i in range(4)}
+    categories = {f"category_{i}": generator.choice(values, rows) for i in range(4)}
     days = np.datetime64("2000-01-01") + generator.integers(0, 9000, rows)
     own = {
         "flag": generator.random(rows) < 0.5,

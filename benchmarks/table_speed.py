@@ -1,7 +1,7 @@
 """A FedMinMax round on table-like rows against plain PyTorch on the pooled tensor.
 
-A logistic model is so cheap that everything around the arithmetic shows. The plain contestants do
-the least that a centralized minimax round needs: weighted losses, their gradient, one step, the
+A logistic model is so cheap that any overhead shows. The plain contestants do only
+what a centralized minimax round needs: weighted losses, their gradient, one step, the
 groups' mean losses and a projected ascent of the weights; with all rows at once or in chunks.
 
     python -m benchmarks.table_speed
@@ -50,7 +50,7 @@ def library(data: tuple[Tensor, Tensor, Tensor], rounds: int) -> Contestant:
 
 
 def plain(data: tuple[Tensor, Tensor, Tensor], rounds: int, rows_at_once: int) -> Contestant:
-    """Write the round by hand."""
+    """Return the hand-written round."""
     torch.manual_seed(0)
     running = plain_rounds(data, linear(data[0].shape[1], 2), rows_at_once)
 

@@ -16,16 +16,16 @@ SETTINGS = ("ESG", "PSG", "SSG")
 
 @dataclass(frozen=True)
 class Target:
-    """What counts as arrived: the first round whose ``reading`` is at most ``goal``."""
+    """A target: reached in the first round whose ``reading`` is at most ``goal``."""
 
-    words: str
+    text: str
     goal: float
     max_rounds: int
 
 
 @dataclass(frozen=True)
 class Reached:
-    """One line: ``rounds`` is None where the target was not reached within its rounds."""
+    """One line: ``rounds`` is None if the target was not reached within its rounds."""
 
     task: str
     setting: str
@@ -40,7 +40,7 @@ class Reached:
     def __str__(self) -> str:
         within = f"{self.rounds}" if self.rounds else f"not in {self.target.max_rounds}"
         return (
-            f"| {self.task} | {self.setting} | {self.seed} | {self.target.words} | {within} "
+            f"| {self.task} | {self.setting} | {self.seed} | {self.target.text} | {within} "
             f"| {self.target.max_rounds} | {self.reading:.3g} | {self.kilobytes_up:,.1f} "
             f"| {self.kilobytes_down:,.1f} | {self.cpu_seconds_per_round:.3f} |"
         )
@@ -59,11 +59,11 @@ def reach(
     targets: tuple[Target, ...],
     reading: Callable[[Round[Any]], float],
 ) -> list[Reached]:
-    """Train until the last target is reached, or its rounds are over; a line for each target.
+    """Train until the last target or the maximum of rounds is reached; a line for each target.
 
-    ``reading`` is taken of each round; a round's model is the one that it ends with. Kilobytes are
-    one holder's, per round; seconds are those of all cores together, so that other work on the
-    machine changes them little.
+    ``reading`` is computed after each round, for the model that it ends with. Kilobytes are one
+    holder's, per round; seconds are processor time over all cores, which other work on the machine
+    hardly affects.
     """
     first: dict[str, int] = {}
     start, done, value = time.process_time(), 0, float("inf")
@@ -73,13 +73,13 @@ def reach(
         done, value = now.number, reading(now)
         for target in targets:
             if value <= target.goal and done <= target.max_rounds:
-                first.setdefault(target.words, done)
+                first.setdefault(target.text, done)
         if len(first) == len(targets):
             break
     seconds = (time.process_time() - start) / done
     up, down = _kilobytes(federation, method)
     return [
-        Reached(*task, target, first.get(target.words), value, up, down, seconds)
+        Reached(*task, target, first.get(target.text), value, up, down, seconds)
         for target in targets
     ]
 

@@ -1,4 +1,4 @@
-"""Timing in turns: every contestant once per repeat, so that a noisy minute hits all alike."""
+"""Timing in turns: every contestant once per repeat, so that noise affects all of them equally."""
 
 import statistics
 import time

@@ -1,8 +1,8 @@
-"""A table that nobody tuned to: many correlated columns of different scales, ten groups.
+"""A table that no method was tuned on: many correlated columns of different scales, ten groups.
 
-Columns mix 20 factors with noise of their own; their scales and offsets span five powers of ten.
-Groups have from about 100 rows to half of all, and coefficients of their own besides common ones,
-so that a model of the mean serves the small groups badly.
+Columns mix 20 factors and add their own noise; their scales and offsets span five powers of ten.
+Groups have from about 100 rows to half of all, and their own coefficients besides common ones,
+so that a model of the mean is bad for the small groups.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ GROUPS, FACTORS = 10, 20
 
 @dataclass(frozen=True, eq=False)
 class WideTable:
-    """Features as they come, labels 0 and 1, a quantity, and groups, in random order."""
+    """Raw features, labels 0 and 1, a quantity, and groups, in random order."""
 
     x: Numbers
     label: Places
@@ -27,7 +27,7 @@ class WideTable:
 
     @property
     def standardised(self) -> Numbers:
-        """Features as the product's tables give them to a model: mean 0, deviation 1."""
+        """Features scaled as for the product's tables: mean 0, deviation 1."""
         scaled: Numbers = (self.x - self.x.mean(axis=0)) / self.x.std(axis=0)
         return scaled
 

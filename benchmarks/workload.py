@@ -1,4 +1,4 @@
-"""The work that all contestants do: the rows of the paper's experiments, dealt to holders."""
+"""The work of all contestants: the rows of the paper's experiments, distributed to holders."""
 
 import copy
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Workload:
         return len(self.y)
 
     def rows_of(self, holder: int) -> slice:
-        """Where this holder's rows lie."""
+        """The positions of this holder's rows."""
         return slice(holder * self.rows // self.holders, (holder + 1) * self.rows // self.holders)
 
 
@@ -44,7 +44,7 @@ def make_workload(
     hidden: tuple[int, ...] = (512, 512, 512, 512),
     dtype: torch.dtype = torch.float32,
 ) -> Workload:
-    """The paper's synthetic rows, dealt to holders so that each has both groups."""
+    """The paper's synthetic rows, distributed so that each holder has both groups."""
     drawn = draw_synthetic(rows, SEED)
     order = torch.cat(partition_equally(drawn.group, holders, SEED))
     x, y, group = drawn.x[order].to(dtype), drawn.y[order], drawn.group[order]
@@ -71,7 +71,7 @@ def make_image_workload(
     channels: tuple[int, int] = (16, 32),
     dtype: torch.dtype = torch.float32,
 ) -> Workload:
-    """FashionMNIST rows, dealt to holders so that each has all groups it can, and the CNN."""
+    """FashionMNIST rows, each holder with as many groups as possible, and the CNN."""
     drawn = choose_rows(fashion_mnist(None).train, rows, SEED)
     order = torch.cat(partition_equally(drawn.group, holders, SEED))
     x, y, group = drawn.x[order].to(dtype), drawn.y[order], drawn.group[order]

@@ -1,1 +1,1 @@
-"""The same round of FedMinMax in other libraries, each run in an environment of its own."""
+"""The same round of FedMinMax in other libraries, run in a separate environment."""

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-# Flower and Ray would report to their makers over the network; read when they are imported.
+# Switch off the telemetry of Flower and Ray; must be set before they are imported.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-# The default of later versions of Ray, and silence about it.
+# The default of later versions of Ray; setting it avoids a warning.
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 
 import flwr
@@ -112,7 +112,7 @@ class FedMinMaxStrategy(FedAvg):  # type: ignore[misc]  # mypy does not see Flow
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average theta_k, and let mu climb along the risks of the theta that was sent."""
+        """Average theta_k, and move mu along the risks of the theta that was sent."""
         received = list(replies)
         for reply in received:
             if reply.has_error():
@@ -165,8 +165,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Ray copies by value what lives in __main__, caches and all; what was imported under its own
-    # name it finds again in each actor.
+    # Ray copies what is in __main__ by value, including caches; what is imported under its own
+    # name it finds in each actor.
     from benchmarks.peers import flower_rounds
 
     flower_rounds.main()

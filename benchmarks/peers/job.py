@@ -115,7 +115,7 @@ def gradient_pass(model: nn.Module, job: Job, rows: Rows, importance: Tensor) ->
 
 
 class GroupWeights:
-    """The server's mu: it starts at the group shares rho and climbs along the risks."""
+    """The server's mu: it starts at the group shares rho and ascends along the risks."""
 
     def __init__(self, job: Job) -> None:
         self.rows = torch.bincount(job.workload().group).to(torch.float64)
@@ -124,11 +124,11 @@ class GroupWeights:
 
     @property
     def importance(self) -> Tensor:
-        """What a row of each group counts, w = mu / rho."""
+        """The weight of a row of each group, w = mu / rho."""
         return self.weights / self.shares
 
     def ascend(self, sums: GroupSums) -> None:
-        """One step, after checking that no holder's reply got lost on the way."""
+        """Take one step, after checking that no holder's reply was lost."""
         if not torch.equal(sums.counts, self.rows):
             raise RuntimeError(
                 f"rows came back as {sums.counts.tolist()}, not {self.rows.tolist()}"
@@ -143,7 +143,7 @@ def _tree(root: int) -> list[int]:
     children = defaultdict(list)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may end while we look
-            # The name stands in brackets and may hold spaces; state and parent follow it.
+            # The name is in brackets and may contain spaces; state and parent follow it.
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
             children[int(parent)].append(int(process.name))
     found = [root]
@@ -153,7 +153,7 @@ def _tree(root: int) -> list[int]:
 
 
 def _tree_bytes(root: int) -> int:
-    """Own pages of a process and its descendants, plus once those that they share.
+    """Return the private pages of a process and its descendants, plus their shared pages once.
 
     The sum of PSS would say nearly the same, but the kernel needs milliseconds per process for
     it, which the timed rounds would pay. Libraries and Ray's object store are mapped by all, so
@@ -194,7 +194,7 @@ class TreeMemory:
     ) -> None:
         self._stop.set()
         self._watcher.join()
-        # The kernel saw also what came and went between two samples, but only of this process.
+        # The kernel also counts peaks between two samples, but only for this process.
         self.peak_bytes = max(self.peak_bytes, peak_bytes())
 
 
@@ -206,11 +206,11 @@ class Stopwatch:
     _last: float = field(default_factory=time.perf_counter)
 
     def restart(self) -> None:
-        """Begin the first round now."""
+        """Start the first round now."""
         self._last = time.perf_counter()
 
     def round_done(self) -> None:
-        """Note the end of a round, which begins the next one."""
+        """Record the end of a round, which is the start of the next one."""
         now = time.perf_counter()
         self.seconds.append(now - self._last)
         self._last = now
@@ -219,7 +219,7 @@ class Stopwatch:
 def write_result(
     file: Path, name: str, job: Job, watch: Stopwatch, memory: TreeMemory, model: nn.Module
 ) -> None:
-    """Write timings, memory and, as a proof of the work, the final group risks on all rows."""
+    """Write timings, memory and, as evidence of the work, the final group risks on all rows."""
     work = job.workload()
     groups = GroupWeights(job)
     sums = gradient_pass(model, job, (work.x, work.y, work.group), groups.importance)

@@ -40,7 +40,7 @@ from fedminmax.core.losses import brier_loss
 
 
 class Network(nn.Module):
-    """The workload's model with the two methods that pfl's PyTorchModel insists on."""
+    """The workload's model with the two methods that pfl's PyTorchModel requires."""
 
     def __init__(self, layers: nn.Sequential) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Network(nn.Module):
         return brier_loss(self(x), y).mean()
 
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Weighted]:
-        """Return the loss for pfl's own evaluation, which these rounds do not ask for."""
+        """Return the loss for pfl's own evaluation, which these rounds do not use."""
         return {"loss": Weighted(float(self.loss(x, y)) * len(y), len(y))}
 
 
@@ -65,7 +65,7 @@ def _name(group: int) -> StringMetricName:
 
 
 class FedMinMaxAlgorithm(FederatedAveraging):  # type: ignore[misc]  # mypy does not see pfl
-    """Federated averaging after one weighted full-batch step, and weights that climb."""
+    """Federated averaging after one weighted full-batch step, and weights that ascend."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class FedMinMaxAlgorithm(FederatedAveraging):  # type: ignore[misc]  # mypy does
 
 
 class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]  # mypy does not see pfl
-    """Tells the stopwatch when a round ends."""
+    """Notifies the stopwatch when a round ends."""
 
     def __init__(self, watch: Stopwatch) -> None:
         self.watch = watch
@@ -146,7 +146,7 @@ def run_rounds(job: Job, watch: Stopwatch) -> nn.Module:
         PyTorchTensorDataset(job.rows_of(holder), user_id=str(holder))
         for holder in range(job.holders)
     ]
-    # A cohort as large as the population, drawn with as little reuse as possible, is everybody.
+    # A cohort as large as the population, drawn with minimum reuse, is the whole population.
     everybody = FederatedDataset(
         users.__getitem__, get_user_sampler("minimize_reuse", list(range(job.holders)))
     )

@@ -1,6 +1,6 @@
-"""What each method's objective has as its exact optimum on the very rows that it was given.
+"""The exact optimum of each method's objective on the rows that it was given.
 
-A method cannot be closer to the population optimum than the optimum of its own sample is. For
+A method cannot be closer to the population optimum than the optimum of its own sample. For
 models that give one probability on each side of 0 (which contain the population optimum), the
 empirical risk of any set of rows is a quadratic in the two probabilities, so minimax over groups
 (FedMinMax) and over holders (AFL) are small convex programs, solved here by scipy; FedAvg's
@@ -9,7 +9,7 @@ objective is a mean. Printed: the population risks of the three optima, per fold
     python -m experiments.synthetic.sample_optimum experiments/synthetic/full
     python -m experiments.synthetic.sample_optimum experiments/synthetic/full --rows 200000
 
-The second form asks what the same experiment would have with another number of rows.
+The second form computes the same for another number of rows.
 """
 
 import argparse

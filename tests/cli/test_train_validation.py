@@ -67,7 +67,7 @@ def test_the_best_round_is_the_answer_and_the_last_model_is_beside_it(
     assert measured["rows"] == sum(found["rows"])
     assert measured["metrics"]["risk"]["overall"]["value"] == pytest.approx(chosen["risk"])
     assert f"{sum(found['rows'])} validation rows chose the model after round" in said.out
-    assert "rows are set aside to choose the round by" in said.err
+    assert "rows are set aside to choose the round (validation)" in said.err
     assert f"round {chosen['round']}" in (run / "model_card.md").read_text()
 
     lines = rounds_of(run)
