@@ -117,7 +117,7 @@ def test_a_mixture_is_refused_before_the_first_round(
     complaint = complaint_here(
         capsys, "train", write_config(hospitals, "ill", model=LOGISTIC, method=mixing)
     )
-    assert "a mixture of up to 2 models, and what is proved is of single ones" in complaint
+    assert "a mixture of up to 2 models, but proofs are about single models" in complaint
     assert not RUN.exists()
 
 

@@ -88,7 +88,7 @@ def test_an_empty_holder_is_warned_about_and_left_out(*, fused: bool, empty_labe
     model = nn.Linear(2, 3)
     nobody = (torch.zeros(0, 2), empty_labels, torch.zeros(0).long())
     other = rows([1, 1])
-    with pytest.warns(UserWarning, match="holder 1 has no rows and is left out"):
+    with pytest.warns(UserWarning, match="holder 1 has no rows and is skipped"):
         three = InProcessFederation(model, brier_loss, [GOOD, nobody, other], fused=fused)
     two = InProcessFederation(model, brier_loss, [GOOD, other], fused=fused)
     with_it = list(train(three, FedMinMax(), rounds=3))[-1]
@@ -208,8 +208,8 @@ def test_a_data_set_of_rows_is_a_holder(holder: Any) -> None:
         ([[GOOD[0][:2], *GOOD[1:]]], "x has 2 rows"),
         ([ConcatDataset([RowByRow(), TensorDataset(GOOD[0][:, :1], *GOOD[1:])])], "put together"),
         (GOOD, "holder 0: got (Tensor)"),
-        ({"a": GOOD}, "holders came as dict"),
-        (None, "holders came as NoneType"),
+        ({"a": GOOD}, "holders is a dict"),
+        (None, "holders is a NoneType"),
         ([None], "holder 0: got (NoneType)"),
         ([(GOOD[0].to_sparse(), *GOOD[1:])], "give x.to_dense()"),
         ([(GOOD[0], GOOD[1] + 0j, GOOD[2])], "y holds complex numbers"),

@@ -97,8 +97,8 @@ NAMED = {"target": "sick", "group": "sex"}
         ([FRAME, ROWS], NAMED, "give all alike"),
         ([ROWS], NAMED, "columns of data frames"),
         ([FRAME], NAMED | {"group_names": ["f", "m"]}, "drop group_names"),
-        (FRAME, NAMED, "holders came as DataFrame; give a list"),
-        (X.numpy(), {}, "holders came as ndarray; give a list"),
+        (FRAME, NAMED, "holders is a DataFrame; give a list"),
+        (X.numpy(), {}, "holders is a ndarray; give a list"),
         ([], NAMED, "columns of data frames"),
     ],
 )

@@ -26,7 +26,7 @@ REASONS = {
     7: "further numbers, expected 10 and 0",
     8: "step as torch.float64 of shape (1, ",
     9: "a negative count of rows of a group",
-    11: "where its census has",
+    11: "but its census has",
 }
 
 

@@ -1,4 +1,4 @@
-"""Where holders live, and the only round loop."""
+"""Federations of holders, and the only round loop."""
 
 from fedminmax.core.lazy_names import lazy_names
 

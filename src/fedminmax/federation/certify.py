@@ -1,13 +1,13 @@
-"""What can be proved of any linear model, however it was trained: rounds of sums after a run.
+"""Certificates for any linear model, however it was trained, from rounds of sums after a run.
 
 Holders return sums by group. The first round is at the model itself: its worst risk, and the
 one-round bound f_mu(theta) - |grad f_mu(theta)|^2 / (2 m) for the best mu (see
-``core.certificate``). With a small ridge m that is close only where the gradient is tiny, so
-further rounds look for a model that is best, as FedMinMaxFast does, and their bounds count for the
-first one, too.
+``core.certificate``). With a small ridge m that is tight only if the gradient is tiny, so further
+rounds search for the optimum, as FedMinMaxFast does, and their bounds hold for the first model,
+too.
 
-A model that is too wide for second derivatives has the first round alone. ``GradientsForProof``
-then asks for group risks and their gradients, in float64 as a proof needs them.
+A model that is too wide for second derivatives has only the first round. ``GradientsForProof`` then
+collects group risks and their gradients, in float64 as a proof needs them.
 """
 
 from collections.abc import Sequence
@@ -42,15 +42,15 @@ from fedminmax.methods.shared.fast_server import DEFAULT_GAP, ask_for_sums
 from fedminmax.methods.shared.fits import max_members
 from fedminmax.methods.shared.second_order_server import SecondOrderState, second_order_fits
 
-# About twice as many as a few hundred features take.
+# About twice as many as a few hundred features need.
 MAX_ROUNDS = 20
-# Whose sums the rounds ask for, and the only round of a model that is too wide for these.
+# The method whose sums the rounds collect; WIDE_PROVER is for models that are too wide for it.
 PROVER = FedMinMaxFast(gap=DEFAULT_GAP)
 
 
 @dataclass(frozen=True, eq=False)
 class ProofState:
-    """The model that the proof is about; it stays as it is."""
+    """The model that the proof is about; it does not change."""
 
     parameters: Tensor
     weights: Tensor
@@ -58,7 +58,7 @@ class ProofState:
 
 @dataclass(frozen=True)
 class GradientsForProof:
-    """Asks for loss and gradient sums by group in float64, of linear models alone."""
+    """Collects loss and gradient sums by group in float64, for linear models only."""
 
     name: str = "certify"
     output: Iterate = Iterate.LAST
@@ -66,7 +66,7 @@ class GradientsForProof:
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 
     def init(self, parameters: Tensor, census: Census) -> ProofState:  # noqa: ARG002
-        """Begin at the model itself."""
+        """Start at the model itself."""
         return ProofState(parameters, torch.zeros(0, dtype=torch.float64))
 
     def order(self, state: ProofState, key: RoundKey) -> Order:
@@ -78,7 +78,7 @@ class GradientsForProof:
         return self.row_sums(order, holder, [workspace])
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
-        """Return the same for any rows, whoever holds them."""
+        """Return the same for any set of rows."""
         rows, groups, linear = holder.examples, holder.groups, workspaces[0].linear
         if linear is None:
             raise TypeError("a network has no such sums")
@@ -93,18 +93,18 @@ class GradientsForProof:
         )
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
-        """Expect what a server that looks ahead without curvature does."""
+        """Expect the same as a server that looks ahead without curvature."""
         return FedMinMaxFast(curvature=False).expected(order, sender, reply)
 
     def update(self, state: ProofState, total: Sums) -> ProofState:  # noqa: ARG002
-        """Leave the model as it is."""
+        """Do not change the model."""
         return state
 
 
 def one_round_bound(
     structure: LinearStructure, census: Census, parameters: Tensor, total: Sums
 ) -> Certificate:
-    """Return what the sums over all rows prove of a model with a ridge and a convex loss."""
+    """Return what the sums over all rows prove about a model with a ridge and a convex loss."""
     point, ridge = structure.to_free(parameters.cpu()), structure.ridge
     counts = census.counts.sum(dim=0)
     fixed = FixedShares(counts.double() / counts.sum(), census.playable)
@@ -117,7 +117,7 @@ def one_round_bound(
     errors = errors_at(structure, size, float(point.norm()), worst)
     upper = worst + errors.value
     lower = lower_bound(cuts_at(point, risks, slopes, ridge, errors, upper), ridge)
-    # Losses are not below 0.
+    # Losses are not negative.
     return Certificate(upper, min(max(lower, 0.0), upper), penalty, ridge)
 
 
@@ -125,35 +125,35 @@ WIDE_PROVER = GradientsForProof()
 
 
 class IncompleteError(RuntimeError):
-    """Not all holders told of the model: what the others told proves nothing."""
+    """Not all holders reported on the model; the sums of the others prove nothing."""
 
 
 def check_certifiable(census: Census) -> None:
-    """Refuse models of which nothing can be proved, with the reason."""
+    """Refuse models that cannot be certified, with the reason."""
     check_provable(census.linear)
     if census.row_lengths is None or not all_finite(census.row_lengths):
         raise InputError(
-            "certify: how far rounding reaches is not known, because this run began with an "
-            "earlier version; begin a new one"
+            "certify: rounding errors cannot be bounded, because this run began with an "
+            "earlier version; start a new one"
         )
 
 
 def check_single_answer(method: AnyMethod[Any], rounds: int) -> None:
-    """Refuse a method whose answer may be a mixture: what is proved is of single models."""
+    """Refuse a method that may return a mixture: proofs are about single models."""
     most = max_members(method, rounds)
     if most > 1:
         raise InputError(
-            f"certify: {method.name} answers with a mixture of up to {most} models, and what is "
-            "proved is of single ones; choose another method"
+            f"certify: {method.name} returns a mixture of up to {most} models, but proofs are "
+            "about single models; choose another method"
         )
 
 
 def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS) -> Certificate:
-    """Prove how much lower than this model's any linear model's worst group risk can be.
+    """Prove how much lower the worst group risk of any linear model can be than this model's.
 
-    Every holder takes part in every round; an ``IncompleteError`` says that some did not answer
-    in the first one. Rounds end early once the bound is within 1e-4 of the best model found; one
-    round gives the bound of this model's own gradients.
+    Every holder takes part in every round; an ``IncompleteError`` means that some did not reply in
+    the first one. Rounds end early once the bound is within 1e-4 of the best model found; a single
+    round gives the bound from this model's own gradients.
 
     >>> import torch
     >>> from fedminmax import InProcessFederation
@@ -195,7 +195,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
 
 
 def prover_for(structure: LinearStructure | None, groups: int) -> RowSumsMethod[Any]:
-    """Return whose sums a proof asks for; both sides ask this."""
+    """Return the method whose sums a proof needs; called by both sides."""
     return PROVER if second_order_fits(structure, groups) else WIDE_PROVER
 
 

@@ -1,12 +1,12 @@
-"""Runs that survive their process: checkpoints on disk while they go, and on from there later.
+"""Runs that survive their process: checkpoints on disk from which they can be resumed.
 
-A checkpoint is written beside, checked by a digest, and renamed. Whatever happens while saving, one
-readable checkpoint remains: the new file appears under its name only when complete, and the one
-before it is kept until the next save.
+A checkpoint is written to a temporary file with a digest, and renamed. Whatever happens while
+saving, one readable checkpoint remains: the new file gets its name only when it is complete, and
+the previous one is kept until the next save.
 
 ``train_resumably`` saves every few seconds and when the loop is left for any reason. So an
-interrupted run goes on after its last finished round, and a killed one at most seconds before. The
-rounds since then are done again, to the same model.
+interrupted run resumes after its last finished round, and a killed one at most a few seconds
+earlier. The rounds since then are repeated, with the same result.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Restored(Generic[StateT]):
-    """A checkpoint that could be read, and what had to be passed over to find it."""
+    """A readable checkpoint, and the problems of checkpoints that were skipped."""
 
     progress: Progress[StateT]
     complaint: str | None
@@ -48,7 +48,7 @@ class Restored(Generic[StateT]):
 
 @dataclass(frozen=True)
 class Written:
-    """A file as it was when we wrote it: whoever writes to it later changes its time or number."""
+    """The state of a file when we wrote it: any later write changes its time or inode."""
 
     number: int
     changed: int
@@ -58,16 +58,16 @@ class Written:
 def save_checkpoint(
     folder: str | Path, progress: Progress[StateT], last: Written | None = None
 ) -> Written:
-    """Write the progress beside, keep the last one as predecessor, and rename into place.
+    """Write the progress to a temporary file, keep the previous checkpoint, and rename.
 
-    ``last`` is what the call before returned, which need not be read again to trust it.
+    ``last`` is what the previous call returned, so that its file need not be verified again.
     """
     _check_progress(progress)
     buffer = io.BytesIO()
     torch.save(pack(progress), buffer)
     payload = buffer.getvalue()
     current, previous = checkpoint_paths(folder)
-    # A damaged file must not take the place of its readable predecessor.
+    # A damaged file must not replace its readable predecessor.
     keeps = current.exists() and (
         _as_written(current) == last or _intact_payload(current) is not None
     )
@@ -95,7 +95,7 @@ def load_checkpoint(folder: str | Path, template: Progress[StateT]) -> Restored[
             reason = str(error)
     if complaints:
         raise InputError(
-            f"no checkpoint in {folder} can be used ({reason}); remove that folder to start anew"
+            f"no checkpoint in {folder} can be used ({reason}); remove that folder to start again"
         )
     return None
 
@@ -119,14 +119,14 @@ def checkpoint_paths(folder: str | Path) -> tuple[Path, Path]:
 
 
 def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
-    """Read one file, or say what is wrong with it."""
+    """Read one file; raise an ``InputError`` if it is damaged."""
     payload = _intact_payload(path)
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
     expected = pack(template)
-    # Earlier releases wrote neither what most methods leave empty nor the game, and had neither
-    # small groups nor validation rows: these are compared as part of the game, before what a state
-    # says of them counts.
+    # Earlier releases wrote neither the fields that are empty for most methods nor the game, and
+    # had neither small groups nor validation rows. These are compared as part of the game, before
+    # the state's own fields.
     flat = {
         name: like
         for name, like in expected.items()
@@ -135,7 +135,7 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
         or name.endswith(".playable")
     }
     flat |= {f"{GAME_PREFIX}small_groups": ""} | _read_flat(payload, path)
-    # Earlier releases wrote down what a run answers with, too.
+    # Earlier releases also stored which iterate a run returns.
     flat["method"] = settings_of(str(flat.get("method", "")))
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
@@ -144,18 +144,18 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     progress = unpack(flat, template, str(path))
     finite = bool(torch.isfinite(progress.state.parameters).all())
     if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:
-        raise InputError(f"checkpoint {path} has numbers that no run has")
+        raise InputError(f"checkpoint {path} has impossible numbers")
     return progress
 
 
 def _read_flat(payload: bytes, path: Path) -> dict[str, Leaf]:
-    """Read the names and values of a checkpoint; they are checked later, one by one."""
+    """Read the names and values of a checkpoint; they are checked later."""
     try:
         flat = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's reader fails in whatever way it meets first
+    except Exception as error:  # torch's reader may raise anything
         raise InputError(f"checkpoint {path} cannot be read by torch") from error
     if not isinstance(flat, dict) or not all(isinstance(name, str) for name in flat):
-        raise InputError(f"{path} is a file of torch, but no checkpoint of fedminmax")
+        raise InputError(f"{path} is a torch file, but not a checkpoint of fedminmax")
     return flat
 
 
@@ -165,7 +165,7 @@ def _as_written(path: Path) -> Written:
 
 
 def _intact_payload(path: Path) -> bytes | None:
-    """Return what stands behind the digest, or None if they do not belong together."""
+    """Return the content after the digest, or None if they do not match."""
     content = path.read_bytes()
     digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     return payload if hashlib.sha256(payload).digest() == digest else None
@@ -195,7 +195,7 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
             same = like in (value, current_name(value))
             value = like
         if isinstance(value, Tensor) and isinstance(like, Tensor):
-            # A template without lines stands for any number of them: a mixture grows.
+            # A template without rows stands for any number of them: a mixture grows.
             grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]
             same = (value.shape == like.shape or grown) and value.dtype == like.dtype
             same = same and value.layout == like.layout
@@ -216,7 +216,7 @@ def _fields_of(record: object) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """One line of a run's history: training risks that entered a round, and the weights after."""
+    """One line of a run's history: risks of the model that entered a round, weights after it."""
 
     round: int
     seconds: float
@@ -245,7 +245,7 @@ def train_resumably(
     patience: int | None = None,
     seconds: float = math.inf,
 ) -> Generator[Round[StateT]]:
-    """Run the method with checkpoints in ``folder``: the same call goes on from the last one.
+    """Run the method with checkpoints in ``folder``: the same call resumes from the last one.
 
     It yields the remaining rounds, and ends with the numbers of a run that never stopped; no round
     begins after ``seconds``, except for the first one. A finished run yields nothing: its result is
@@ -283,9 +283,9 @@ def train_with_checkpoints(
 ) -> Generator[Round[StateT]]:
     """Yield the rounds after ``resume``, with checkpoints in ``folder``.
 
-    A round counts as finished when the caller's loop body has come back from it. No round begins
-    after ``seconds``, except for the first one: every call gets somewhere. Checkpoints come more
-    often than every few seconds if they take no more than ``saving_share`` of the time.
+    A round counts as finished when the caller's loop body has returned. No round begins after
+    ``seconds``, except for the first one, so every call makes progress. Checkpoints are written
+    more often than every few seconds if they take at most ``saving_share`` of the time.
     """
     finished = resume
     started = time.monotonic()
@@ -316,7 +316,7 @@ def train_with_checkpoints(
 
 
 def pause_after(took: float, saving_share: float) -> float:
-    """Return for how long not to save after a checkpoint that took so many seconds."""
+    """Return how long to wait with the next checkpoint if this one took so many seconds."""
     if saving_share == 0:
         return SECONDS_BETWEEN_CHECKPOINTS
     return min(SECONDS_BETWEEN_CHECKPOINTS, took / saving_share)
@@ -325,7 +325,7 @@ def pause_after(took: float, saving_share: float) -> float:
 def restore(
     folder: str | Path, federation: Federation, method: AnyMethod[StateT]
 ) -> tuple[Progress[StateT] | None, str | None]:
-    """Return where the run in ``folder`` stands, and a complaint if a checkpoint was damaged."""
+    """Return the progress of the run in ``folder``, and a message if a checkpoint was damaged."""
     restored = load_checkpoint(folder, initial_progress(federation, method))
     return (None, None) if restored is None else (restored.progress, restored.complaint)
 

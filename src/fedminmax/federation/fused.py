@@ -41,7 +41,7 @@ class PooledRows:
 
 
 def pool_rows(holders: list[Examples], counts: Tensor) -> PooledRows:
-    """Copy the holders' rows one after another; an empty holder adds none, of whatever type."""
+    """Concatenate copies of the holders' rows; an empty holder is skipped, whatever its type."""
     examples = concatenate([rows for rows in holders if len(rows)])
     sizes = torch.tensor([len(rows) for rows in holders])
     holder = torch.repeat_interleave(torch.arange(len(holders)), sizes).to(examples.x.device)
@@ -56,7 +56,7 @@ def ask_fused(
     workspaces: Sequence[Workspace],
     rows_per_chunk: int,
 ) -> Sums:
-    """Return what adding up the participants' replies would give."""
+    """Return the sum of the participants' replies."""
     present = rows_of(rows, participants)
     counts = present.counts
     weighed = method.weigh(order, participants, counts[participants])
@@ -83,7 +83,7 @@ def ask_fused(
 
 
 def rows_of(rows: PooledRows, participants: Tensor) -> PooledRows:
-    """Return the participants' rows; uncopied if everyone who has rows takes part."""
+    """Return the participants' rows; not copied if all holders with rows take part."""
     if int(rows.counts[participants].sum()) == len(rows.examples):
         return rows
     taking_part = torch.zeros(len(rows.counts), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""What users give as holders, as tensors in the model's precision; every group has a row.
+"""Convert what users give as holders to tensors in the model's precision; every group has a row.
 
 A holder is three tensors or arrays, a torch data set, or a data frame with named columns.
 """
@@ -46,7 +46,7 @@ def without_frames(
         if target is not None or group is not None:
             raise InputError(
                 f"target = {target!r} and group = {group!r} are columns of data frames, but "
-                "holders are none; drop them"
+                "holders are not data frames; drop them"
             )
         return given, others if _is_list(validation) else validation, group_names
     if not all(frames):
@@ -61,7 +61,7 @@ def without_frames(
 def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
     """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
     _check_list(holders)
-    # Cast first: what is finite for the user may not be in the model's precision.
+    # Cast first: a finite number may overflow in the model's precision.
     found = [
         check_examples(*_cast(rows, like, f"{owner} {number}"), f"{owner} {number}")
         for number, rows in enumerate(holders)
@@ -71,7 +71,7 @@ def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder")
 
 
 def _is_list(given: object) -> TypeGuard[Iterable[Any]]:
-    """Return whether something holds rows of several holders."""
+    """Return whether an object is a list of several holders."""
     one = isinstance(given, (Mapping, Tensor, np.ndarray, Dataset, str)) or is_frame(given)
     return isinstance(given, Iterable) and not one
 
@@ -79,12 +79,12 @@ def _is_list(given: object) -> TypeGuard[Iterable[Any]]:
 def _check_list(holders: object) -> None:
     if not _is_list(holders):
         raise InputError(
-            f"holders came as {type(holders).__name__}; give a list with (x, y, group) of each"
+            f"holders is a {type(holders).__name__}; give a list with (x, y, group) of each"
         )
 
 
 def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Refuse names that are no texts, or that do not tell groups apart."""
+    """Refuse names that are not strings, or not unique."""
     if group_names is None:
         return None
     if isinstance(group_names, (str, AbstractSet, Mapping)):
@@ -96,7 +96,7 @@ def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
         if name in names[:number]:
             raise InputError(
                 f"groups {names.index(name)} and {number} are both named {name!r}; "
-                "give every group a name of its own"
+                "give every group its own name"
             )
     return names
 
@@ -114,7 +114,7 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
             "name every group"
         )
     if groups > rows_of_all:
-        # Said before counting, which takes memory for every number up to the highest.
+        # Checked before counting, which takes memory for every number up to the highest.
         raise InputError(
             f"{groups} groups (0 to {groups - 1}) for {rows_of_all} rows leave groups without a "
             "row; number the groups from 0 without gaps"
@@ -122,7 +122,7 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
     counts = torch.stack([torch.bincount(rows.group.cpu(), minlength=groups) for rows in holders])
     for number, rows in enumerate(holders):
         if len(rows) == 0:
-            warnings.warn(f"holder {number} has no rows and is left out", stacklevel=3)
+            warnings.warn(f"holder {number} has no rows and is skipped", stacklevel=3)
     for group, count in enumerate(counts.sum(dim=0).tolist()):
         if count == 0:
             name = f"'{group_names[group]}' (number {group})" if group_names else str(group)
@@ -159,12 +159,12 @@ def with_validation(
 
 
 def check_validation_groups(validation: list[Examples], groups: int) -> None:
-    """Refuse validation rows of groups beyond those that have training rows."""
+    """Refuse validation rows of groups without training rows."""
     for number, rows in enumerate(validation):
         if len(rows) and int(rows.group.max()) >= groups:
             raise InputError(
                 f"validation rows of holder {number} have group {int(rows.group.max())}, which has "
-                "no training rows; leave it some, or take its validation rows out"
+                "no training rows; give it some, or remove its validation rows"
             )
 
 
@@ -185,7 +185,7 @@ def row_lengths_of(holders: list[Examples], groups: int) -> Tensor:
 def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tensor]:
     """Move a holder's tensors to the model's device, floating-point ones to its precision.
 
-    Without their history: training asks for gradients in the model alone.
+    They are detached: training needs gradients only in the model.
     """
     parts: object = _stacked(rows, owner) if isinstance(rows, Dataset) else rows
     entries = list(parts) if isinstance(parts, (tuple, list)) else [parts]
@@ -204,9 +204,9 @@ def _cast(rows: Holding, like: Tensor, owner: str) -> tuple[Tensor, Tensor, Tens
 
 
 def _as_tensor(given: object) -> Tensor | None:
-    """Return a tensor as it is, and an array or a column of numbers as a tensor; None for others.
+    """Return a tensor unchanged, and an array or a column of numbers as a tensor; else None.
 
-    Torch shares an array's memory only if it lies in order and may be written to.
+    Torch shares an array's memory only if it is contiguous and writable.
     """
     if isinstance(given, Tensor):
         return given

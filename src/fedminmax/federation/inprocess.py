@@ -73,9 +73,9 @@ MIN_THREAD_MULTIPLICATIONS = 5_000_000
 class InProcessFederation:
     """Holders in the memory of this process.
 
-    The federation keeps copies of the model and of the holders' rows (one copy of all rows): what
-    happens to them later moves no run, and nothing is written to them. Several threads may train
-    in it: their rounds take turns. It can be copied and pickled.
+    The federation keeps copies of the model and of the holders' rows (one copy of all rows): later
+    changes to the originals do not affect a run, and nothing is written to them. Several threads
+    may train in it: their rounds take turns. It can be copied and pickled.
 
     Args:
         model: any torch module without batch normalisation; its parameters are the start.
@@ -84,21 +84,21 @@ class InProcessFederation:
             data set of such rows, with groups numbered from 0; or each holder's data frame of
             pandas or polars, all of whose columns but ``target`` and ``group`` are features.
         target: in data frames, the column of class numbers or quantities.
-        group: in data frames, the column of any values that are the groups, or several columns to
-            be crossed.
-        group_names: names for the groups; by default their numbers, or what data frames say.
+        group: in data frames, the column whose values define the groups, or several columns to be
+            crossed.
+        group_names: names for the groups; by default their numbers, or the values in data frames.
         ridge: for linear models, m of the penalty m/2 |theta|^2 that every method adds to every
             group's risk (intercepts included); risks are reported without it.
         fused: pool one-step methods into one pass; False takes the plain path for all.
-        reveals: the finest thing that the server may see of one holder's reply; with
+        reveals: the most detailed information that the server may see about one holder; with
             ``Reveals.SUMS``, as under secure aggregation, methods that need more are refused.
         minimum_group: a group with fewer rows, over all holders, is too small for an adversary to
             choose; by default none is, as in the papers.
-        small: what becomes of such groups; with ``SmallGroupRule.MERGE`` they are one group here.
-        validation: rows to choose the round by: the share of its rows that each holder sets aside,
+        small: how such groups are handled; with ``SmallGroupRule.MERGE`` they become one group.
+        validation: rows to choose the round: the share of its rows that each holder sets aside,
             stratified by group and label, or each holder's own ``(x, y, group)``. A run then
-            answers with ``Iterate.BEST``.
-        seed: which rows a share sets aside is a function of the seed and the holder's number.
+            returns ``Iterate.BEST``.
+        seed: the rows set aside are a function of the seed and the holder's number.
 
     >>> from fedminmax.core.losses import squared_error_loss
     >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
@@ -124,7 +124,7 @@ class InProcessFederation:
         seed: int = 0,
     ) -> None:
         check_task(Task(model, loss))
-        # A copy: what the user does to the model later must not move the start of a run.
+        # A copy: later changes to the user's model must not affect the start of a run.
         self._task = Task(copy_model(model), loss, ridge)
         check_ridge(self._task)
         start = self._task.initial_parameters
@@ -153,7 +153,7 @@ class InProcessFederation:
             )
         self._reveals = reveals
         largest = max(self._holders, key=len)
-        # Decided once: whichever thread asks, rows are cut alike and sums come out the same.
+        # Decided once: every thread splits rows the same way, so sums are reproducible.
         self._threads = torch.get_num_threads()
         self._make_workspaces()
         with globally_seeded(0, Purpose.DROPOUT):
@@ -178,8 +178,8 @@ class InProcessFederation:
         if first.explicit_layers is None or first.explicit_gradient is None:
             self._random = draws_random_numbers(Task(first.model, loss), largest)
             check_rows_independent(self._task, contrasting_rows(self._holders))
-        # Copies on both paths: what the user does to the tensors later must not move a run. Where
-        # rows are pooled they are copied once, and the plain path works on views of them.
+        # Copies on both paths: later changes to the user's tensors must not affect a run. Pooled
+        # rows are copied once, and the plain path works on views of them.
         if fused and not self._random:
             self._pooled: PooledRows | None = pool_rows(self._holders, counts)
             self._holders = self._pooled.by_holder()
@@ -194,7 +194,7 @@ class InProcessFederation:
             self._validation = pool_rows(validation_rows, torch.stack(cells))
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the workspaces: their parameters are views, which a copy would tear apart."""
+        """All but the workspaces: their parameters are views, which a copy would separate."""
         left_out = ("_workspaces", "_turn", "_working")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
@@ -209,7 +209,7 @@ class InProcessFederation:
 
     @property
     def census(self) -> Census:
-        """Rows by holder and group, in a record of its own."""
+        """Rows by holder and group, as a new record."""
         return replace(self._census, counts=self._census.counts.clone())
 
     @property
@@ -219,12 +219,12 @@ class InProcessFederation:
 
     @property
     def reveals(self) -> Reveals:
-        """The finest thing that the server can see of one holder's reply."""
+        """The most detailed information that the server can see about one holder."""
         return self._reveals
 
     @property
     def validation_rows(self) -> Tensor:
-        """Validation rows of each group over all holders; empty if there are none at all."""
+        """Validation rows of each group over all holders; empty if there are none."""
         return NO_LOSSES.count if self._validation is None else self._validation.counts.sum(dim=0)
 
     @property
@@ -234,7 +234,7 @@ class InProcessFederation:
 
     @property
     def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the parameters that theta^0 puts one after another."""
+        """The shapes of the parameters that are concatenated in theta^0."""
         return self._task.parameter_shapes
 
     @cached_property
@@ -248,7 +248,7 @@ class InProcessFederation:
         return model_with(self._task, parameters)
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these holders and add up their replies, in the holders' order."""
+        """Send the order to these holders and sum their replies, in the holders' order."""
         with self._alone():
             total = self._total(method, order, participants)
             return replace(total, validation=self._losses_with_reply(order, participants))
@@ -280,12 +280,12 @@ class InProcessFederation:
             replies = self._replies(partial(method.local, order), order, participants)
             first, *others = list(replies)
             # All holders' losses come with one reply: summed in another order, they would differ in
-            # their last digits from what the same model is measured by at the end of a run.
+            # the last digits from the measurement of the same model at the end of a run.
             losses = self._losses_with_reply(order, participants)
             return replace(first, validation=losses), *others
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
-        """Ask these holders for the losses of the order's model on validation rows alone."""
+        """Request only the losses of the order's model on these holders' validation rows."""
         with self._alone():
             return self._losses(order, participants)
 
@@ -296,7 +296,7 @@ class InProcessFederation:
         participants: Sequence[int],
         kept: Tensor,
     ) -> tuple[Sums, Tensor]:
-        """Add up the replies; also return what all holders keep now, a line for each."""
+        """Sum the replies; also return all holders' private state, one row each."""
         work = partial(method.local_and_keep, order)
         with self._alone():
             replies = list(self._replies(work, order, participants, kept))
@@ -307,7 +307,7 @@ class InProcessFederation:
         return replace(add_up(reply for reply, _ in replies), validation=losses), now
 
     def _losses_with_reply(self, order: Order, participants: Sequence[int]) -> LossSums:
-        """Return what comes with a round's first replies."""
+        """Return the validation losses that come with a round's first replies."""
         return self._losses(order, participants) if order.phase == 0 else NO_LOSSES
 
     def _losses(self, order: Order, participants: Sequence[int]) -> LossSums:
@@ -328,11 +328,11 @@ class InProcessFederation:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait for other threads to finish their question: all of them use the same workspaces."""
+        """Wait for other threads to finish their request: all of them use the same workspaces."""
         if self._working == get_ident():
             raise InputError(
-                "the model or the loss asks the federation in which it is trained; give it a "
-                "federation of its own"
+                "the model or the loss calls the federation in which it is trained; give it its "
+                "own federation"
             )
         with self._turn:
             self._working = get_ident()
@@ -357,7 +357,7 @@ class InProcessFederation:
                 yield from ask_in_turn(work, holders, self._workers(largest))
 
     def _fitting_threads(self, rows: int) -> AbstractContextManager[None]:
-        """Keep to one thread where a pass over so many rows is too light for two."""
+        """Use one thread if a pass over this many rows is too small for two."""
         light = self._multiplications_per_row * rows < MIN_THREAD_MULTIPLICATIONS
         return torch_threads(1 if light else self._threads)
 
@@ -372,7 +372,7 @@ class InProcessFederation:
         )
 
     def _pass_workers(self, rows: int) -> list[Workspace]:
-        """One worker per core for convolutions; large matrix products fill all cores by themselves.
+        """One worker per core for convolutions; large matrix products use all cores anyway.
 
         See benchmarks/cnn_layouts.py and benchmarks/round_speed.py.
         """
@@ -381,7 +381,7 @@ class InProcessFederation:
         return self._workers(rows // self._threads)
 
     def _workers(self, rows: int) -> list[Workspace]:
-        """One workspace per core if a step over this many rows is heavy enough, else one in all."""
+        """One workspace per core if a step over this many rows is expensive enough, else one."""
         parameters = self._workspaces[0].flat
         work = self._multiplications_per_row * min(rows, self._rows_per_chunk, 100)
         worth_it = work >= MIN_THREAD_MULTIPLICATIONS and parameters.device.type == "cpu"

@@ -1,7 +1,7 @@
-"""One round between server and holders, for every kind of method: ask, add up, update.
+"""One round between server and holders, for every kind of method: request, sum, update.
 
-Most methods ask once and need the sum of the replies; some ask again in the same round, some need
-each reply by itself, and some let the holders keep something.
+Most methods send one request and need the sum of the replies; some send another one in the same
+round, some need each reply separately, and some let the holders keep private state.
 """
 
 import math
@@ -28,7 +28,7 @@ from fedminmax.methods.method import (
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Generic[StateT]):
-    """What a round leaves: the sum of the first replies, the new state, what the holders keep."""
+    """The result of a round: the sum of the first replies, the new state, the holders' state."""
 
     total: Sums
     state: StateT
@@ -44,7 +44,7 @@ def run_round(
     key: RoundKey,
     participants: Sequence[int],
 ) -> Outcome[StateT]:
-    """Ask all of the round's questions; refuse an answer that is not finite."""
+    """Send all requests of the round; refuse results that are not finite."""
     order = method.order(state, key)
     if needs_each_reply(method):
         replies = federation.ask_each(method, order, participants)
@@ -72,7 +72,7 @@ def run_round(
 
 
 def with_rate_of(method: AnyMethod[StateT], federation: Federation) -> AnyMethod[StateT]:
-    """Give a method that has no learning rate the one that is safe for the federation's rows."""
+    """Give a method without a learning rate one that is safe for the federation's rows."""
     if method.learning_rate is not None:
         return method
     rate = federation.safe_learning_rate

@@ -1,8 +1,8 @@
 """The plain path: each holder works on its own rows, one reply per holder, added in order.
 
 It is the reference for the fused path, and the only path for methods that train locally. Several
-workers share the holders, one thread and one workspace each; the sum is taken in the holders'
-order with few replies in memory, so the number of workers changes nothing but the time.
+workers share the holders, one thread and one workspace each; replies are summed in the holders'
+order with few of them in memory, so the number of workers only affects the time.
 """
 
 from collections import deque
@@ -71,7 +71,7 @@ def ask_in_turn(
     holders: Iterable[Holder],
     workspaces: Sequence[Workspace],
 ) -> Iterator[ReplyT]:
-    """Let each holder work, and yield the replies in the order of the holders."""
+    """Run each holder's work, and yield the replies in the order of the holders."""
     if len(workspaces) == 1:
         return (work(holder, workspaces[0]) for holder in holders)
     return _ask_in_threads(work, holders, workspaces)
@@ -82,8 +82,8 @@ def seeded(
 ) -> Callable[[Holder, Workspace], ReplyT]:
     """Set the global random states from (seed, round, holder) for each holder's work.
 
-    For models and losses that draw random numbers: they take them from those states, which are
-    put back.
+    For models and losses that draw random numbers: they draw from those states, which are restored
+    afterwards.
     """
 
     def work_seeded(holder: Holder, workspace: Workspace) -> ReplyT:
@@ -97,7 +97,7 @@ def add_up(replies: Iterable[Sums]) -> Sums:
     """Add replies in the order given, their large steps in place and in float64."""
     rest = iter(replies)
     first = next(rest)
-    # A copy: a reply that is in float64 already stays as it is.
+    # A copy: a reply that is already in float64 must not change.
     step, total = first.step.to(torch.float64, copy=True), replace(first, step=NOTHING)
     for reply in rest:
         step.add_(reply.step)
@@ -123,7 +123,7 @@ def _ask_in_threads(
             free.put(workspace)
 
     waiting: deque[Future[ReplyT]] = deque()
-    # Adding up happens in this thread while the workers work.
+    # This thread sums the replies while the workers work.
     with worker_pool(len(workspaces)) as pool:
         for holder in holders:
             if len(waiting) == 2 * len(workspaces):

@@ -1,4 +1,4 @@
-"""The runs of a configuration: the method, and a baseline that differs in its goal alone.
+"""The runs of a configuration: the method, and a baseline that differs only in its objective.
 
 Where neither the configuration nor the method has a learning rate, the run takes the largest one
 that is safe for these features, as ``train`` does in Python. It is known only when all holders have
@@ -51,7 +51,7 @@ def plan_of_config(
 
 
 def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
-    """Return the method's run, and the baseline's unless there is to be none, or it is the same."""
+    """Return the method's run, and the baseline's unless there is none or it is the same."""
     card = CARDS[choice.name]
     options = dict(choice.options)
     if RATE not in options and _leaves_rate_open(card):
@@ -94,7 +94,7 @@ def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> Planne
     if all(looks_ahead):
         shared = dict(run.options)
     elif any(looks_ahead):
-        # Rates, epochs and rounds of one say nothing about the other's.
+        # Rates, epochs and rounds of one do not apply to the other.
         shared = {RATE: SAFE} if _leaves_rate_open(baseline) else {}
         run = replace(run, rounds=DEFAULT_ROUNDS[baseline.pace])
     else:
@@ -106,7 +106,7 @@ def _baseline(run: PlannedRun, card: MethodCard, baseline: MethodCard) -> Planne
 def _with_same_steps(
     run: PlannedRun, card: MethodCard, baseline: MethodCard
 ) -> tuple[PlannedRun, dict[str, str]]:
-    """Return the run with as many rounds as make the same number of steps, and their settings."""
+    """Return the run with rounds for the same number of steps, and their settings."""
     # Any number: it stands where the safe one will.
     method = with_rate([run], "1")[0].build()
     shared = {

@@ -1,8 +1,8 @@
-"""What the round loop needs of a federation, wherever its holders are, and what a run is about.
+"""What the round loop needs from a federation, wherever its holders are, and what defines a run.
 
-A run can go on only with the same rows, groups and model, which ``Game`` keeps as digests. The
-values of rows are not part of it: they may differ in their last bits on another machine. Nor is the
-initial model, which nothing needs after the first round.
+A run can be resumed only with the same rows, groups and model, which ``Game`` stores as digests.
+The values of rows are not part of it: they may differ in their last bits on another machine. Nor is
+the initial model, which is not needed after the first round.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMe
 
 
 class Federation(Protocol):
-    """Holders that can be counted and asked."""
+    """Holders that can be counted and receive orders."""
 
     @property
     def census(self) -> Census:
@@ -38,17 +38,17 @@ class Federation(Protocol):
 
     @property
     def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the parameters that theta^0 puts one after another."""
+        """The shapes of the parameters that are concatenated in theta^0."""
         ...
 
     @property
     def validation_rows(self) -> Tensor:
-        """Validation rows of each group over all holders; empty if there are none at all."""
+        """Validation rows of each group over all holders; empty if there are none."""
         ...
 
     @property
     def reveals(self) -> Reveals:
-        """The finest thing that the server can see of one holder's reply."""
+        """The most detailed information that the server can see about one holder."""
         ...
 
     @property
@@ -61,9 +61,9 @@ class Federation(Protocol):
         ...
 
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        """Send the order to these holders and add up their replies, in the holders' order.
+        """Send the order to these holders and sum their replies, in the holders' order.
 
-        Replies to a round's first question have the losses on validation rows, if there are any.
+        Replies to a round's first request include the losses on validation rows, if there are any.
         """
         ...
 
@@ -74,7 +74,7 @@ class Federation(Protocol):
         ...
 
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
-        """Ask these holders for the losses of the order's model on validation rows alone."""
+        """Request only the losses of the order's model on these holders' validation rows."""
         ...
 
     def ask_keeping(
@@ -84,15 +84,15 @@ class Federation(Protocol):
         participants: Sequence[int],
         kept: Tensor,
     ) -> tuple[Sums, Tensor]:
-        """Add up the replies; also return what all holders keep now, a line for each."""
+        """Sum the replies; also return all holders' private state, one row each."""
         ...
 
 
 @dataclass(frozen=True)
 class Game:
-    """One digest for each part of what must not change; no other game goes on from a progress.
+    """One digest for each part that must not change; a run can only be resumed in the same game.
 
-    ``small_groups`` is empty where the adversary may choose any group, as in runs of earlier
+    ``small_groups`` is empty if the adversary may choose any group, as in runs of earlier
     versions.
     """
 
@@ -111,7 +111,7 @@ MISMATCHES = {
 
 
 def game_of(federation: Federation) -> Game:
-    """Return what a run in this federation is about."""
+    """Return the game of a run in this federation."""
     census = federation.census
     set_aside = federation.validation_rows.tolist()
     return Game(
@@ -123,12 +123,12 @@ def game_of(federation: Federation) -> Game:
 
 
 def check_same_game(before: Game, now: Game, refusal: str) -> None:
-    """Refuse to go on with other groups, another model or other counts of rows."""
+    """Refuse to resume with other groups, another model or other row counts."""
     for field in fields(Game):
         if getattr(before, field.name) != getattr(now, field.name):
             raise InputError(
                 f"{refusal}: {MISMATCHES[field.name]}; give the data, the model and the minimum of "
-                "rows of a group that the run began with, or start anew"
+                "rows of a group that the run began with, or start a new run"
             )
 
 

@@ -1,8 +1,8 @@
-"""What a run costs: bytes of its messages, which are known, and rounds, which are estimated.
+"""The cost of a run: bytes of its messages, which are known, and rounds, which are estimated.
 
-Sizes of messages depend on the model, the method and the numbers of groups and holders, but not on
-rows: one round with a made-up row of each group makes messages of the sizes that a network would
-carry. How many rounds a method needs is a matter of experience (benchmarks/rounds_to_target.py).
+Message sizes depend on the model, the method and the numbers of groups and holders, but not on
+rows: one round with a dummy row of each group produces messages of the same sizes as on a network.
+The number of rounds is an estimate from benchmarks (benchmarks/rounds_to_target.py).
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class MessageBytes:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How many rounds a method usually needs until more of them hardly change anything."""
+    """How many rounds a method usually needs before more of them hardly change anything."""
 
     low: int
     high: int
@@ -58,14 +58,14 @@ def message_bytes(
 ) -> MessageBytes:
     """Return the exact sizes of a round's messages.
 
-    Questions of one round, if there are several, are added up.
+    If a round has several requests, their sizes are summed.
 
     Args:
-        method: the method that asks.
+        method: the method that sends them.
         task: the model and its loss.
         census: rows by holder and group.
-        row: anything of the shape of one row's features.
-        compress: whether replies travel in fewer bytes where they may.
+        row: any tensor with the shape of one row's features.
+        compress: whether replies are compressed where possible.
         validates: whether holders have set validation rows aside.
     """
     compressed = compressed_part(method, census.linear, compress=compress)
@@ -82,9 +82,9 @@ def message_bytes(
 
 
 def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
-    """Return how many rounds a method usually needs; None where nobody has looked.
+    """Return how many rounds a method usually needs; None if that was not measured.
 
-    Of methods that look ahead these are measured (benchmarks/rounds_to_target.py). Linear models:
+    For methods that look ahead they were measured (benchmarks/rounds_to_target.py). Linear models:
     Adult 7 with cross-entropy and with Brier, wide tables 3 to 4. Networks: the paper's MLP 28 to
     44, its CNN 42 on 6,000 images and about 100 on 60,000.
 
@@ -94,7 +94,7 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
     if key in ("fedminmax-fast", "fedavg-fast", "afl-fast"):
         if not linear:
             return Rounds(28, 100)
-        # The first round's sums are the whole problem of least squares.
+        # For least squares the first round's sums determine the whole problem.
         return Rounds(1, 2) if loss == "squared_error" else Rounds(3, 8)
     return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
@@ -109,7 +109,7 @@ def _dummy_rows(task: Task, census: Census, row: Tensor) -> Examples:
 
 @dataclass(eq=False)
 class _MessageRecorder:
-    """A federation of one holder with made-up rows, which writes down the sizes of messages."""
+    """A federation of one holder with dummy rows, which records the sizes of messages."""
 
     task: Task
     census: Census
@@ -175,7 +175,7 @@ class _MessageRecorder:
         return Holder(participants[0], self.rows, holders, groups, groups, kept)
 
     def _noted(self, order: Order, reply: Sums) -> Sums:
-        # Here, because advice that is not about bytes needs no package for them.
+        # Imported here, because other advice does not need this package.
         from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
 
         self.down.append(len(order_to_bytes(order)))
@@ -183,7 +183,7 @@ class _MessageRecorder:
         return reply
 
     def _as_sent(self, order: Order, reply: Sums) -> Sums:
-        """Return what has as many bytes as the reply on its way."""
+        """Return a reply of the same size as the one that is sent."""
         if self.validates and order.phase == 0:
             nothing = torch.zeros(self.census.groups, dtype=torch.float64)
             reply = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))

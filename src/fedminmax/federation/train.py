@@ -1,4 +1,4 @@
-"""The round loop, the only one: it yields each round, so that all else is ordinary ``for`` code.
+"""The only round loop: it yields each round, so that everything else is ordinary ``for`` code.
 
 Progress bars, logging, checkpoints and early stopping belong to the caller's loop body.
 """
@@ -35,11 +35,11 @@ from fedminmax.methods.shared.checks import check_share, check_whole, checked_me
 
 @dataclass(frozen=True, eq=False)
 class Progress(Generic[StateT]):
-    """All that a run has to remember: saving it and going on equals never having stopped.
+    """The complete state of a run: saving and resuming it equals never having stopped.
 
-    ``method`` is the method with all its settings: no other one goes on from here, nor does
-    another game, seed or participation. ``kept`` is what the holders keep to themselves, a line
-    for each (in a simulation; on a real network it stays with them); empty for most methods.
+    ``method`` is the method with all its settings: a run can only be resumed with the same method,
+    game, seed and participation. ``kept`` is the holders' private state, one row each (in a
+    simulation; on a real network it stays with them); empty for most methods.
     """
 
     method: str
@@ -55,11 +55,10 @@ class Progress(Generic[StateT]):
 
 @dataclass(frozen=True, eq=False)
 class Round(Generic[StateT]):
-    """One finished round: what the holders returned and where the run stands now.
+    """One finished round: what the holders returned and the progress of the run.
 
-    What its properties, ``model`` and ``parameters`` return are copies, to do anything with.
-    ``progress`` is the run's own record: read it, save it or resume from it, but do not write to
-    its tensors.
+    Its properties, ``model`` and ``parameters`` return copies, which may be changed. ``progress``
+    is the run's own record: read it, save it or resume from it, but do not write to its tensors.
     """
 
     number: int
@@ -73,7 +72,7 @@ class Round(Generic[StateT]):
 
     @property
     def risks(self) -> Tensor:
-        """Training risk by group of the model that entered the round; NaN if nobody had it."""
+        """Training risk by group of the model that entered the round; NaN for missing groups."""
         return self.total.group_risks
 
     @property
@@ -111,16 +110,16 @@ class Round(Generic[StateT]):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved of the answer after the round; None if nothing is.
+        """What is proved about the result after the round; None if nothing is.
 
-        Proofs are of the model that the method chooses, not of one that validation rows choose.
+        Proofs are about the model that the method chooses, not one chosen by validation rows.
         """
         judging = self._judging
         return judging.certificate if judging else None
 
     @property
     def remaining(self) -> float | None:
-        """The share of the worst risk that is left to gain; None unless the method can tell."""
+        """The possible relative improvement of the worst risk; None if the method does not know."""
         judging = self._judging
         return judging.remaining if judging else None
 
@@ -130,9 +129,9 @@ class Round(Generic[StateT]):
         return state if isinstance(state, JudgingState) and self.answer is None else None
 
     def model(self, which: Iterate | None = None) -> nn.Module:
-        """Return the run's answer so far as a torch module; a ``Mixture`` if it has several models.
+        """Return the run's current result as a torch module; a ``Mixture`` for several models.
 
-        ``which`` is another iterate than the answer, such as ``Iterate.LAST``.
+        ``which`` selects another iterate, such as ``Iterate.LAST``.
         """
         members = self.members if which is None else self.parameters(which).unsqueeze(0)
         models = [self.federation.model(own) for own in members]
@@ -145,19 +144,19 @@ class Round(Generic[StateT]):
         members = self.members
         if len(members) > 1:
             raise InputError(
-                f"the answer is a mixture of {len(members)} models, not one vector; use model() "
+                f"the result is a mixture of {len(members)} models, not one vector; use model() "
                 "or members"
             )
         return members[0]
 
     @property
     def answer(self) -> Iterate | None:
-        """The iterate that the run answers with; None if the method chooses by itself."""
+        """The iterate that the run returns; None if the method chooses by itself."""
         return answer_of(self.progress, self.output)
 
     @property
     def members(self) -> Tensor:
-        """The models that the run answers with, one per line; several are a mixture."""
+        """The models that the run returns, one per row; several form a mixture."""
         return members_of(self.progress, self.output)
 
 
@@ -168,7 +167,7 @@ def initial_progress(
     seed: int = 0,
     participation: float = 1.0,
 ) -> Progress[StateT]:
-    """Where a run stands before its first round."""
+    """Return the progress of a run before its first round."""
     check_whole("train", minimum=0, seed=seed)
     check_share("train", participation=participation)
     if not hasattr(federation, "census"):
@@ -194,9 +193,9 @@ def initial_progress(
 
 
 def settings_of(method: str) -> str:
-    """Return a method's settings, written out, without those that say what a run answers with.
+    """Return a method's settings as text, without the iterate that a run returns.
 
-    All iterates are kept, so that another answer may go on from the same progress.
+    All iterates are kept, so a run may be resumed with another one.
 
     >>> settings_of("AFL(rate=1, output=<Iterate.AVERAGE: 'average'>, reveals=2)")
     'AFL(rate=1, reveals=2)'
@@ -205,7 +204,7 @@ def settings_of(method: str) -> str:
 
 
 def check_reveals(method: AnyMethod[StateT], shown: Reveals) -> None:
-    """Refuse a method that needs to see more of a holder's reply than the server is shown."""
+    """Refuse a method that needs to see more of a holder's reply than the server may see."""
     if method.reveals.level > shown.level:
         raise InputError(
             f"{method.name} needs {method.reveals.value}, but the server is shown {shown.value}; "
@@ -214,10 +213,10 @@ def check_reveals(method: AnyMethod[StateT], shown: Reveals) -> None:
 
 
 def answer_of(progress: Progress[StateT], output: Iterate) -> Iterate | None:
-    """Return the iterate that is the answer; None where the method chooses by itself.
+    """Return the iterate of the result; None if the method chooses by itself.
 
-    Validation rows choose in place of a method that chooses one model, but not of a mixture. As
-    long as they chose nothing, the last model is the answer.
+    Validation rows override a method that chooses one model, but not a mixture. Until they have
+    chosen, the last model is returned.
     """
     state: object = progress.state
     if isinstance(state, SelectingState) and (
@@ -229,7 +228,7 @@ def answer_of(progress: Progress[StateT], output: Iterate) -> Iterate | None:
 
 
 def members_of(progress: Progress[StateT], output: Iterate) -> Tensor:
-    """Return a copy of the run's answer: the method's own choice if it makes one, or an iterate."""
+    """Return a copy of the run's result: the method's own choice if it has one, or an iterate."""
     state: object = progress.state
     answer = answer_of(progress, output)
     if answer is None and isinstance(state, SelectingState):
@@ -249,8 +248,8 @@ def train(
 ) -> Iterator[Round[StateT]]:
     """Run the method up to round ``rounds``, or until it is done, and yield each finished round.
 
-    With validation rows the answer is the model that they choose (``Iterate.BEST``). A round tells
-    how the model that entered it does on them; the model that the run ends with is measured, too.
+    With validation rows the result is the model that they choose (``Iterate.BEST``). Each round
+    measures the model that entered it on them; the final model of the run is measured, too.
 
     Args:
         federation: the holders.
@@ -258,9 +257,9 @@ def train(
         rounds: the number of the last round, T.
         seed: randomness is a function of (seed, round, holder).
         participation: share of the holders that take part in a round, C.
-        patience: stop after so many rounds in a row whose models are no better, on validation
-            rows, than the best one so far; None goes on up to ``rounds``.
-        resume: the progress of an earlier round of the same run, to go on from there.
+        patience: stop after this many rounds in a row without improvement on validation rows; None
+            runs all ``rounds``.
+        resume: the progress of an earlier round of the same run, to continue from there.
     """
     check_whole("train", minimum=1, rounds=rounds)
     start = initial_progress(federation, method, seed=seed, participation=participation)
@@ -268,15 +267,15 @@ def train(
         check_whole("train", minimum=1, patience=patience)
         if not len(federation.validation_rows):
             raise InputError(
-                f"patience = {patience}, but there are no validation rows to see an improvement "
-                "by; set validation, or drop patience"
+                f"patience = {patience}, but there are no validation rows to detect an "
+                "improvement; set validation, or drop patience"
             )
     method = with_rate_of(checked_method(method), federation)
     return _rounds(federation, method, rounds, patience, _checked(resume, start))
 
 
 def _checked(resume: Progress[StateT] | None, start: Progress[StateT]) -> Progress[StateT]:
-    """Return the progress to go on from; refuse one of another run."""
+    """Return the progress to resume from; refuse one of another run."""
     if resume is None:
         return start
     if not isinstance(resume, Progress):
@@ -310,10 +309,10 @@ def _rounds(
         key = RoundKey(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, key)
         _check_modes(progress.iterates.last.device.type)
-        # The caller's loop may stand inside torch.no_grad().
+        # The caller's loop may be inside torch.no_grad().
         with torch.enable_grad():
             done = run_round(federation, method, progress.state, progress.kept, key, participants)
-        # What came with the replies is about the model that entered the round.
+        # The replies measured the model that entered the round.
         iterates = progress.iterates.measured(
             progress.state.parameters, done.total.validation, set_aside
         ).add(done.state.parameters)
@@ -344,13 +343,13 @@ def _rounds(
 
 
 def is_out_of_patience(progress: Progress[StateT], patience: int | None) -> bool:
-    """Return whether so many models in a row, up to the last one, were no better than the best."""
+    """Return whether the last models, as many as ``patience``, were no better than the best."""
     best = progress.iterates.best
     return patience is not None and best.latest.round - best.chosen.round >= patience
 
 
 def _selection_rows(federation: Federation) -> Tensor:
-    """Return validation rows by group; groups that training does not play for have no say."""
+    """Return validation rows by group; 0 for groups that are too small to count."""
     rows = federation.validation_rows
     return torch.where(federation.census.playable, rows, 0) if len(rows) else rows
 
@@ -370,8 +369,8 @@ def _with_last_measured(
 ) -> Progress[StateT]:
     """Measure the model after the last round on validation rows.
 
-    The next round would ask the same holders for the same losses, so that a longer run, or one
-    that goes on, chooses as if this had not been asked.
+    The next round would request the same losses from the same holders, so a longer or resumed run
+    makes the same choice as without this measurement.
     """
     key = RoundKey(progress.seed, progress.round + 1)
     participants = draw_participants(federation.census, progress.participation, key)
@@ -382,10 +381,10 @@ def _with_last_measured(
 
 
 def _check_modes(device: str) -> None:
-    """Refuse modes of torch in which models compute something else, and only in this thread."""
+    """Refuse thread-local modes of torch in which models compute something else."""
     if torch.is_autocast_enabled(device) or torch.is_inference_mode_enabled():
         raise InputError(
-            "training inside torch.autocast or torch.inference_mode cannot be repeated elsewhere; "
+            "training inside torch.autocast or torch.inference_mode cannot be reproduced; "
             "leave the block, and for another precision convert the model (model.bfloat16())"
         )
 

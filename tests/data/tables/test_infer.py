@@ -53,7 +53,7 @@ def test_columns_that_are_no_features(values: list[str | None], remark: str) -> 
 def test_a_slip_among_many_numbers_leaves_them_numbers(odd: str) -> None:
     guess = guess_feature(column([*SPREAD, odd]), 1)
     assert guess.feature == Feature("x", Kind.NUMERIC)
-    assert "no numbers: 1 of them in 1 row. Correct them" in guess.remark
+    assert "not numbers: 1 of them in 1 row. Correct them" in guess.remark
     assert odd not in guess.remark
     assert guess.limits == (18.0, 89.0)
 

@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
     "loss of 1e300": (spoiled(lambda r: replace(r, group_loss=r.group_loss + 1e300)), "at most"),
     "half of its counts": (
         spoiled(lambda r: replace(r, group_count=r.group_count // 2)),
-        "rows in this round where its census says 36",
+        "rows in this round, but its census has 36",
     ),
     "losses of holders": (
         spoiled(lambda r: replace(r, holder_loss=r.group_loss + 0, holder_count=r.group_count + 0)),
@@ -118,7 +118,7 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
     "negative counts": (spoiled(lambda r: replace(r, group_count=-r.group_count)), "negative"),
     "impossible counts": (
         spoiled(lambda r: replace(r, group_count=r.group_count * 2)),
-        "where its census has",
+        "but its census has",
     ),
     "a loss of nobody": (
         spoiled(lambda r: replace(r, group_count=r.group_count * 0)),

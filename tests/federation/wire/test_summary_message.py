@@ -47,9 +47,9 @@ def told(tmp_path: Path) -> tuple[dict[str, Any], Schema]:
     [
         (("rows",), -1, "rows"),
         (("rows",), 5, "impossible counts of column 'ward'"),
-        (("rows",), 3, "sums that no 3 numbers have"),
-        (("quantities", "age", "count"), 9, "sums that no 4 numbers have"),
-        (("quantities", "age", "squares", "digits"), "1", "sums that no"),
+        (("rows",), 3, "sums that are impossible for 3 rows"),
+        (("quantities", "age", "count"), 9, "sums that are impossible for 4 rows"),
+        (("quantities", "age", "squares", "digits"), "1", "sums that are impossible"),
         (("quantities", "age", "squares", "digits"), "f" * 5000, "squares.digits"),
         (
             ("quantities", "age", "squares"),
@@ -57,7 +57,7 @@ def told(tmp_path: Path) -> tuple[dict[str, Any], Schema]:
             "sums that",
         ),
         (("quantities", "age", "squares", "exponent"), 10**9, "squares.exponent"),
-        (("target", "count"), 4, "sums that no 4 numbers have"),
+        (("target", "count"), 4, "sums that are impossible for 4 rows"),
         (("quantities", "age", "total", "digits"), "1e5x", "total.digits"),
         (("quantities", "more"), {"count": 0}, "quantities.more"),
         (("categories", "ward"), [4], "column 'ward'"),

@@ -1,1 +1,1 @@
-"""What travels between server and sites: messages as bytes, the plan, and checks of replies."""
+"""Messages between server and sites as bytes, the plan, and checks of replies."""

@@ -1,11 +1,11 @@
-"""Whether a site's reply can be true: every number within what an honest site can send.
+"""Plausibility checks of a site's reply: every number must be one that an honest site can send.
 
-What that is follows from the order, the site's census and the lengths of its rows: exact values
-for counts and scales, limits for losses and steps (``expected_reply``, ``core.bounds``). The limits
-hold for every table, so that no honest reply is refused. Only the length of a step by local
-training has none where the model is a network or the loss has no limited slope; there sites are
-compared with each other, each per unit of the length that is expected of it. A refused reply is
-left out of its round with its site's name and the reason. A plausible lie passes.
+The limits follow from the order, the site's census and the lengths of its rows: exact values for
+counts and scales, limits for losses and steps (``expected_reply``, ``core.bounds``). They hold for
+every table, so no honest reply is refused. Only the length of a step by local training has no limit
+if the model is a network or the slope of the loss is unbounded; then sites are compared with each
+other, relative to the length expected of each. A refused reply is skipped in its round, and the
+site's name and the reason are logged. A plausible lie passes.
 """
 
 import math
@@ -39,8 +39,8 @@ from fedminmax.methods.shared.expected_reply import (
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
-# Room for rounding in single precision: of exact values, and of limits. A step in bfloat16 is
-# within that of limits: it and what was left out of earlier ones are off by 1/256 each.
+# Margins for rounding in single precision: of exact values, and of limits. A step in bfloat16 is
+# within the margin of limits: it and the remainder of earlier ones are off by 1/256 each.
 ROUNDING = 1e-4
 LIMIT_ROUNDING = 1e-2
 # Curvature is summed in double precision: shares of its trace, and of the largest possible one.
@@ -50,7 +50,7 @@ CERTAIN_ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class StepLength:
-    """A step's length in units of what is expected of its site, and if that unit is a limit."""
+    """A step's length relative to the expected length, and whether that is a strict limit."""
 
     length: float
     is_limited: bool
@@ -58,7 +58,7 @@ class StepLength:
 
 @dataclass(frozen=True, eq=False)
 class ReportedLosses:
-    """The loss sums by group that a sender told of a model."""
+    """The loss sums by group that a sender reported for a model."""
 
     parameters: Tensor
     losses: Tensor
@@ -74,17 +74,17 @@ def check_losses(reply: Sums, sender: Sender, site: str) -> None:
 
 
 def check_validation(losses: LossSums, counts: Tensor, limits: RowLimits, site: str) -> None:
-    """Refuse losses on validation rows that no such rows have at the order's model.
+    """Refuse impossible losses on validation rows at the order's model.
 
-    Losses are not negative, so that n squares are at least the square of their sum, and their sum
-    is at most that square. Lengths of validation rows are not known: only a loss with a limit for
-    every row has one here.
+    Losses are not negative, so the sum of squares is at most the square of the sum, and n times it
+    at least that square. Lengths of validation rows are unknown, so only a loss with a limit for
+    every row is limited here.
     """
     for name in ("loss", "squares"):
         check_finite(getattr(losses, name), f"validation {name}", site)
     if losses.count.tolist() != counts.tolist():
         raise RefusedError(
-            f"{site} counts other validation rows than it told before the first round; refused"
+            f"{site} counts other validation rows than it reported before the first round; refused"
         )
     reported = zip(losses.loss.tolist(), losses.squares.tolist(), counts.tolist(), strict=True)
     for loss, squares, count in reported:
@@ -106,10 +106,10 @@ def check_reply(
     before: ReportedLosses | None = None,
     compressed: Compressed = Compressed.NOTHING,
 ) -> StepLength:
-    """Refuse what this sender, whose losses were checked, cannot have sent.
+    """Refuse an impossible reply of this sender, whose losses were already checked.
 
-    Return how long its step is. ``before`` is what it told in an earlier round, ``compressed`` what
-    was rounded on the way.
+    Return how long its step is. ``before`` is its report of an earlier round, ``compressed`` which
+    part was rounded.
     """
     expected = expected_reply(method, order, sender, reply)
     if sender.is_total and not (takes_one_step(method) or sums_over_rows(method)):
@@ -144,7 +144,7 @@ def _of_local_training(expected: ExpectedReply, reply: Sums) -> ExpectedReply:
 class ReportedGradient:
     """The gradient of sum_i c_i loss_i over the sender's rows, c_i being their group's weight.
 
-    It is at most ``reach`` times as long as the rows.
+    Its length is at most ``reach`` times that of the rows.
     """
 
     weights: Tensor
@@ -155,13 +155,13 @@ class ReportedGradient:
 def _reported_gradients(
     method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums, reach: float
 ) -> Iterator[ReportedGradient]:
-    """Yield the gradients that a reply's step tells: of all rows, or of each group."""
+    """Yield the gradients in a reply's step: of all rows, or of each group."""
     step = reply.step.double()
     if takes_one_step(method):
         own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
         gradient = step / rate_of(method)
         if sender.limits.ridge:
-            # The ridge's part of it is known, and not in the losses.
+            # The ridge's part is known, and not included in the losses.
             penalised = float(own.coefficients[0] @ sender.counts.to(torch.float64))
             gradient = gradient - sender.limits.ridge * penalised * order.parameters.to(gradient)
         yield ReportedGradient(own.coefficients[0], gradient, reach / rate_of(method))
@@ -184,9 +184,9 @@ def _check_slope(
 ) -> None:
     """Refuse a gradient that does not fit how the sender's own losses changed.
 
-    With F = sum_i c_i loss_i, of which the gradient is told, and a linear model that moved
-    by d: |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
-    (Taylor's theorem), and that holds for every table.
+    With F = sum_i c_i loss_i, whose gradient is reported, and a linear model that moved by d:
+    |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
+    (Taylor's theorem), which holds for every table.
     """
     weights = reported.weights.abs()
     moved = (order.parameters - before.parameters).to("cpu", torch.float64)
@@ -218,7 +218,7 @@ def expected_reply(
 def _expected_of_one_step(
     method: OneStepMethod[Any], order: Order, sender: Sender, reply: Sums
 ) -> ExpectedReply:
-    """The step is eta sum_i c_i grad_i: the row weights say all."""
+    """The step is eta sum_i c_i grad_i: the row weights determine everything."""
     own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
     slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
     total = float(reply.group_loss.sum())
@@ -233,15 +233,15 @@ def _expected_of_one_step(
 
 
 def _check_losses(reply: Sums, sender: Sender, site: str) -> None:
-    """Refuse counts above the census, and losses that no such rows have at the order's model."""
-    # Plain numbers: there are few groups, and every call of a tensor's function takes its time.
+    """Refuse counts above the census, and impossible losses at the order's model."""
+    # Plain numbers: there are few groups, and every tensor operation has an overhead.
     counts, losses = reply.group_count.tolist(), reply.group_loss.tolist()
     for count, known, loss in zip(counts, sender.counts.tolist(), losses, strict=True):
         if count < 0:
             raise RefusedError(f"{site} sent a negative count of rows of a group; refused")
         if count > known:
             raise RefusedError(
-                f"{site} counts {counted(count, 'row')} of a group where its census has "
+                f"{site} counts {counted(count, 'row')} of a group, but its census has "
                 f"{known:,}; refused"
             )
         if count == 0 and loss != 0:
@@ -268,7 +268,7 @@ def _check_numbers(reply: Sums, expected: ExpectedReply, site: str) -> None:
     rows = int(reply.group_count.sum())
     if rows != expected.rows:
         raise RefusedError(
-            f"{site} counts {counted(rows, 'row')} in this round where its census says "
+            f"{site} counts {counted(rows, 'row')} in this round, but its census has "
             f"{expected.rows:,}; refused"
         )
     for name in ("scale", "curvature"):
@@ -296,10 +296,10 @@ def _check_curvature(reported: ReportedCurvature | None, site: str) -> None:
     traces = reported.matrices.diagonal(dim1=1, dim2=2).sum(dim=1)
     if float(traces.sum()) > reported.max_trace * (1.0 + LIMIT_ROUNDING):
         raise RefusedError(
-            f"{site} sent curvature of {float(traces.sum()):g} in all, which is at most "
+            f"{site} sent a total curvature of {float(traces.sum()):g}, which is at most "
             f"{reported.max_trace:g} with its rows; refused"
         )
-    # Of rows whose class is certain, rounding is all that is left.
+    # For rows whose class is certain, only rounding is left.
     least = CERTAIN_ROUNDING * (reported.max_trace if math.isfinite(reported.max_trace) else 1.0)
     room = CURVATURE_ROUNDING * traces.abs() + least
     lifted = reported.matrices + torch.diag_embed(room[:, None].expand(reported.matrices.shape[:2]))
@@ -308,7 +308,7 @@ def _check_curvature(reported: ReportedCurvature | None, site: str) -> None:
 
 
 def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str) -> None:
-    """Refuse a loss of another holder, and an own one that does not follow from the groups'."""
+    """Refuse a loss of another holder, and an own loss that the groups' losses do not give."""
     holders = sender.holders if own else 0
     if len(reply.holder_loss) != holders or len(reply.holder_count) != holders:
         raise RefusedError(
@@ -323,8 +323,8 @@ def _check_own_loss(reply: Sums, sender: Sender, own: OwnLoss | None, site: str)
     room = ROUNDING * (abs(own.upper) + own.count * LOSS_ROUNDING)
     if count != own.count or not own.lower - room <= loss <= own.upper + room:
         raise RefusedError(
-            f"{site} sent a loss of its own of {loss:g} over {count:,}, which its groups' losses "
-            "do not give; refused"
+            f"{site} sent an own loss of {loss:g} over {count:,}, which its groups' losses do not "
+            "give; refused"
         )
 
 
@@ -341,9 +341,9 @@ def _check_step(reply: Sums, expected: ExpectedReply, lengths: RowLengths, site:
 
 
 def too_large(steps: Mapping[str, StepLength], ratio: float) -> dict[str, str]:
-    """Return the sites whose step is too long beside the others', each with a reason.
+    """Return the sites whose step is too long compared with the others', each with a reason.
 
-    A step within its unit never is, and one whose limit is known was compared with that.
+    A step within its expected length never is, and one with a known limit was checked before.
     """
     found = {}
     for site, step in steps.items():

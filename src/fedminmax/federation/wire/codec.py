@@ -1,4 +1,4 @@
-"""Bytes into vectors: refused by size before they are read, and by kind before they are used."""
+"""Parse bytes as vectors: the size is checked before they are read, the type before use."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,16 +11,16 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import all_finite
 
-# Some methods send a line of weights for each of several purposes.
+# Some methods send a row of weights for each of several purposes.
 TABLES = ("weights",)
 
 
 class RefusedError(InputError):
-    """What came over the network does not fit: one line with its sender and the reason."""
+    """An invalid message from the network: one line with its sender and the reason."""
 
 
 def checked_bytes(message: object, limit: int, sender: str) -> bytes:
-    """Refuse what is not bytes, or too many of them."""
+    """Refuse a message that is not bytes, or too long."""
     if not isinstance(message, bytes):
         raise RefusedError(f"{sender} sent {type(message).__name__}, expected bytes; refused")
     if len(message) > limit:
@@ -38,7 +38,7 @@ def check_finite(vector: Tensor, name: str, sender: str) -> None:
 
 def write_vectors(vectors: Mapping[str, Tensor]) -> bytes:
     """Write vectors under their names."""
-    # The library's own way to write tensors takes four times as long for short ones.
+    # The library's own function for tensors takes four times as long for short ones.
     return save({name: own.detach().cpu().contiguous().numpy() for name, own in vectors.items()})
 
 
@@ -49,7 +49,7 @@ def read_vectors(
     content = checked_bytes(message, limit, sender)
     try:
         vectors = load(content)
-    # What damaged bytes end in is not the same in all versions of the library.
+    # Damaged bytes raise different errors in different versions of the library.
     except (
         SafetensorError,
         ValueError,
@@ -58,7 +58,7 @@ def read_vectors(
         RuntimeError,
         AssertionError,
     ) as error:
-        raise RefusedError(f"{sender} sent bytes that are no message; refused") from error
+        raise RefusedError(f"{sender} sent bytes that are not a message; refused") from error
     if vectors.keys() != kinds.keys():
         wrong = ", ".join(sorted(vectors.keys() ^ kinds.keys()))[:100]
         raise RefusedError(f"{sender} sent a message of another kind ({wrong}); refused")

@@ -1,17 +1,18 @@
-"""Replies in fewer bytes (``--compress``): what may be rounded, and who keeps what rounding took.
+"""Compressed replies (``--compress``): what may be rounded, and how rounding errors are handled.
 
-A server that adds steps up forgives rounding if nothing is lost: a site sends its step in bfloat16,
-keeps what that left out and adds it to its next step (error feedback: Seide, Fu, Droppo, Li, Yu:
-1-bit stochastic gradient descent, Interspeech 2014; Karimireddy, Rebjock, Stich, Jaggi: Error
-feedback fixes SignSGD, ICML 2019). No more of it is added than the step's own rounding, so that
-honest steps stay within the limits that all are checked by; the rest waits.
+A server that sums steps over rounds tolerates rounding if nothing is lost: a site sends its step in
+bfloat16, keeps the remainder and adds it to its next step (error feedback: Seide, Fu, Droppo, Li,
+Yu: 1-bit stochastic gradient descent, Interspeech 2014; Karimireddy, Rebjock, Stich, Jaggi: Error
+feedback fixes SignSGD, ICML 2019). At most the step's own rounding is added, so that honest steps
+stay within the limits that are checked; the rest waits.
 
-Sums by group for a server that looks ahead are not added up over rounds: what was left out of
-gradients at one model is no use at the next, and would spoil the proof. They travel as they are.
-Curvature, by far the longer part, only says how far gradients can be trusted. It travels in single
-precision with its diagonal raised by what rounding took (Gershgorin), so that it is never below the
-true one. That of squared error is the problem itself and stays exact, as do counts, losses and
-scales. Methods that ask twice in a round or need each site's own update stay as they are.
+Sums by group for a server that looks ahead are not summed over rounds: the remainder of gradients
+at one model is useless at the next, and would invalidate the proof. They are sent uncompressed.
+Curvature, by far the longest part, only determines how far gradients can be trusted. It is sent in
+single precision with its diagonal raised by the rounding error (Gershgorin), so that it is never
+below the true one. For squared error it is the problem itself and stays exact, as do counts, losses
+and scales. Methods with two requests in a round, or that need each site's own update, are not
+compressed.
 """
 
 from dataclasses import replace
@@ -30,7 +31,7 @@ STEP_ROUNDING = 2.0**-8
 
 
 class Compressed(Enum):
-    """The part of a reply that travels in fewer bytes."""
+    """The part of a reply that is compressed."""
 
     NOTHING = "nothing"
     STEP = "step"
@@ -40,7 +41,7 @@ class Compressed(Enum):
 def compressed_part(
     method: AnyMethod[Any], linear: LinearStructure | None, *, compress: bool
 ) -> Compressed:
-    """Return what of this method's replies travels in fewer bytes."""
+    """Return which part of this method's replies is compressed."""
     if not compress or needs_each_reply(method) or asks_again(method):
         return Compressed.NOTHING
     if not sums_over_rows(method):
@@ -49,9 +50,10 @@ def compressed_part(
 
 
 def round_step(reply: Sums, kept: Tensor) -> tuple[Sums, Tensor]:
-    """Return the reply with its step in bfloat16, and what is kept for the next one.
+    """Return the reply with its step in bfloat16, and the remainder for the next one.
 
-    ``kept`` is per unit of scale, as a model's displacement is: scales change between rounds.
+    ``kept`` is per unit of scale, like a model's displacement, because scales change between
+    rounds.
     """
     if reply.scale == 0.0:
         return replace(reply, step=reply.step.to(torch.bfloat16)), kept
@@ -64,7 +66,7 @@ def round_step(reply: Sums, kept: Tensor) -> tuple[Sums, Tensor]:
 
 
 def round_curvature(reply: Sums, linear: LinearStructure) -> Sums:
-    """Return the reply with its curvature in single precision, no direction's below the true one.
+    """Return the reply with its curvature in single precision, in no direction below the true one.
 
     With E what rounding changed, E + diag(row sums of |E|) is diagonally dominant.
     """

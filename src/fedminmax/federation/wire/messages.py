@@ -1,9 +1,9 @@
-"""Messages as bytes: safetensors with a fixed list of vectors, and never anything unpickled.
+"""Messages as bytes: safetensors with a fixed list of vectors; nothing is ever unpickled.
 
 In a round, orders go out and sums come back; to measure, models go out and sums of their scores by
-group come back. Plain numbers travel as short vectors too, so that no text has to be parsed. Bytes
-are refused by their size before they are read, and by names, types and shapes before anything looks
-inside. What the numbers mean is checked in ``wire.checks``.
+group come back. Plain numbers are also sent as short vectors, so no text has to be parsed. The size
+is checked before bytes are read, and names, types and shapes before the content is used.
+``wire.checks`` checks the meaning of the numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from fedminmax.methods.method import AnyMethod, sums_over_rows
 from fedminmax.metrics.sums import ScoreSums
 
 MAX_WHOLE_NUMBER = 2**63 - 1
-# What a message may have besides its long vectors: a header and sums by group.
+# Maximum size of the rest of a message besides its long vectors: a header and sums by group.
 OVERHEAD_BYTES = 2**20
 # DRFA's replies and its snapshots are twice as long as the model; nothing known is longer.
 MAX_MODEL_VECTORS = 4
@@ -57,12 +57,12 @@ REPLY_VECTORS = {
 
 
 def max_message_bytes(parameters: Tensor) -> int:
-    """Return how many bytes a message about this model may have."""
+    """Return the maximum size of a message about this model."""
     return MAX_MODEL_VECTORS * parameters.numel() * 8 + OVERHEAD_BYTES
 
 
 def max_reply_bytes(method: AnyMethod[Any], parameters: Tensor, census: Census) -> int:
-    """Return how many bytes a reply may have: gradients by group and curvature where it has them.
+    """Return the maximum size of a reply, with gradients by group and curvature if it has them.
 
     >>> from fedminmax.core.linear_structure import LinearStructure
     >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
@@ -109,10 +109,10 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
 
 
 def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
-    """Write a reply and how long it took; its step keeps its precision, as in the simulation."""
+    """Write a reply and its duration; the step keeps its precision, as in the simulation."""
     step = sums.step
     if step.dtype is torch.bfloat16:
-        # Its bits: NumPy, which writes the vectors, has no such type.
+        # As raw bits: NumPy, which writes the vectors, has no bfloat16.
         step = step.view(torch.int16)
     vectors = {
         "step": step,
@@ -131,12 +131,12 @@ def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
 
 
 def losses_to_bytes(losses: LossSums) -> bytes:
-    """Write losses on validation rows alone."""
+    """Write only losses on validation rows."""
     return write_vectors(_named(losses))
 
 
 def losses_from_bytes(message: object, groups: int, sender: str) -> LossSums:
-    """Read losses on validation rows alone."""
+    """Read only losses on validation rows."""
     vectors = read_vectors(message, VALIDATION_VECTORS, OVERHEAD_BYTES, sender)
     return _losses(vectors, groups, sender)
 
@@ -164,7 +164,7 @@ def sums_from_bytes(
 ) -> tuple[Sums, float]:
     """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.
 
-    What travelled in fewer bytes comes back in the precision that it is used in. A reply that
+    Compressed parts are converted back to the precision in which they are used. A reply that
     ``validates`` has the losses on validation rows.
     """
     kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
@@ -202,7 +202,7 @@ def sums_from_bytes(
 
 
 def vector_to_bytes(vector: Tensor) -> bytes:
-    """Write one vector alone."""
+    """Write a single vector."""
     return write_vectors({"vector": vector})
 
 
@@ -216,7 +216,7 @@ def vector_from_bytes(message: object, like: Tensor, sender: str) -> Tensor:
 
 
 def models_to_bytes(members: Sequence[Tensor]) -> bytes:
-    """Write each run's models, which are the lines of a table."""
+    """Write each run's models, which are the rows of a table."""
     return write_vectors({str(number): table.flatten() for number, table in enumerate(members)})
 
 
@@ -239,7 +239,7 @@ def score_sums_to_bytes(sums: ScoreSums) -> bytes:
 
 
 def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str) -> ScoreSums:
-    """Read sums of so many scores by group, and refuse what no rows can have."""
+    """Read sums of scores by group, and refuse impossible ones."""
     limit = 8 * groups * (1 + scores + scores**2) + HEADER_BYTES
     vectors = read_vectors(message, REPLY_VECTORS, limit, sender)
     check_length(vectors, "counts", groups, sender)
@@ -257,7 +257,7 @@ def score_sums_from_bytes(message: object, groups: int, scores: int, sender: str
     without = sums.counts == 0
     if bool(sums.totals[without].any()) or bool(sums.products[without].any()):
         raise RefusedError(f"{sender} sent scores of a group that it counts no rows of; refused")
-    # A variance below 0 by more than rounding is that of no rows.
+    # A variance cannot be below 0 by more than rounding.
     variances = sums.covariances.diagonal(dim1=1, dim2=2)
     squares = sums.products.diagonal(dim1=1, dim2=2)
     if bool((variances < -1e-6 * squares.abs()).any()):

@@ -1,7 +1,7 @@
-"""A site's summary of its training rows as JSON and back: counts and exact sums, no row.
+"""A site's summary of its training rows as JSON and back: counts and exact sums, no rows.
 
-Sums of floating-point numbers are whole multiples of a power of two, and travel as such: the
-encoding made from them is bit for bit that of the pooled rows.
+Sums of floating-point numbers are integer multiples of a power of two, and are sent as such: the
+encoding computed from them is bit-identical to that of the pooled rows.
 """
 
 import sys
@@ -18,7 +18,7 @@ from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 
 MAX_SUMMARY_BYTES = 2**22
 MAX_VALUE_LENGTH = 200
-# Squares of the largest and smallest floating-point numbers, and room for many rows.
+# Enough for squares of the largest and smallest floating-point numbers, summed over many rows.
 MAX_EXPONENT = 2 * 1074
 MAX_DIGITS = 1200
 MAX_NUMBER = Fraction(sys.float_info.max)
@@ -81,7 +81,7 @@ def summary_to_bytes(summary: HolderSummary) -> bytes:
 
 
 def summary_from_bytes(message: object, schema: Schema, site: str) -> HolderSummary:
-    """Read a site's summary and refuse one that no table of this schema can have."""
+    """Read a site's summary and refuse one that is impossible for this schema."""
     content = checked_bytes(message, MAX_SUMMARY_BYTES, site)
     try:
         sections = SummarySections.model_validate_json(content)
@@ -102,13 +102,13 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
     quantities = {f.column for f in schema.features if f.kind is not Kind.CATEGORY}
     categories = {f.column: f.categories for f in schema.features if f.kind is Kind.CATEGORY}
     if sections.quantities.keys() != quantities or sections.categories.keys() != categories.keys():
-        raise RefusedError(f"{site} sent a summary of other columns than were asked for")
+        raise RefusedError(f"{site} sent a summary of other columns than requested")
     sums = [*sections.quantities.values(), sections.target]
     targets = sections.rows if schema.target.is_quantity else 0
     if sections.target.count != targets or any(
         entry.count > sections.rows or not _possible(entry) for entry in sums
     ):
-        raise RefusedError(f"{site} sent sums that no {sections.rows:,} numbers have")
+        raise RefusedError(f"{site} sent sums that are impossible for {sections.rows:,} rows")
     for name, counts in sections.categories.items():
         if len(counts) != len(categories[name]) + 2 or sum(counts) != sections.rows:
             raise RefusedError(f"{site} sent impossible counts of column '{name}'")
@@ -127,9 +127,9 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
 
 
 def _possible(entry: SumsSection) -> bool:
-    """No number is above the largest floating-point one, and (sum x)^2 <= n sum x^2.
+    """Return whether no number exceeds the largest float and (sum x)^2 <= n sum x^2 holds.
 
-    The latter is Cauchy's and Schwarz's; with both, nothing sums to nothing.
+    The latter is by Cauchy and Schwarz; together they force the sums of no rows to be 0.
     """
     sums = _exact_sums(entry)
     within = sums.squares <= sums.count * MAX_NUMBER**2
