@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedminmax.data.tables.config import MethodChoice, TableConfig
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules, packages_of
+from fedminmax.federation.wire.plan import (
+    NetworkPlan,
+    PlannedRun,
+    SecureSums,
+    SiteRules,
+    packages_of,
+    threshold_for,
+)
 from fedminmax.methods.card import MethodCard, Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_ROUNDS
@@ -47,6 +54,9 @@ def plan_of_config(
         validation=config.validation,
         certify=config.method.certify,
         packages=packages_of(runs),
+        secure_sums=SecureSums(threshold_for(len(sites), site_rules.minimum_sites))
+        if config.secure_sums
+        else None,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedminmax.core.text import counted
+from fedminmax.federation.wire.plan import ALL_SITES
 from fedminmax.report.read_run import Run
 from fedminmax.report.style import INK, PAPER, ReportFigure, Table, is_narrow
 from fedminmax.report.text import distinct
@@ -35,7 +36,9 @@ def census_figure(run: Run, name: str) -> ReportFigure:
     holders, groups = counted(len(census.holders), "holder"), counted(len(census.groups), "group")
     return ReportFigure(
         name,
-        "Training rows by holder and group",
+        "Training rows by group, all sites together"
+        if census.holders == (ALL_SITES,)
+        else "Training rows by holder and group",
         f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are 0.",
         f"The darker a cell, the more training rows (on a logarithmic scale); {empty} of {cells} "
         "cells have no colour: that holder has no rows of that group."

@@ -166,8 +166,12 @@ def add_advice(
     counted: Sequence[NetworkRound] = (),
     *,
     compress: bool = False,
+    masked: bool = False,
 ) -> Results:
-    """Add the reach of the final weights and the run's cost; ``counted`` are network rounds."""
+    """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
+
+    With ``masked`` sums nobody knows whose rows are whose, and uploads are as long as counted.
+    """
     linear = linear_structure_of(task)
     rows = Census(torch.tensor(census.train), len(results.classes), linear)
     row = torch.zeros(len(encoding.names))
@@ -180,8 +184,10 @@ def add_advice(
     if counted:
         cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
         cost["counted_up"] = median_high([entry.bytes_in for entry in counted])
+        if masked:
+            cost["bytes_up"] = cost["counted_up"]
     changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}
-    reach = reach_of_run(rounds, census)
+    reach = None if masked else reach_of_run(rounds, census)
     if reach is not None:
         changes["reach"] = reach
     return results.model_copy(update=changes)

@@ -11,6 +11,7 @@ from fedminmax.core.files import write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted, duration_text, markdown_table, markdown_text
 from fedminmax.data.tables.config_sections import ReportSection
+from fedminmax.federation.wire.plan import masked_words
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.runs.advice_text import after_training
@@ -225,6 +226,12 @@ def _answer(saved: SavedModel) -> str:
 
 
 def _seen_by_the_server(results: Results, card: MethodCard) -> str:
+    if results.sites is not None and results.secure_sums is not None:
+        return (
+            f"the rows stayed at {counted(len(results.sites), 'site')}; their sums were masked: "
+            f"{masked_words(results.secure_sums)}, for the encoding, the rounds and the test "
+            "results"
+        )
     if results.sites is not None:
         return (
             f"the rows stayed at {counted(len(results.sites), 'site')}; the server saw each "

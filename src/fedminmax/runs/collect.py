@@ -22,7 +22,7 @@ from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound
 from fedminmax.federation.server.run import read_outcome
-from fedminmax.federation.wire.plan import NetworkPlan, task_of
+from fedminmax.federation.wire.plan import NetworkPlan, masked_words, task_of
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.runs.advise import add_advice
 from fedminmax.runs.card import write_card
@@ -61,8 +61,12 @@ def remarks_on(
         for site, count in _rounds_of(rounds, plan).items()
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
+    masked = []
+    if plan.secure_sums is not None:
+        words = masked_words(plan.secure_sums.threshold)
+        masked = [f"masked sums: {words}; how many rows each site has is not known"]
     return Remarks(
-        (*absent, *_large_shares(fetched)),
+        (*masked, *absent, *_large_shares(fetched)),
         (
             *_unseen(rounds, groups),
             *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),
@@ -115,12 +119,12 @@ def census_of_sites(plan: NetworkPlan, agreed: Agreed, tests: MeasuredTests) -> 
     """Return the rows of each group, by site and by owner of a test file."""
     return CensusFile(
         format=FORMAT,
-        holders=plan.sites,
+        holders=plan.holders,
         groups=agreed.encoding.group_names,
         small_groups=agreed.encoding.small_group_names,
-        train=tuple(map(tuple, agreed.rows(plan.sites).tolist())),
+        train=tuple(map(tuple, agreed.rows(plan.holders).tolist())),
         test=tuple(map(tuple, tests.by_site.tolist())),
-        validation=tuple(map(tuple, agreed.validation_rows(plan.sites).tolist())),
+        validation=tuple(map(tuple, agreed.validation_rows(plan.holders).tolist())),
         other_tests=tests.of_files,
     )
 
@@ -149,12 +153,14 @@ def results_of_runs(
             (*remarks.notes, *small_group_remarks(run.saved.encoding, train)),
             (*remarks.warnings, *unproved, *sizes),
         )
-        encoding, records = run.saved.encoding, run.records(census.holders)
+        encoding, records = run.saved.encoding, run.records(plan)
         last, proof = records[-1], run.proof
         if proof is not None and proof.certificate is not None:
             last = replace(last, certificate=proof.certificate.in_units(run.unit))
         own = with_proof(results_of(run.saved, _facts(run, plan, census), test, remarks), last)
         further: dict[str, object] = {"sites": sites_of(run.rounds, plan)}
+        if plan.secure_sums is not None:
+            further["secure_sums"] = plan.secure_sums.threshold
         if run.validation is not None:
             further["validation"] = run.validation
         merged = _merged(run.saved, tests, number)
@@ -171,6 +177,7 @@ def results_of_runs(
             records,
             run.rounds,
             compress=plan.compress,
+            masked=plan.secure_sums is not None,
         )
         results.append(own)
     if len(runs) > 1 and has_rows:
@@ -208,7 +215,7 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     last = run.rounds[-1]
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
-    records = run.records(census.holders)
+    records = run.records(plan)
     convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
     return TrainingFacts(
         method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
@@ -228,14 +235,20 @@ def collect_network_run(
     results = results_of_runs(runs, plan, fetched, tests, census)
     # The method's run comes last: its results mark the whole folder as finished.
     for run, own in reversed(list(zip(runs, results, strict=True))):
-        _write(run, own, census, config.report)
+        _write(run, own, census, plan, config.report)
     return results
 
 
-def _write(run: FinishedRun, results: Results, census: CensusFile, section: ReportSection) -> None:
+def _write(
+    run: FinishedRun,
+    results: Results,
+    census: CensusFile,
+    plan: NetworkPlan,
+    section: ReportSection,
+) -> None:
     """Write a run's files; the results last, because they mark the run as finished."""
     folder = run.table_run.folder
-    JsonLog(folder / ROUNDS_FILE, RoundRecord).write(run.records(census.holders))
+    JsonLog(folder / ROUNDS_FILE, RoundRecord).write(run.records(plan))
     current, _ = checkpoint_paths(run.fetched)
     for path, name in ((run.fetched / ROUNDS_FILE, SITES_FILE), (current, current.name)):
         write_copy(path, folder / name)

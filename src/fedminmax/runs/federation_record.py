@@ -16,7 +16,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, secure_sums_fault
 from fedminmax.runs.layout import BASELINE_FOLDER, CONFIG_FILE, claim_folder, claim_run
 from fedminmax.runs.results import read_results
 
@@ -43,6 +43,7 @@ class FederationRecord:
     compress: bool = False
     gap: float | None = None
     certify: bool = False
+    secure_sums: bool | None = None
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with the options of the command applied."""
@@ -53,21 +54,26 @@ class FederationRecord:
             patience=self.patience,
             gap=self.gap,
             certify=self.certify,
+            secure_sums=self.secure_sums,
         )
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
-    """Return the plan of this run."""
-    return plan_of_config(
+    """Return the plan of this run; refuse one whose sums cannot be masked as it asks for."""
+    plan = plan_of_config(
         config, record.run, record.sites, record.site_rules, compress=record.compress
     )
+    fault = secure_sums_fault(plan)
+    if fault is not None:
+        raise InputError(f"secure_sums: {fault}; correct that, or give --no-secure-sums")
+    return plan
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     # Folders of earlier versions lack these keys.
-    silent = {name for name in ("compress", "certify") if not getattr(plan, name)}
+    silent = {name for name in ("compress", "certify", "secure_sums") if not getattr(plan, name)}
     identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE

@@ -71,10 +71,12 @@ class FinishedRun:
         scale = self.saved.encoding.target_scale
         return scale.deviation**2 if scale else 1.0
 
-    def records(self, sites: Sequence[str]) -> list[RoundRecord]:
+    def records(self, plan: NetworkPlan) -> list[RoundRecord]:
         """Return the rounds as a run in one process writes them; risks in the target's unit."""
         unit = self.unit
-        places = {site: place for place, site in enumerate(sites)}
+        # A masked total is that of one holder.
+        masked = plan.secure_sums is not None
+        places = {site: 0 if masked else place for place, site in enumerate(plan.sites)}
         seconds = 0.0
         records = []
         for entry in self.rounds:
@@ -86,7 +88,7 @@ class FinishedRun:
                     tuple(None if risk is None else risk * unit for risk in entry.risks),
                     entry.weights,
                     self.table_run.card.weights.value,
-                    tuple(places[site] for site in entry.took_part),
+                    tuple(dict.fromkeys(places[site] for site in entry.took_part)),
                     entry.gradient_evaluations,
                     remaining=entry.remaining,
                     certificate=entry.certificate and entry.certificate.in_units(unit),
@@ -202,8 +204,8 @@ def measured_tests(
             by_owner[part.owner] = by_owner[part.owner] + own if part.owner in by_owner else own
     by_site = measured.rows.clone()
     counts = {owner: by_group(sums, encoding)[0].counts for owner, sums in by_owner.items()}
-    for owner in set(by_owner) & set(plan.sites):
-        by_site[plan.sites.index(owner)] += counts[owner]
+    for owner in set(by_owner) & set(plan.holders):
+        by_site[plan.holders.index(owner)] += counts[owner]
     sums, merged = by_group(reduce(add, by_owner.values(), measured.sums), encoding)
     return MeasuredTests(
         metric_names(encoding),
@@ -213,6 +215,6 @@ def measured_tests(
         {
             owner: tuple(int(count) for count in own)
             for owner, own in counts.items()
-            if owner not in plan.sites
+            if owner not in plan.holders
         },
     )

@@ -231,7 +231,8 @@ class Results(BaseModel):
 
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
-    method knows it; ``proof`` proves it.
+    method knows it; ``proof`` proves it. Where sums were masked, ``secure_sums`` is over
+    how many sites totals were, at least.
     """
 
     model_config = FROZEN
@@ -259,6 +260,7 @@ class Results(BaseModel):
     personal: Measured | None = None
     merged: MergedOfRun | None = None
     sites: tuple[SiteOfRun, ...] | None = None
+    secure_sums: Count | None = None
     change: ChangeOfRun | None = None
     reach: ReachOfRun | None = None
     cost: CostOfRun | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import ModelChoice, TableConfig, read_config
 from fedminmax.data.tables.encoding import agree_on_encoding
 from fedminmax.data.tables.holder_summary import summarise
@@ -128,3 +129,16 @@ def test_a_proof_after_training_is_named(config: TableConfig, tmp_path: Path) ->
     assert "after training, up to 20 times, to prove how good the model of fedminmax is" in words
     assert "curvature, which is weighted sums of products" in words
     assert "to prove" not in leaves(config, tmp_path)
+
+
+def test_masked_numbers_are_said_to_be_masked(config: TableConfig, tmp_path: Path) -> None:
+    (protected,) = config.schema.protected
+    listed = replace(protected, values=("Female", "Male"))
+    config = replace(config, schema=replace(config.schema, protected=(listed,)))
+    assert "can look at yours by itself" in leaves(config, tmp_path)
+    masked = leaves(replace(config, secure_sums=True), tmp_path)
+    assert "only the total over sites can be read" in masked
+    assert "by itself" not in masked
+    afl = with_method(replace(config, secure_sums=True), name="afl", options={})
+    with pytest.raises(InputError, match="secure_sums: method 'afl' needs"):
+        leaves(afl, tmp_path)

@@ -148,6 +148,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_compress(parser)
+    add_secure_sums(parser)
     add_validation(parser)
     add_gap(parser)
     add_certify(parser)
@@ -183,6 +184,7 @@ def _run_local(options: argparse.Namespace) -> None:
             options.compress,
             options.gap,
             options.certify,
+            options.secure_sums,
         )
     )
 
@@ -210,6 +212,16 @@ def add_compress(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_secure_sums(parser: argparse.ArgumentParser) -> None:
+    """Add the option for masked sums."""
+    parser.add_argument(
+        "--secure-sums",
+        action=argparse.BooleanOptionalAction,
+        help="sites mask what they send, so that the server learns totals alone (as [federation] "
+        "secure_sums says; three sites or more)",
+    )
+
+
 def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "run",
@@ -226,6 +238,7 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", metavar="LIST", help="names of the sites that take part (all)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_compress(parser)
+    add_secure_sums(parser)
     _add_wait(parser)
     add_validation(parser)
     add_gap(parser)
@@ -316,6 +329,7 @@ def _run_run(options: argparse.Namespace) -> None:
             options.compress,
             options.gap,
             options.certify,
+            options.secure_sums,
         )
     )
 

@@ -44,7 +44,7 @@ from fedminmax.federation.flare.session import (
 )
 from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import MINIMUM_SITES, NetworkPlan, SiteRules
+from fedminmax.federation.wire.plan import MINIMUM_SITES, NetworkPlan, SiteRules, masked_words
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.collect import collect_network_run
@@ -109,6 +109,8 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     """
     shown = -1
     warned: set[str] = set()
+    if plan.secure_sums is not None:
+        say(f"masked: {masked_words(plan.secure_sums.threshold)}")
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
     work = sum(run.rounds for run in plan.runs)
     with closing(events), display("federation", work) as bars:
@@ -167,6 +169,7 @@ class RunRequest:
     compress: bool = False
     gap: float | None = None
     certify: bool = False
+    secure_sums: bool | None = None
 
 
 def run_federation(request: RunRequest) -> None:
@@ -190,6 +193,7 @@ def run_federation(request: RunRequest) -> None:
         request.compress,
         request.gap,
         request.certify,
+        request.secure_sums,
     )
     _open_and_finish(request.folder, record, request.wait)
 
@@ -259,6 +263,7 @@ class LocalRequest:
     compress: bool = False
     gap: float | None = None
     certify: bool = False
+    secure_sums: bool | None = None
 
 
 def run_local_federation(request: LocalRequest) -> None:
@@ -275,6 +280,7 @@ def run_local_federation(request: LocalRequest) -> None:
         request.compress,
         request.gap,
         request.certify,
+        request.secure_sums,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

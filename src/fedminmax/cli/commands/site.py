@@ -36,6 +36,7 @@ from fedminmax.federation.site.settings import (
     SmallGroups,
     read_site_settings,
 )
+from fedminmax.federation.wire.plan import MIN_MASKED_SITES, masked_words
 
 POLL_SECONDS = 1.0
 # A process that dies sooner is not restarted: it would die again.
@@ -89,6 +90,10 @@ def check(
         say(f"warning: {warning}")
     for message in found.leaves:
         console.print(f"Leaves {site} {message}.", markup=False, highlight=False)
+    if agreed.secure_sums:
+        least = max(MIN_MASKED_SITES, settings.minimum_sites)
+        masked = f"All of it is masked: {masked_words(least)}."
+        console.print(masked, markup=False, highlight=False)
     console.print(
         f"Stays at {site}: every row, the file's name and path, all logs.",
         f"Policy of {site}: {_policy(settings, site)}.",

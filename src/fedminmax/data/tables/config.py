@@ -99,7 +99,10 @@ class LoggingChoice:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The complete configuration of a run on tables; ``text`` is the file's content."""
+    """The complete configuration of a run on tables; ``text`` is the file's content.
+
+    With ``secure_sums`` a server between real sites learns totals alone.
+    """
 
     training: tuple[Source, ...]
     test: tuple[Source, ...]
@@ -113,6 +116,7 @@ class TableConfig:
     logging: LoggingChoice = LoggingChoice()
     report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
+    secure_sums: bool = False
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -167,10 +171,13 @@ def adjusted(
     patience: int | None = None,
     gap: float | None = None,
     certify: bool = False,
+    secure_sums: bool | None = None,
 ) -> TableConfig:
     """Override settings of the file with those given in a call."""
     config = with_gap(with_overrides(config, rounds, validation, patience), gap)
     config = with_certificate(config, certify=certify)
+    if secure_sums is not None:
+        config = replace(config, secure_sums=secure_sums)
     return config if seed is None else replace(config, seed=seed)
 
 
@@ -267,6 +274,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
         report=sections.report,
         validation=validation_share(sections),
+        secure_sums=sections.federation.secure_sums,
     )
 
 

@@ -139,6 +139,16 @@ class LoggingSection(BaseModel):
     mlflow: Name | None = None
 
 
+class FederationSection(BaseModel):
+    """[federation]: what holds between real sites.
+
+    With ``secure_sums`` sites mask what they send, so that the server learns totals alone.
+    """
+
+    model_config = STRICT
+    secure_sums: bool = False
+
+
 class ReportSection(BaseModel):
     """[report]: the user's description of the model, for the report and the model card."""
 
@@ -161,6 +171,7 @@ class ConfigSections(BaseModel):
     model: ModelSection
     method: MethodSection = MethodSection()
     logging: LoggingSection = LoggingSection()
+    federation: FederationSection = FederationSection()
     report: ReportSection = EMPTY_REPORT
 
 

@@ -209,6 +209,12 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
             f"{settings.minimum_sites}; give --minimum-sites "
             f"{settings.minimum_sites}"
         )
+    masked = plan.secure_sums
+    if masked is not None and masked.threshold < settings.minimum_sites:
+        raise RefusedError(
+            f"the plan's totals may be over {masked.threshold} sites, this site's policy asks for "
+            f"at least {settings.minimum_sites}; give --minimum-sites {settings.minimum_sites}"
+        )
     if roster is not None and not {*plan.sites} <= {*roster}:
         raise RefusedError("the plan has sites that are not in this federation's signed list")
 

@@ -29,7 +29,7 @@ from fedminmax.federation.site.policy import (
     within_policy,
 )
 from fedminmax.federation.site.settings import SiteSettings, SmallGroups
-from fedminmax.federation.wire.plan import PlannedRun, SiteRules, digest_of
+from fedminmax.federation.wire.plan import PlannedRun, SiteRules, digest_of, masking_fault
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 
@@ -54,7 +54,7 @@ def list_disclosures(
             when = f"in each of {run.rounds:,} rounds of {run.method}"
             yield from _sums_by_group(when, run.build(), config, train)
         else:
-            yield _in_a_round(run, max_parameters(config))
+            yield _in_a_round(run, config)
     if config.validation:
         yield (
             "with each of these rounds: the sums of losses and of squared losses of the rows that "
@@ -122,8 +122,8 @@ def _sums_by_group(
         numbers += linear.curvature_numbers
     yield (
         f"{when}, for each group: its loss sum, its row count, {reported}; at most "
-        f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; whoever runs "
-        "the server can look at yours by itself"
+        f"{numbers * BYTES_PER_SUM:,} bytes. The method uses {method.reveals.value}; "
+        f"{_who_sees(config)}"
     )
     few = [key for key, rows in group_counts(train).items() if rows <= columns]
     if few and curvature:
@@ -135,8 +135,15 @@ def _sums_by_group(
         )
 
 
-def _in_a_round(run: PlannedRun, numbers: int) -> str:
-    card = CARDS[run.method]
+def _who_sees(config: TableConfig) -> str:
+    if config.secure_sums:
+        return "yours is masked, and only the total over sites can be read"
+    return "whoever runs the server can look at yours by itself"
+
+
+def _in_a_round(run: PlannedRun, config: TableConfig) -> str:
+    card, numbers = CARDS[run.method], max_parameters(config)
+    size = BYTES_PER_SUM if config.secure_sums else BYTES_PER_NUMBER
     # Methods for equal rates tell sums by group and class, and some a second gradient.
     rates = ", figures of how unequal the groups' rates are" if card.parity else ""
     vectors = "one or more vectors" if card.parity or asks_again(card.build({})) else "one vector"
@@ -144,8 +151,7 @@ def _in_a_round(run: PlannedRun, numbers: int) -> str:
         f"in each of {counted(run.rounds, 'round')} of {run.method}: loss sums and row counts by "
         "group"
         f"{rates}, and {vectors} as long as the model (at most {numbers:,} numbers, "
-        f"{numbers * BYTES_PER_NUMBER:,} bytes). The method uses {card.reveals}; whoever "
-        "runs the server can look at yours by itself"
+        f"{numbers * size:,} bytes). The method uses {card.reveals}; {_who_sees(config)}"
     )
 
 
@@ -178,6 +184,9 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
     """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
     schema = config.schema
     plan = plan_of_config(config, CHECK, [site], SiteRules())
+    fault = masking_fault(plan) if config.secure_sums else None
+    if fault is not None:
+        raise InputError(f"secure_sums: {fault}; ask the coordinator to correct the configuration")
     own = read_own_rows(plan, settings, site)
     small = sort_groups(small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:

@@ -109,6 +109,11 @@ class SecureSums:
     threshold: int
 
 
+def masked_words(threshold: int) -> str:
+    """Say what the server learns where sums are masked."""
+    return f"the server learns only totals over at least {threshold} sites"
+
+
 def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
     """Return over how many of so many sites a total must be, at least.
 
@@ -213,10 +218,20 @@ def secure_sums_fault(plan: NetworkPlan) -> str | None:
     if plan.secure_sums is None:
         return None
     least, sites = plan.secure_sums.threshold, len(plan.sites)
+    # What concerns a site that does not know the others yet comes last.
+    return masking_fault(plan) or _company_fault(least, sites)
+
+
+def _company_fault(least: int, sites: int) -> str | None:
     if sites < MIN_MASKED_SITES:
         return f"{counted(sites, 'site')} take part, and at least {MIN_MASKED_SITES} are needed"
     if not max(MIN_MASKED_SITES, sites // 2 + 1) <= least <= sites:
         return f"totals over {least} of {sites} sites are not more than half of them and 3"
+    return None
+
+
+def masking_fault(plan: NetworkPlan) -> str | None:
+    """Return why what this plan asks for cannot be masked, whoever takes part."""
     for run in plan.runs:
         # A learning rate that is not known yet is any number.
         reveals = CARDS[run.method].build({}).reveals

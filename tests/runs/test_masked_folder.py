@@ -1,0 +1,62 @@
+"""The run folder of a run with masked sums: totals alone, and words that say so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedminmax.core.errors import InputError
+from fedminmax.federation.server.run import run_plan
+from fedminmax.federation.wire.plan import ALL_SITES, SiteRules
+from fedminmax.runs.collect import collect_network_run
+from fedminmax.runs.federation_record import PLACE, FederationRecord, open_federation_run, plan_of
+from tests.cli.in_process import run_here
+from tests.federation.masked_problem import FourSites, listed_config
+from tests.federation.network_problem import SITES
+
+
+def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
+    listed_config(tmp_path)
+    config = tmp_path / "fedminmax.toml"
+    config.write_text(config.read_text() + "[federation]\nsecure_sums = true\n")
+    folder = tmp_path / "run"
+    record = FederationRecord("", config, None, SITES, None, SiteRules(give_up_after=0.0))
+    record = open_federation_run(folder, record)
+    content = record.read_config()
+    plan, fetched = plan_of(record, content), folder / PLACE / "results"
+    assert run_plan(plan, FourSites(tmp_path), fetched).error is None
+    collect_network_run(fetched, plan, content, folder)
+    census = json.loads((folder / "census.json").read_text())
+    assert census["holders"] == [ALL_SITES]
+    assert len(census["train"]) == 1
+    results = json.loads((folder / "results.json").read_text())
+    assert results["secure_sums"] == 3
+    assert [own["site"] for own in results["sites"]] == list(SITES)
+    assert "reach" not in results
+    words = "the server learns only totals over at least 3 sites"
+    assert any(words in note for note in results["notes"])
+    assert words in (folder / "model_card.md").read_text()
+    run_here("report", folder, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert words in page
+    assert "all sites together" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "sites", "reason"),
+    [
+        (('name = "fedminmax"', 'name = "afl"'), SITES, "'afl' needs each holder's own loss"),
+        (("", ""), SITES[:2], "2 sites take part"),
+        (('values = { sex = ["Female", "Male"] }', ""), SITES, "values of 'sex' are not listed"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused_before_anything_starts(
+    change: tuple[str, str], sites: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    listed_config(tmp_path)
+    config = tmp_path / "fedminmax.toml"
+    config.write_text(config.read_text().replace(*change) if change[0] else config.read_text())
+    record = FederationRecord("", config, None, sites, None, SiteRules(), secure_sums=True)
+    with pytest.raises(InputError, match=f"secure_sums: .*{reason}"):
+        open_federation_run(tmp_path / "run", record)
+    assert not (tmp_path / "run").exists()
