@@ -120,6 +120,13 @@ def _add_create(actions: "argparse._SubParsersAction[Any]") -> None:
     add("file", type=Path, metavar="FILE", help="a federation.toml")
     add("--out", type=Path, default=Path("kits"), metavar="FOLDER", help="(kits)")
     add("--config", type=Path, metavar="FILE", help="the agreed fedminmax.toml, for every site")
+    add(
+        "--requests",
+        type=Path,
+        metavar="FOLDER",
+        help="NAME.csr of every site, as 'fedminmax site request' writes them: sites keep their "
+        "keys, and their kits have none",
+    )
     parser.set_defaults(run=_run_create)
 
 
@@ -159,7 +166,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
 def _run_create(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.federation import create_federation
 
-    create_federation(options.file, options.out, options.config)
+    create_federation(options.file, options.out, options.config, options.requests)
 
 
 def _run_start(options: argparse.Namespace) -> None:

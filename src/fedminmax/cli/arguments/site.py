@@ -17,8 +17,23 @@ def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.set_defaults(run=lambda _: parser.print_help())
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_request(actions)
     _add_check(actions)
     _add_start(actions)
+
+
+def _add_request(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "request",
+        help="make your site's key, and a certificate request for the coordinator",
+        description="Make the private key of a site, which stays here, and a certificate request, "
+        "which goes to the coordinator: the kit that comes back has a certificate and no key.",
+        epilog="example: fedminmax site request north --out keys",
+    )
+    add = parser.add_argument
+    add("site", metavar="NAME", help="the site's name in the federation")
+    add("--out", type=Path, default=Path(), metavar="FOLDER", help="(this folder)")
+    parser.set_defaults(run=_run_request)
 
 
 def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -72,6 +87,12 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
     parser.set_defaults(run=_run_start)
+
+
+def _run_request(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.site import request
+
+    request(options.site, options.out)
 
 
 def _run_check(options: argparse.Namespace) -> None:

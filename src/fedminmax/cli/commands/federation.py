@@ -34,8 +34,9 @@ from fedminmax.federation.flare.federation_file import (
     read_sites_of,
     write_sites_of,
 )
-from fedminmax.federation.flare.kits import provision, site_readme
+from fedminmax.federation.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.federation.flare.local import local_federation
+from fedminmax.federation.flare.requests import read_requests
 from fedminmax.federation.flare.session import (
     FederationStatus,
     RunStatus,
@@ -63,9 +64,15 @@ AGREED_FILE = "fedminmax.toml"
 MEMORY = "memory"
 
 
-def create_federation(file: Path, folder: Path, config: Path | None) -> None:
-    """Make the kits in a temporary folder and move them into place, with the configuration."""
+def create_federation(
+    file: Path, folder: Path, config: Path | None, requests: Path | None = None
+) -> None:
+    """Make the kits in a temporary folder and move them into place, with the configuration.
+
+    With ``requests``, a folder, all sites have made their keys themselves.
+    """
     described = read_federation_file(file)
+    asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
     if config is not None:
         read_config(config)
     if folder.exists():
@@ -76,7 +83,8 @@ def create_federation(file: Path, folder: Path, config: Path | None) -> None:
         staged = Path(temporary) / "kits"
         staged.mkdir(mode=0o700)
         made = Path(temporary) / "made"
-        kits = provision(made, described.host, described.port, described.sites, described.people)
+        host, port = described.host, described.port
+        kits = provision(made, host, port, described.sites, described.people, asked)
         kits.server.rename(staged / "server")
         for room, owners in (("sites", kits.sites), ("people", kits.people)):
             (staged / room).mkdir()
@@ -90,7 +98,7 @@ def create_federation(file: Path, folder: Path, config: Path | None) -> None:
         for path in authority.rglob("*"):
             path.chmod(0o600)
         for site in described.sites:
-            text = site_readme(site, described.host, described.port)
+            text = site_readme(site, host, port, has_key=site not in asked)
             (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
             if config is not None:
                 shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)

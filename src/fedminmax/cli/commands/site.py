@@ -29,6 +29,7 @@ from fedminmax.federation.flare.processes import (
     start_server,
     start_site,
 )
+from fedminmax.federation.flare.requests import check_own_key, write_request
 from fedminmax.federation.site.preview import agree_to, check_site
 from fedminmax.federation.site.settings import (
     SETTINGS_FILE,
@@ -60,6 +61,15 @@ class PolicyChanges:
         """Return the settings with these changes."""
         changed = {name: value for name, value in vars(self).items() if value is not None}
         return replace(settings, **changed)
+
+
+def request(site: str, folder: Path) -> None:
+    """Make a site's key, and a certificate request for the coordinator."""
+    key, sent = write_request(site, folder)
+    say(
+        f"{sent}: send it to the coordinator; {key} stays here: copy it to startup/client.key of "
+        "the kit that you get"
+    )
 
 
 def check(
@@ -137,6 +147,7 @@ def run_site(kit: Path) -> None:
     """Run a site whose table was checked before; it takes part once the server accepts it."""
     settings = read_site_settings(kit / "local" / SETTINGS_FILE)
     name = site_name(kit)
+    check_own_key(kit, name)
     with _locked(kit):
         say(f"site {name} starts; stop it with Ctrl-C")
         kit = kit.absolute()

@@ -11,20 +11,24 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from cryptography.x509 import CertificateSigningRequest
 from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
+from fedminmax.federation.flare.requests import certify_requests
 from fedminmax.federation.flare.roster import write_rosters
 from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"
 COORDINATOR = "coordinator@fedminmax.org"
 ONE_PERSON = {COORDINATOR: "project_admin"}
+NO_REQUESTS: Mapping[str, CertificateSigningRequest] = MappingProxyType({})
 ALLOWED_CLASSES = (
     "fedminmax.federation.flare_server.FlareServer",
     "fedminmax.federation.flare_site.FlareSite",
@@ -42,10 +46,16 @@ BUILDERS = (
     {"path": "nvflare.lighter.impl.cert.CertBuilder"},
     {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
 )
+KEY_INSIDE = """\
+This folder is yours alone: it holds the private key of `{site}`. Keep it on the machine that
+holds your table, readable for you only, and give it to nobody, not even to the coordinator."""
+KEY_OUTSIDE = """\
+This folder has no private key. Copy the `{site}.key` that `fedminmax site request {site}` made at
+your site to `startup/client.key` here. Then keep the folder on the machine that holds your table,
+readable for you only, and give the key to nobody, not even to the coordinator."""
 README = """# {site}: taking part in a federation
 
-This folder is yours alone: it holds the private key of `{site}`. Keep it on the machine that
-holds your table, readable for you only, and give it to nobody, not even to the coordinator.
+{key}
 
 1. Install: `pip install 'fedminmax[cli,flare]'`
 2. Look at what would leave your site, before anything is sent:
@@ -92,9 +102,17 @@ class Kits:
 
 
 def provision(
-    folder: Path, host: str, port: int, sites: Sequence[str], people: Mapping[str, str] = ONE_PERSON
+    folder: Path,
+    host: str,
+    port: int,
+    sites: Sequence[str],
+    people: Mapping[str, str] = ONE_PERSON,
+    requests: Mapping[str, CertificateSigningRequest] = NO_REQUESTS,
 ) -> Kits:
-    """Make kits for a server at this address, these sites and these people with their roles."""
+    """Make kits for a server at this address, these sites and these people with their roles.
+
+    Kits of sites that sent a request hold a certificate for it, and no key.
+    """
     participants: list[dict[str, object]] = [
         {"name": host, "type": "server", "fed_learn_port": port, "admin_port": port},
     ]
@@ -127,6 +145,8 @@ def provision(
     for kit in kits.sites.values():
         write_json(kit / "local" / "resources.json", _site_resources(kit))
     write_rosters(kits.authority, sites, kits.sites.values())
+    if requests:
+        certify_requests(kits.authority, kits.sites, requests)
     return kits
 
 
@@ -188,6 +208,7 @@ def _resources(kit: Path) -> dict[str, Any]:
     return resources | {"class_allow_list": list(ALLOWED_CLASSES)}
 
 
-def site_readme(site: str, host: str, port: int) -> str:
-    """Return the text for one site."""
-    return README.format(site=site, host=host, port=port)
+def site_readme(site: str, host: str, port: int, *, has_key: bool) -> str:
+    """Return the text for one site, whose kit may be without its key."""
+    key = (KEY_INSIDE if has_key else KEY_OUTSIDE).format(site=site)
+    return README.format(site=site, host=host, port=port, key=key)

@@ -1,0 +1,128 @@
+"""`fedminmax site request`: a site's key is made at the site, and is never anywhere else."""
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from fedminmax.cli.main import main
+from fedminmax.federation.secure.identity import check_signature, read_authority, read_identity
+from tests.cli.kits import DESCRIBED
+
+SITES = ("north", "south")
+
+
+def request(tmp_path: Path, site: str, folder: str = "requests") -> int:
+    return main(["site", "request", site, "--out", str(tmp_path / folder)])
+
+
+def _request(site: str, key: rsa.RSAPrivateKey) -> bytes:
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, site)])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+
+
+def create(tmp_path: Path) -> int:
+    described = tmp_path / "federation.toml"
+    described.write_text(DESCRIBED, encoding="utf-8")
+    words = ["federation", "create", str(described), "--out", str(tmp_path / "kits")]
+    return main([*words, "--requests", str(tmp_path / "requests")])
+
+
+def test_kits_have_certificates_for_keys_that_only_the_sites_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for site in SITES:
+        assert request(tmp_path, site) == 0
+    keys = {site: tmp_path / "requests" / f"{site}.key" for site in SITES}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys.values()} == {0o600}
+    assert create(tmp_path) == 0
+    kits = tmp_path / "kits"
+    assert not list((kits / "sites").rglob("*.key"))
+    # The authority has keys of its own, of the server and of people, and of no site.
+    kept = (kits / "authority" / "cert.json").read_text(encoding="utf-8")
+    assert kept.count("PRIVATE KEY") == 2 * (1 + 1 + 2)
+    for site, key in keys.items():
+        startup = kits / "sites" / site / "startup"
+        certificate = startup / "client.crt"
+        identity = read_identity(site, key, certificate)
+        own = read_authority(startup / "rootCA.pem").check(identity.certificate_bytes, site)
+        check_signature(own, identity.sign(b"content"), b"content")
+        # The engine's own way to use it.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_cert_chain(certificate, key)
+        found = own.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        assert found == x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+        assert "has no private key" in (kits / "sites" / site / "README.md").read_text("utf-8")
+    capsys.readouterr()
+
+
+def test_a_site_does_not_start_without_its_own_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for site in SITES:
+        request(tmp_path, site)
+    create(tmp_path)
+    kit = tmp_path / "kits/sites/north"
+    (kit / "local/fedminmax.json").write_text('{"data": "north.csv"}', encoding="utf-8")
+    capsys.readouterr()
+    assert main(["site", "start", "--kit", str(kit)]) == 2
+    assert "copy there the north.key that 'fedminmax site request' made" in capsys.readouterr().err
+    wrong = (tmp_path / "requests/south.key").read_bytes()
+    (kit / "startup/client.key").write_bytes(wrong)
+    assert main(["site", "start", "--kit", str(kit)]) == 2
+    assert "does not belong to" in capsys.readouterr().err
+
+
+def test_a_key_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request(tmp_path, "north")
+    before = (tmp_path / "requests/north.key").read_bytes()
+    capsys.readouterr()
+    assert request(tmp_path, "north") == 2
+    assert "keys are made once" in capsys.readouterr().err
+    assert (tmp_path / "requests/north.key").read_bytes() == before
+    assert request(tmp_path, "../north") == 2
+    assert "not a site's name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        ("missing", "south.csr does not exist"),
+        ("empty", "is not a certificate request"),
+        ("anothers", "is the request of 'north'"),
+        ("damaged", "south.csr is not"),
+        ("same key", "the requests of 'north' and 'south' have the same key"),
+        ("short key", "has no RSA key of at least 2048 bits"),
+    ],
+)
+def test_a_bad_request_is_a_mistake_in_one_line(
+    spoil: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request(tmp_path, "north")
+    north, south = (tmp_path / "requests" / f"{site}.csr" for site in SITES)
+    if spoil == "empty":
+        south.write_bytes(b"")
+    elif spoil == "anothers":
+        south.write_bytes(north.read_bytes())
+    elif spoil == "damaged":
+        request(tmp_path, "south")
+        lines = south.read_text(encoding="utf-8").splitlines()
+        lines[-3] = lines[-3][:10] + ("A" if lines[-3][10] != "A" else "B") + lines[-3][11:]
+        south.write_text("\n".join(lines), encoding="utf-8")
+    elif spoil.endswith("key"):
+        key = load_pem_private_key(north.with_suffix(".key").read_bytes(), None)
+        assert isinstance(key, rsa.RSAPrivateKey)
+        short = rsa.generate_private_key(65537, 1024)  # noqa: S505 - that is the point
+        south.write_bytes(_request("south", short if spoil == "short key" else key))
+    capsys.readouterr()
+    assert create(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "kits").exists()
