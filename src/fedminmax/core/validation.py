@@ -172,11 +172,16 @@ def standard_error(total: float, squares: float, rows: int) -> float:
 
 
 def sum_losses(losses: Tensor, group: Tensor, groups: int) -> LossSums:
-    """Sum the losses of some rows by group, in float64."""
+    """Sum the losses of some rows by group, in float64.
+
+    >>> sum_losses(torch.zeros(0), torch.zeros(0, dtype=torch.int64), 2).loss.dtype
+    torch.float64
+    """
     own = losses.to(torch.float64)
+    # Of no rows bincount makes whole numbers, whatever the weights are.
     return LossSums(
-        torch.bincount(group, weights=own, minlength=groups).cpu(),
-        torch.bincount(group, weights=own.square(), minlength=groups).cpu(),
+        torch.bincount(group, weights=own, minlength=groups).to("cpu", torch.float64),
+        torch.bincount(group, weights=own.square(), minlength=groups).to("cpu", torch.float64),
         torch.bincount(group, minlength=groups).cpu(),
     )
 

@@ -37,7 +37,12 @@ def plan_of_config(
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
     runs = tuple(
-        replace(own, iterate=config.iterate, patience=config.patience)
+        replace(
+            own,
+            iterate=config.iterate,
+            patience=config.patience,
+            needs_patience=config.method.patience is not None,
+        )
         for own in planned_runs(config.method)
     )
     return NetworkPlan(

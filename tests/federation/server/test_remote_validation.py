@@ -14,6 +14,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.validation import LossSums
 from fedminmax.data.tables.config import read_config
+from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.run import (
     read_alternative_model,
@@ -28,7 +29,7 @@ from fedminmax.federation.train import Round
 from fedminmax.federation.wire.checks import check_validation
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import losses_from_bytes, losses_to_bytes
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, digest_of
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules, digest_of
 from tests.complaints import complaint_of
 from tests.federation.network_problem import (
     SITES,
@@ -163,6 +164,38 @@ def test_a_site_that_agreed_to_a_plan_refuses_another_share(plan: NetworkPlan) -
     assert digest_of(plan) != digest_of(replace(plan, validation=0.1))
     more_patient = replace(plan, runs=(replace(RUN, patience=9),))
     assert digest_of(plan) == digest_of(more_patient)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_patience_that_was_asked_for_needs_validation_rows(
+    plan: NetworkPlan, tmp_path: Path, *, asked: bool
+) -> None:
+    """Of a hundredth of their rows no site tells: no round can be seen to be better."""
+    runs = (replace(RUN, rounds=2, needs_patience=asked),)
+    few = replace(plan, validation=0.01, runs=runs)
+    outcome = run_plan(few, DirectTransport(tmp_path), tmp_path / "server")
+    rounds = run_folder(tmp_path / "server", few, 0) / ROUNDS_FILE
+    if asked:
+        assert outcome.error == (
+            "patience = 4, but there are no validation rows to see an improvement by; set "
+            "validation, or drop patience"
+        )
+        assert not rounds.exists() or not read_network_rounds(rounds)
+    else:
+        assert outcome.error is None
+        assert len(read_network_rounds(rounds)) == 2
+    assert digest_of(few) == digest_of(replace(few, runs=(replace(RUN, rounds=2),)))
+
+
+@pytest.mark.parametrize("words", ["", "patience = 7"])
+def test_a_plan_says_whether_patience_was_asked_for(tmp_path: Path, words: str) -> None:
+    path = write_tables(tmp_path)
+    text = path.read_text().replace('kind = "logistic"', 'kind = "mlp"\nhidden = [4]')
+    path.write_text(text.replace('name = "fedminmax"\nrounds = 3\nlearning_rate = 0.3', words))
+    made = plan_of_config(read_config(path), "test", SITES, SiteRules())
+    assert [(run.patience, run.needs_patience) for run in made.runs] == [
+        (7, True) if words else (30, False)
+    ]
 
 
 def test_validation_is_not_told_without_a_plan_for_it(plan: NetworkPlan, tmp_path: Path) -> None:

@@ -136,9 +136,9 @@ class RemoteFederation:
 
     @property
     def validation_rows(self) -> Tensor:
-        """Validation rows of each group over all sites; empty if the plan sets none aside."""
+        """Validation rows of each group over all sites; empty if there are none at all."""
         rows = self._agreement.validation_rows
-        return rows.sum(dim=0) if len(rows) else NO_LOSSES.count
+        return rows.sum(dim=0) if rows.any() else NO_LOSSES.count
 
     @property
     def reveals(self) -> Reveals:
@@ -335,6 +335,8 @@ class RemoteFederation:
                 if answer.absent:
                     reported = reported.minimum(reply.validation.count)
                 check_validation(reply.validation, reported, sent.limits, site)
+                if not set_aside.any():
+                    reply = replace(reply, validation=NO_LOSSES)
             before, now = self._told.get(site), sent.order
             if answer.absent:
                 # A total over some of the sites: it says itself over how many rows, and what

@@ -271,8 +271,11 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         rounds=planned.rounds,
         seed=plan.seed,
         participation=planned.participation,
-        # Of a handful of rows none may be set aside.
-        patience=planned.patience if len(federation.validation_rows) else None,
+        # Of a handful of rows none may be set aside: then only patience that was asked for is a
+        # mistake, and is refused before the first round.
+        patience=planned.patience
+        if len(federation.validation_rows) or planned.needs_patience
+        else None,
         resume=resume,
         # What sites keep to themselves they keep for a few rounds only.
         saving_share=math.inf if sites_keep else SAVING_SHARE,

@@ -65,7 +65,8 @@ class PlannedRun:
     """A method's key, its options as words for its card, and the length of the run.
 
     ``iterate`` is which of the run's models is its answer; None is the method's own choice.
-    ``patience`` is after how many rounds the run stops that gets no better on validation rows.
+    ``patience`` is after how many rounds the run stops that gets no better on validation rows; with
+    ``needs_patience`` the user asked for it, so that a run without such rows is a mistake.
     """
 
     method: str
@@ -74,6 +75,7 @@ class PlannedRun:
     participation: float = 1.0
     iterate: Iterate | None = None
     patience: int | None = None
+    needs_patience: bool = False
 
     def build(self) -> AnyMethod[Any]:
         """Make the method; a rate that nothing is said of is 0.1, as in plans of all versions."""
@@ -307,6 +309,7 @@ def digest_of(plan: NetworkPlan) -> str:
     # Sites that checked a configuration with an earlier version know nothing of these.
     unused = {name for name in ("certify", "packages", "secure_sums") if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
+    left_out["runs"] = {"__all__": {"needs_patience"}}
     if plan.schema.person_column is None:
         left_out["schema"] = {"person_column"}
     content = TypeAdapter(NetworkPlan).dump_python(bare, mode="json", exclude=left_out)
