@@ -1,6 +1,6 @@
 """What a round over the network costs besides the sites' work, on this machine's loopback.
 
-Run: python -m benchmarks.network_rounds --sites 3 10
+Run: python -m benchmarks.network_rounds --sites 3 10 [--secure-sums]
 
 Each line is the median over the rounds after the first: the round's seconds, those of the slowest
 site's work, their difference (messages, checks, checkpoint) and the bytes per site and direction
@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedminmax.federation.flare.local import LocalFederation, local_federation
 from fedminmax.federation.server.log import LiveRound
 from fedminmax.federation.server.run import read_members, run_folder
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums, threshold_for
 
 MODELS = {
     "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),
@@ -39,21 +40,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--secure-sums", action="store_true", help="mask what sites send")
     options = parser.parse_args(arguments)
     print("sites model      rounds  round s  slowest s  overhead s  out x  in x")
     for sites in options.sites:
         for name in options.models:
             with tempfile.TemporaryDirectory() as folder:
-                measure(Path(folder), sites, name)
+                measure(Path(folder), sites, name, masked=options.secure_sums)
 
 
-def measure(folder: Path, sites: int, name: str) -> None:
+def measure(folder: Path, sites: int, name: str, *, masked: bool) -> None:
     """Run a federation on Adult and print its line."""
     method, model, rows, rounds = MODELS[name]
     names = [f"site-{number}" for number in range(1, sites + 1)]
     config = write_tables(folder, names, rows)
     run = PlannedRun(method, {}, rounds)
     plan = NetworkPlan("bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.format)
+    if masked:
+        plan = replace(plan, secure_sums=SecureSums(threshold_for(sites)))
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
     with local_federation(folder / "kits", tables) as federation:
         report(federation, plan, name)
