@@ -70,11 +70,11 @@ class TimedSites:
             yield Answer(site, message)
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every model with every number of sites."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     print(
         "sites model      mask s  confirm s  unmask s  server s  round s  bytes x  relative error"
     )
