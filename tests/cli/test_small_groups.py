@@ -67,7 +67,10 @@ def test_merged_groups_are_named_and_each_measured(
     alone = json.loads(capsys.readouterr().out)["test"]
     assert alone["rows"] == risks[0]["rows"] > 0
     assert alone["metrics"]["risk"]["overall"]["value"] == pytest.approx(risks[0]["value"])
-    words = "'merged small groups' are 3, each too small to be trained for: Quechua / age under 60"
+    words = (
+        "'merged small groups' are 3 groups, each too small to be trained for: "
+        "Quechua / age under 60"
+    )
     assert words in said
     assert "Sami / age 60 and over" in said.split(words)[1]
     assert "merged small groups" in (out / "model_card.md").read_text().split("Quechua")[0]

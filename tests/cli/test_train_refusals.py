@@ -61,7 +61,7 @@ def test_a_group_that_training_never_saw(hospitals: Path, capsys: Capture) -> No
     config = write_config(hospitals, data=tested)
     assert "group 'Other' (20 rows) has no training row at any holder" in refused(capsys, config)
     run_here("train", write_config(hospitals, method="rounds = 2"))
-    assert "no row is of a group that training knows ('Female', 'Male')" in complaint_here(
+    assert "no row is of a group that training saw ('Female', 'Male')" in complaint_here(
         capsys, "evaluate", "runs/fedminmax", "new.csv"
     )
 
