@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedminmax.core.messages import Census, RoundKey
-from fedminmax.federation.train import draw_participants
+from fedminmax.federation.one_round import draw_participants
 
 
 def census(holders: int) -> Census:

@@ -25,15 +25,12 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedminmax.core.iterates import Iterate, tail_start
+from fedminmax.core.risk_log import MEAN, WORST_GROUP, LoggedRound, RiskLog, mean_known
 
-Risks = NDArray[np.float64]
 # Relative to the risk: below what a test on fewer than a million rows can detect, and below the
 # third decimal, which is the last one in reports.
 TOLERANCE = 0.001
@@ -47,28 +44,7 @@ BATCHES = 8
 WITHIN_GAP = "within its gap"
 # In place of a reason: the run stopped because validation rows saw no improvement.
 BY_VALIDATION = "no better on validation rows"
-WORST_GROUP = "worst group's risk"
-MEAN = "mean risk"
 WORST_HOLDER = "worst holder's risk"
-
-
-class LoggedRound(Protocol):
-    """The common part of a line in any log; a risk is None or NaN if no holder had the group."""
-
-    @property
-    def round(self) -> int:
-        """The round's number, from 1."""
-        ...
-
-    @property
-    def risks(self) -> Sequence[float | None]:
-        """Training risk by group of the model that entered the round."""
-        ...
-
-    @property
-    def weights(self) -> Sequence[float]:
-        """The adversary's weights after the round; empty if there are none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -162,7 +138,7 @@ def judge_convergence(
     chosen = [True] * len(rows) if playable is None else playable
     if left is not None and rounds:
         return _from_known_gap(rounds[-1], left, rows, chosen, goal)
-    log = _Log(rounds, rows, chosen) if last >= MIN_ROUNDS else None
+    log = RiskLog(rounds, rows, chosen) if last >= MIN_ROUNDS else None
     if log is None or not log.playable.any():
         return Convergence(
             converged=False, reason="too few rounds", rounds=last, measure=WORST_GROUP
@@ -207,55 +183,7 @@ def _from_known_gap(
     return Convergence(converged, reason, last.round, measure, risk, 0.0, left * risk)
 
 
-class _Log:
-    """Risks and weights as arrays, with the intervals over which they are compared.
-
-    Groups that no holder had during a whole interval cannot be judged and are skipped.
-    """
-
-    def __init__(
-        self, rounds: Sequence[LoggedRound], rows: Sequence[int], playable: Sequence[bool]
-    ) -> None:
-        risks: Risks = np.array([entry.risks for entry in rounds], dtype=np.float64)
-        lines = ~np.isnan(risks[:, np.array(playable, dtype=bool)]).all(axis=1)
-        self.last = rounds[-1].round
-        self.numbers = np.array([entry.round for entry in rounds])[lines]
-        self.risks: Risks = risks[lines]
-        self.weights: Risks = np.array([entry.weights for entry in rounds])[lines]
-        ends = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-        means = np.array([self.mean_risks(*stretch) for stretch in pairwise(ends)])
-        self.groups = ~np.isnan(means).any(axis=0)
-        self.risks = self.risks[:, self.groups]
-        self.latest = _filled(self.risks)
-        self.rows: Risks = np.array(rows, dtype=np.float64)[self.groups]
-        self.playable = np.array(playable, dtype=bool)[self.groups]
-
-    def between(self, after: float, until: float) -> NDArray[np.bool_]:
-        """Return which lines lie between two fractions of the run."""
-        inside: NDArray[np.bool_] = (self.numbers > after * self.last) & (
-            self.numbers <= until * self.last
-        )
-        return inside
-
-    def mean_risks(self, after: float, until: float) -> Risks:
-        """Return each group's mean risk there; NaN for a group that no holder had."""
-        return _mean(self.risks[self.between(after, until)])
-
-    def risks_at(self, until: float) -> Risks:
-        """Return each group's last known risk up to this fraction of the rounds."""
-        line = int(np.searchsorted(self.numbers, until * self.last, side="right")) - 1
-        risks: Risks = self.latest[max(0, line)]
-        return risks
-
-    def value(self, risks: Risks, measure: str) -> float:
-        """Return the measured risk, computed from risks by group."""
-        known = ~np.isnan(risks)
-        if measure == WORST_GROUP:
-            return float(risks[known & self.playable].max())
-        return float(risks[known] @ self.rows[known] / self.rows[known].sum())
-
-
-def _movement(log: _Log, measure: str, answer: Iterate | None) -> _Movement:
+def _movement(log: RiskLog, measure: str, answer: Iterate | None) -> _Movement:
     start, end = log.value(log.risks[0], measure), log.value(log.mean_risks(1 / 2, 1), measure)
     allowed = max(TOLERANCE * end, TOLERANCE_OF_START * start, sys.float_info.min)
     swing, noise = _swings(log, measure)
@@ -333,7 +261,7 @@ def _outlook(
     return _Outlook(float(left[0]), growth(int(done[0])) if len(done) else None)
 
 
-def _swings(log: _Log, measure: str) -> tuple[float, float]:
+def _swings(log: RiskLog, measure: str) -> tuple[float, float]:
     """Return by how much the risk rises within the last half, and the noise of that half's mean.
 
     The noise is a standard error, from means of batches of rounds; second differences remove a
@@ -346,11 +274,11 @@ def _swings(log: _Log, measure: str) -> tuple[float, float]:
     if measure == WORST_GROUP:
         # For the group that is worst on average: the worst group may change every round.
         own = own[:, log.playable]
-        own = own[:, [int(np.nanargmax(_mean(own)))]]
+        own = own[:, [int(np.nanargmax(mean_known(own)))]]
     own = own[~np.isnan(own).all(axis=1)]
     if len(own) < 2 * BATCHES:
         return swing, 0.0
-    batches = [_mean(part) for part in np.array_split(own, BATCHES)]
+    batches = [mean_known(part) for part in np.array_split(own, BATCHES)]
     means = [
         float(part[0]) if measure == WORST_GROUP else log.value(part, measure) for part in batches
     ]
@@ -358,7 +286,7 @@ def _swings(log: _Log, measure: str) -> tuple[float, float]:
     return swing, math.sqrt(float((bends**2).mean()) / 6.0 / BATCHES)
 
 
-def _lag_of_average(log: _Log, measure: str, limit: float, answer: Iterate) -> float:
+def _lag_of_average(log: RiskLog, measure: str, limit: float, answer: Iterate) -> float:
     """Return how far an average of models lags behind because of the early models in it.
 
     The worst of several risks has a kink at its minimum: the average's excess is at most the
@@ -373,14 +301,14 @@ def _lag_of_average(log: _Log, measure: str, limit: float, answer: Iterate) -> f
         chosen = log.between(end / 2, end) & counted
         if chosen.any():
             share = float(rounds[chosen].sum() / rounds.sum())
-            own = log.value(_mean(log.risks[chosen]), measure) - limit
+            own = log.value(mean_known(log.risks[chosen]), measure) - limit
             above += share * own
             roots += share * math.sqrt(abs(own))
         end /= 2
     return abs(above) if measure == WORST_GROUP else roots**2
 
 
-def _weights_gap(log: _Log, goal: Goal) -> float | None:
+def _weights_gap(log: RiskLog, goal: Goal) -> float | None:
     """Return how much an adversary could gain over the mean weights, given the mean risks."""
     if not goal.minimax or goal.weights_floor is None or log.weights.shape != log.risks.shape:
         return None
@@ -401,18 +329,3 @@ def _rounds_needed(rounds: int, growths: Sequence[float | None]) -> int | None:
     wanted = max(2.0, *known) * rounds
     unit = 10.0 ** max(0, math.floor(math.log10(wanted)) - 1)
     return int(math.ceil(wanted / unit) * unit)
-
-
-def _mean(risks: Risks) -> Risks:
-    """Return the mean of each column over its known entries; NaN where there are none."""
-    known = ~np.isnan(risks)
-    counts = known.sum(axis=0)
-    sums = np.where(known, risks, 0.0).sum(axis=0)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
-
-
-def _filled(risks: Risks) -> Risks:
-    """Fill unknown entries with the last known value above them."""
-    known = np.where(np.isnan(risks), 0, np.arange(len(risks))[:, None])
-    filled: Risks = np.take_along_axis(risks, np.maximum.accumulate(known, axis=0), axis=0)
-    return filled

@@ -1,4 +1,4 @@
-"""One round between server and holders, for every kind of method: request, sum, update.
+"""One round between server and holders, for every kind of method: draw, request, sum, update.
 
 Most methods send one request and need the sum of the replies; some send another one in the same
 round, some need each reply separately, and some let the holders keep private state.
@@ -12,8 +12,9 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from fedminmax.core.errors import DivergedError
-from fedminmax.core.messages import RoundKey, Sums, all_finite
+from fedminmax.core.errors import DivergedError, InputError
+from fedminmax.core.messages import Census, RoundKey, Sums, all_finite
+from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.protocol import Federation
 from fedminmax.methods.method import (
@@ -69,6 +70,26 @@ def run_round(
     if not all_finite(state.parameters):
         raise _diverged(method, key, "a parameter")
     return Outcome(total, state, kept, evaluations)
+
+
+def draw_participants(census: Census, participation: float, key: RoundKey) -> tuple[int, ...]:
+    """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
+    occupied = census.occupied
+    # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.
+    wanted = max(math.ceil(round(participation * len(occupied), 9)), 1)
+    if wanted == len(occupied):
+        return occupied
+    generator = numpy_stream(key.seed, Purpose.PARTICIPATION, key.round)
+    return tuple(sorted(generator.choice(occupied, size=wanted, replace=False).tolist()))
+
+
+def check_modes(device: str) -> None:
+    """Refuse thread-local modes of torch in which models compute something else."""
+    if torch.is_autocast_enabled(device) or torch.is_inference_mode_enabled():
+        raise InputError(
+            "training inside torch.autocast or torch.inference_mode cannot be reproduced; "
+            "leave the block, and for another precision convert the model (model.bfloat16())"
+        )
 
 
 def with_rate_of(method: AnyMethod[StateT], federation: Federation) -> AnyMethod[StateT]:

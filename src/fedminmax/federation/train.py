@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate, Iterates, initial_iterates
-from fedminmax.core.messages import Census, Reveals, RoundKey, Sums
+from fedminmax.core.messages import Reveals, RoundKey, Sums
 from fedminmax.core.models import single_model
-from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.core.validation import ValidationRisk
-from fedminmax.federation.one_round import run_round, with_rate_of
+from fedminmax.federation.one_round import check_modes, draw_participants, run_round, with_rate_of
 from fedminmax.federation.protocol import Federation, Game, check_same_game, game_of
 from fedminmax.methods.method import (
     AnyMethod,
@@ -308,7 +307,7 @@ def _rounds(
     ):
         key = RoundKey(progress.seed, progress.round + 1)
         participants = draw_participants(census, progress.participation, key)
-        _check_modes(progress.iterates.last.device.type)
+        check_modes(progress.iterates.last.device.type)
         # The caller's loop may be inside torch.no_grad().
         with torch.enable_grad():
             done = run_round(federation, method, progress.state, progress.kept, key, participants)
@@ -378,23 +377,3 @@ def _with_last_measured(
     sums = federation.validate(order, participants)
     iterates = progress.iterates.measured(order.parameters, sums, set_aside)
     return replace(progress, iterates=iterates)
-
-
-def _check_modes(device: str) -> None:
-    """Refuse thread-local modes of torch in which models compute something else."""
-    if torch.is_autocast_enabled(device) or torch.is_inference_mode_enabled():
-        raise InputError(
-            "training inside torch.autocast or torch.inference_mode cannot be reproduced; "
-            "leave the block, and for another precision convert the model (model.bfloat16())"
-        )
-
-
-def draw_participants(census: Census, participation: float, key: RoundKey) -> tuple[int, ...]:
-    """Draw max(ceil(C K), 1) of the holders that have rows, uniformly, in ascending order."""
-    occupied = census.occupied
-    # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point.
-    wanted = max(math.ceil(round(participation * len(occupied), 9)), 1)
-    if wanted == len(occupied):
-        return occupied
-    generator = numpy_stream(key.seed, Purpose.PARTICIPATION, key.round)
-    return tuple(sorted(generator.choice(occupied, size=wanted, replace=False).tolist()))

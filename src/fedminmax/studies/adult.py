@@ -22,7 +22,7 @@ from fedminmax.core.workers import usable_device
 from fedminmax.data.adult import CLASS_NAMES, Adult
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.studies.scores import GroupScores, score_by_group
-from fedminmax.studies.study import RunPlan, rows_of_holders
+from fedminmax.studies.study import RunPlan, federation_of
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class AdultStudy:
         with torch_seeded(seed, Purpose.INITIALISATION):
             model = linear(len(self.data.feature_names), len(CLASS_NAMES))
         model.to(usable_device(config.device), precision)
-        parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
-        return InProcessFederation(
+        return federation_of(
+            plan,
             model,
             LOSSES_BY_NAME[config.loss],
-            [(rows.x[part], rows.y[part], rows.group[part]) for part in parts],
+            (rows.x, rows.y, rows.group),
             group_names=self.data.group_names,
-            validation=plan.validation,
+            holders=config.holders,
             seed=seed,
         )
 

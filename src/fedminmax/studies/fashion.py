@@ -23,12 +23,6 @@ from fedminmax.core.workers import usable_device
 from fedminmax.data.fashion_mnist import GROUP_NAMES, FashionMnist, choose_rows
 from fedminmax.data.partition import Setting
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.methods.afl import AFL
-from fedminmax.methods.afl_fast import AFLFast
-from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedavg_fast import FedAvgFast
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.runs.convergence import marked, notes_on_convergence
 from fedminmax.studies.scores import (
     SAME_OBJECTIVE,
@@ -49,8 +43,9 @@ from fedminmax.studies.study import (
     RunPlan,
     Selection,
     StudyMethod,
+    federation_of,
+    methods_of_paper,
     plan_runs,
-    rows_of_holders,
 )
 
 # Testing the three iterates costs as much as two rounds over 6,000 rows.
@@ -140,14 +135,13 @@ class FashionStudy:
         with torch_seeded(seed, Purpose.INITIALISATION):
             model = cnn((1, 28, 28), len(GROUP_NAMES), config.channels)
         model.to(usable_device(config.device), precision)
-        parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
-        holders = [(rows.x[part], rows.y[part], rows.group[part]) for part in parts]
-        return InProcessFederation(
+        return federation_of(
+            plan,
             model,
             brier_loss,
-            holders,
+            (rows.x, rows.y, rows.group),
             group_names=GROUP_NAMES,
-            validation=plan.validation,
+            holders=config.holders,
             seed=seed,
         )
 
@@ -158,16 +152,7 @@ class FashionStudy:
 
 def methods_of(config: FashionConfig) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
-    rate, adversary = config.learning_rate, config.adversary_rate
-    return {
-        "afl": AFL(rate, adversary),
-        "fedavg": FedAvg(rate, config.epochs, config.batch_size),
-        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
-        "afl-fast": AFLFast(),
-        "fedavg-fast": FedAvgFast(),
-        "fedminmax-fast": FedMinMaxFast(config.epsilon),
-        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
-    }
+    return methods_of_paper(config)
 
 
 def fashion_plans(config: FashionConfig, selection: Selection) -> list[RunPlan]:

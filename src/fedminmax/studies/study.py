@@ -1,6 +1,6 @@
 """The definition of a study: its runs, and how a run is set up and scored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,11 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.losses import Loss
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.methods.afl import AFL
+from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import pace_of
+from fedminmax.methods.fedavg import FedAvg
+from fedminmax.methods.fedavg_fast import FedAvgFast
+from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.studies.scores import GroupScores
 
@@ -174,6 +181,70 @@ def validation_share(method: StudyMethod, *, network: bool) -> float:
     """
     fast = pace_of(method) is Pace.LOOK_AHEAD
     return DEFAULT_SHARE_FOR_NETWORKS if fast and network else 0.0
+
+
+class MethodSettings(Protocol):
+    """The part of a configuration that the paper's methods depend on."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The models' step size."""
+
+    @property
+    def adversary_rate(self) -> float:
+        """The adversary's step size."""
+
+    @property
+    def epsilon(self) -> float:
+        """The least weight of a group."""
+
+    @property
+    def epochs(self) -> int:
+        """Local epochs of methods that train locally."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a local step."""
+
+
+def methods_of_paper(
+    config: MethodSettings, others: Mapping[str, StudyMethod] | None = None
+) -> dict[str, StudyMethod]:
+    """Return the methods of a table by their names on the command line, in the paper's order."""
+    rate, adversary = config.learning_rate, config.adversary_rate
+    return {
+        "afl": AFL(rate, adversary),
+        "fedavg": FedAvg(rate, config.epochs, config.batch_size),
+        **(others or {}),
+        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        "afl-fast": AFLFast(),
+        "fedavg-fast": FedAvgFast(),
+        "fedminmax-fast": FedMinMaxFast(config.epsilon),
+        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
+    }
+
+
+def federation_of(
+    plan: RunPlan,
+    model: nn.Module,
+    loss: Loss,
+    rows: tuple[Tensor, Tensor, Tensor],
+    *,
+    group_names: Sequence[str],
+    holders: int,
+    seed: int,
+) -> InProcessFederation:
+    """Distribute the rows (x, y, group) to the holders of the plan's setting."""
+    x, y, group = rows
+    parts = rows_of_holders(plan.setting, group, holders, seed)
+    return InProcessFederation(
+        model,
+        loss,
+        [(x[part], y[part], group[part]) for part in parts],
+        group_names=group_names,
+        validation=plan.validation,
+        seed=seed,
+    )
 
 
 def rows_of_holders(setting: str, group: Tensor, holders: int, seed: int) -> list[Tensor]:

@@ -27,12 +27,6 @@ from fedminmax.data.synthetic import (
     qffl_risks,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.methods.afl import AFL
-from fedminmax.methods.afl_fast import AFLFast
-from fedminmax.methods.fedavg import FedAvg
-from fedminmax.methods.fedavg_fast import FedAvgFast
-from fedminmax.methods.fedminmax import FedMinMax
-from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.qfedavg import QFedAvg
 from fedminmax.runs.convergence import marked, notes_on_convergence
 from fedminmax.studies.scores import (
@@ -47,12 +41,12 @@ from fedminmax.studies.scores import (
     with_fast_lines,
 )
 from fedminmax.studies.study import (
-    CENTRALIZED,
     RunPlan,
     Selection,
     StudyMethod,
+    federation_of,
+    methods_of_paper,
     plan_runs,
-    rows_of_holders,
 )
 
 HEADERS = (
@@ -103,16 +97,14 @@ class SyntheticStudy:
         rows = fold_rows(self, plan.fold)
         with torch_seeded(seed, Purpose.INITIALISATION):
             model = mlp(1, 2, config.hidden) if config.network else linear(2, 2)
-        parts = rows_of_holders(plan.setting, rows.group, config.holders, seed)
         model.to(usable_device(config.device), precision)
-        x = features_of(config, rows.x)
-        holders = [(x[part], rows.y[part], rows.group[part]) for part in parts]
-        return InProcessFederation(
+        return federation_of(
+            plan,
             model,
             brier_loss,
-            holders,
+            (features_of(config, rows.x), rows.y, rows.group),
             group_names=GROUP_NAMES,
-            validation=plan.validation,
+            holders=config.holders,
             seed=seed,
         )
 
@@ -125,19 +117,9 @@ class SyntheticStudy:
 
 def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
-    rate, adversary = config.learning_rate, config.adversary_rate
-    local = (config.epochs, config.batch_size)
-    return {
-        "afl": AFL(rate, adversary),
-        "fedavg": FedAvg(rate, *local),
-        "q-fedavg-0.2": QFedAvg(0.2, rate, *local),
-        "q-fedavg-5": QFedAvg(5.0, rate, *local),
-        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
-        "afl-fast": AFLFast(),
-        "fedavg-fast": FedAvgFast(),
-        "fedminmax-fast": FedMinMaxFast(config.epsilon),
-        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
-    }
+    local = (config.learning_rate, config.epochs, config.batch_size)
+    others = {"q-fedavg-0.2": QFedAvg(0.2, *local), "q-fedavg-5": QFedAvg(5.0, *local)}
+    return methods_of_paper(config, others)
 
 
 def synthetic_plans(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
