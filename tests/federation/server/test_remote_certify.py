@@ -175,7 +175,7 @@ def test_what_cannot_be_proved_is_refused_before_anything_is_asked(tmp_path: Pat
     transport = DirectTransport(tmp_path)
     outcome = run_plan(job(tmp_path, loss="brier"), transport, tmp_path / "run")
     assert outcome.error is not None
-    assert "asks for a proof about a model of which nothing is provable" in outcome.error
+    assert "asks for a proof about a model that cannot be certified" in outcome.error
     assert [endpoint for endpoint, _ in transport.calls] == ["prepare"]
 
 

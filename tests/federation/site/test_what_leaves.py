@@ -88,13 +88,13 @@ def test_sums_by_group_are_said_and_groups_whose_rows_they_nearly_show(
     assert "for each group: its loss sum, its row count, a gradient" in whole
     assert "(at most 14 numbers) and curvature" in whole
     assert "(at most 28 numbers); at most 336 bytes" in whole
-    assert "nearly show" not in whole
+    assert "nearly reveal" not in whole
     lines = (tmp_path / "north.csv").read_text().splitlines(keepends=True)
     women = [line for line in lines if "Female" in line]
     men = [line for line in lines if "Female" not in line]
     (tmp_path / "north.csv").write_text("".join(men + women[:8]))
     few = leaves(config, tmp_path)
-    assert "'Female': here no more rows than the 7 columns" in few
+    assert "'Female': here at most as many rows as the 7 columns" in few
     assert "--minimum-group 8 keeps" in few
     network = leaves(replace(config, model=ModelChoice("mlp", (7,), "brier")), tmp_path)
     assert "curvature" not in network

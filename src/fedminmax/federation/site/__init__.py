@@ -1,1 +1,1 @@
-"""A site's side of a run over a network: its rows, its policy, its answers."""
+"""A site's side of a run over a network: its rows, its policy, its replies."""

@@ -1,9 +1,9 @@
-"""A site's own table, read once per job by the agreed schema, within the site's policy.
+"""A site's own table, read once per job with the agreed schema, within the site's policy.
 
-A site sends nothing about a group that has fewer rows than its policy allows. It may merge its
-small groups into one. Every site gives the merged group the same key, so that the server has one
-such group, whichever groups each site merged. Where the configuration has protected columns among
-the features, the features of a merged row do not show its protected values either.
+A site discloses nothing about a group with fewer rows than its policy allows. It may merge its
+small groups into one. Every site gives the merged group the same key, so the server has one such
+group, whichever groups each site merged. If protected columns are also features, the features of a
+merged row do not show its protected values either.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,10 +27,10 @@ from fedminmax.federation.wire.plan import NetworkPlan, digest_of
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """A site's rows: those to train on, and those held out for measuring the trained model.
+    """A site's rows: training rows, and rows held out to measure the trained model.
 
-    ``validation`` are those to choose the round by, once they are set aside from the training rows.
-    ``warnings`` about the table are for the site's own eyes.
+    ``validation`` are those to choose the round, once they are set aside from the training rows.
+    ``warnings`` about the table are for the site only.
     """
 
     train: ParsedRows
@@ -40,22 +40,22 @@ class SiteRows:
 
 
 def within_policy(rows: SiteRows, schema: Schema, settings: SiteSettings) -> SiteRows:
-    """Merge small groups if the site wants that; refuse what it may not tell of.
+    """Merge small groups if the site wants that; otherwise refuse to disclose them.
 
-    The reason goes to the server, so it names no group.
+    The reason is sent to the server, so it names no group.
     """
     if settings.small_groups is SmallGroups.MERGE:
         return _merge(rows, schema, settings.minimum_group)
     if small_groups(rows.train, settings):
         raise RefusedError(
             f"a group has fewer than {settings.minimum_group} rows here, and this site's policy "
-            "does not tell of smaller ones"
+            "does not disclose smaller groups"
         )
     return rows
 
 
 def small_groups(train: ParsedRows, settings: SiteSettings) -> tuple[GroupKey, ...]:
-    """Return the groups with fewer training rows than the site tells of."""
+    """Return the groups with too few training rows for the site to disclose."""
     counts = group_counts(train)
     return tuple(key for key, count in counts.items() if count < settings.minimum_group)
 
@@ -66,7 +66,7 @@ def rows_to_measure(
     """Return the held-out rows that may be counted in results.
 
     These are the rows of groups that training knows, with at least the site's minimum of held-out
-    rows here; the others are not told of, not even within a total.
+    rows here; the others are not disclosed, not even within a total.
     """
     counts = group_counts(held_out)
     reported = [
@@ -76,7 +76,7 @@ def rows_to_measure(
 
 
 def group_counts(rows: ParsedRows) -> dict[GroupKey, int]:
-    """Return how many rows each group has, without groups that have none."""
+    """Return the rows of each group, without empty groups."""
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
     return {key: count for key, count in zip(rows.group_keys, counts, strict=True) if count}
 
@@ -84,16 +84,16 @@ def group_counts(rows: ParsedRows) -> dict[GroupKey, int]:
 def _merge(rows: SiteRows, schema: Schema, minimum: int) -> SiteRows:
     kept = _kept_groups(group_counts(rows.train), schema, minimum)
     train = _hide_protected(_with_merged(rows.train, kept, schema), schema)
-    # Of held-out rows only scores are told: the model sees them as they are.
+    # Only scores of held-out rows are disclosed, so the model sees their real values.
     return SiteRows(train, _with_merged(rows.held_out, kept, schema))
 
 
 def _kept_groups(
     counts: Mapping[GroupKey, int], schema: Schema, minimum: int
 ) -> tuple[GroupKey, ...]:
-    """Return the groups that stay as they are.
+    """Return the groups that are not merged.
 
-    If all small ones together are still too few, the smallest of the others goes with them.
+    If all small groups together are still too small, the smallest of the others joins them.
     """
     large = [key for key in sort_groups(counts, schema) if counts[key] >= minimum]
     merged = sum(count for count in counts.values() if count < minimum)
@@ -102,23 +102,23 @@ def _kept_groups(
     if not large:
         raise RefusedError(
             f"this site has fewer than {minimum} training rows in all, and its policy does not "
-            "tell of smaller groups"
+            "disclose smaller groups"
         )
     smallest = min(large, key=lambda key: counts[key])
     return tuple(key for key in large if key != smallest)
 
 
 def _with_merged(rows: ParsedRows, kept: tuple[GroupKey, ...], schema: Schema) -> ParsedRows:
-    """Put the rows of all groups but these into the merged group, which comes last."""
+    """Merge the rows of all groups but these into one group, which comes last."""
     places = {key: place for place, key in enumerate(kept)}
     place_of = np.array([places.get(key, len(kept)) for key in rows.group_keys], np.int64)
     return replace(rows, group=place_of[rows.group], group_keys=(*kept, merged_key(schema)))
 
 
 def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
-    """Let protected columns that are features be missing where a row's group is merged.
+    """Mark protected columns that are features as missing in rows of the merged group.
 
-    Counts of their categories and the model's step would tell of small groups otherwise.
+    Otherwise counts of their categories and the model's step would disclose small groups.
     """
     merged = rows.group == len(rows.group_keys) - 1
     protected = {entry.column for entry in schema.protected}
@@ -146,9 +146,9 @@ def read_rows(
 def with_validation(
     rows: SiteRows, plan: NetworkPlan, settings: SiteSettings, owner: str
 ) -> SiteRows:
-    """Set validation rows aside; those of a group with too few of them here stay training rows.
+    """Set validation rows aside; a group with too few of them keeps them as training rows.
 
-    The losses of fewer rows than the site's minimum are not told of.
+    The losses of fewer rows than the site's minimum are not disclosed.
     """
     train = rows.train
     _, drawn = hold_out(train, plan.validation, plan.seed, owner, Purpose.VALIDATION)
@@ -160,7 +160,7 @@ def with_validation(
 
 
 def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
-    """Read the site's table as it is, for its own eyes, and split off the held-out rows."""
+    """Read the site's table without its policy, for local use, and split off held-out rows."""
     _check_agreed(plan, settings)
     owner = settings.owner or site
     config = TableConfig(
@@ -186,7 +186,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
 
 
 def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
-    """Refuse a plan that the site did not agree to; the reason goes to the server."""
+    """Refuse a plan that the site did not agree to; the reason is sent to the server."""
     _check_columns(plan, settings)
     if settings.plan is not None and digest_of(plan) != settings.plan:
         raise RefusedError(
@@ -201,7 +201,7 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
 
 
 def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
-    """Refuse a plan whose results could be those of too few sites, or of sites that are not."""
+    """Refuse a plan whose results may come from too few sites, or from sites that do not exist."""
     if plan.minimum_sites < settings.minimum_sites:
         raise RefusedError(
             f"the plan has {counted(len(plan.sites), 'site')} and may go on with "

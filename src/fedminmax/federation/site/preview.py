@@ -1,6 +1,6 @@
-"""A preview for a site, without any network: its table as a job would read it, and what leaves it.
+"""A preview for a site, without any network: its table as a job would read it, and what it sends.
 
-``list_disclosures`` says in plain sentences what a configuration makes a site send.
+``list_disclosures`` describes in plain sentences what a site sends for a configuration.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,9 +57,9 @@ def list_disclosures(
             yield _in_a_round(run, config)
     if config.validation:
         yield (
-            "with each of these rounds: the sums of losses and of squared losses of the rows that "
-            "are set aside to choose the round by, and their number, by group; of groups with "
-            "fewer of them than the minimum here nothing is set aside"
+            "with each of these rounds: the sums of losses and of squared losses of the validation "
+            "rows, and their number, by group; groups with fewer of them than the minimum here "
+            "have no validation rows"
         )
     if config.method.certify:
         when = (
@@ -77,7 +77,7 @@ def list_disclosures(
 
 
 def max_parameters(config: TableConfig) -> int:
-    """Return how many numbers the model has at most, if every category and gap occurs."""
+    """Return the maximum number of parameters, if every category and missing value occurs."""
     widths = [
         len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
         for feature in config.schema.features
@@ -104,7 +104,7 @@ def _before(schema: Schema, train: ParsedRows) -> Iterator[str]:
 def _sums_by_group(
     when: str, method: AnyMethod[Any], config: TableConfig, train: ParsedRows
 ) -> Iterator[str]:
-    """Say what leaves for a method that looks ahead: more in a round, in far fewer rounds."""
+    """Yield what a method that looks ahead sends: more in a round, in far fewer rounds."""
     parameters, schema = max_parameters(config), config.schema
     outputs = len(schema.target.classes) or 1
     columns = parameters // outputs
@@ -129,22 +129,22 @@ def _sums_by_group(
     if few and curvature:
         names = listed([group_name(key, schema) for key in sort_groups(few, schema)])
         yield (
-            f"{names}: here no more rows than the {columns:,} columns that a row may have. "
-            "Products summed over so few rows nearly show the rows themselves; --minimum-group "
-            f"{columns + 1} keeps such groups from being told of"
+            f"{names}: here at most as many rows as the {columns:,} columns that a row may have. "
+            "Products summed over so few rows nearly reveal the rows themselves; --minimum-group "
+            f"{columns + 1} keeps such groups from being disclosed"
         )
 
 
 def _who_sees(config: TableConfig) -> str:
     if config.secure_sums:
         return "yours is masked, and only the total over sites can be read"
-    return "whoever runs the server can look at yours by itself"
+    return "the server's operator can see yours separately"
 
 
 def _in_a_round(run: PlannedRun, config: TableConfig) -> str:
     card, numbers = CARDS[run.method], max_parameters(config)
     size = BYTES_PER_SUM if config.secure_sums else BYTES_PER_NUMBER
-    # Methods for equal rates tell sums by group and class, and some a second gradient.
+    # Methods for equal rates send sums by group and class, and some a second gradient.
     rates = ", figures of how unequal the groups' rates are" if card.parity else ""
     vectors = "one or more vectors" if card.parity or asks_again(card.build({})) else "one vector"
     return (
@@ -157,10 +157,10 @@ def _in_a_round(run: PlannedRun, config: TableConfig) -> str:
 
 @dataclass(frozen=True)
 class SiteCheck:
-    """The groups that the site would tell of, with their training rows, and what would leave.
+    """The groups that the site would disclose, with their training rows, and what it would send.
 
-    ``hidden`` are the site's own groups that it would not tell of by themselves; ``warnings`` are
-    for the site alone.
+    ``hidden`` are the site's groups that it would not disclose separately; ``warnings`` are for the
+    site only.
     """
 
     groups: dict[str, int]
@@ -181,7 +181,7 @@ def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSett
 
 
 def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCheck:
-    """Read the table as a job would; refuse what does not fit or the site's policy forbids."""
+    """Read the table as a job would; refuse invalid rows and what the site's policy forbids."""
     schema = config.schema
     plan = plan_of_config(config, CHECK, [site], SiteRules())
     fault = masking_fault(plan) if config.secure_sums else None
@@ -192,12 +192,12 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
     if small and settings.small_groups is SmallGroups.REFUSE:
         raise InputError(
             f"group '{group_name(small[0], schema)}' has fewer than {settings.minimum_group} rows "
-            "here, and this site's policy does not tell of smaller ones; merge them with "
+            "here, and this site's policy does not disclose smaller groups; merge them with "
             "--small-groups merge, or do not take part"
         )
     rows = within_policy(own, schema, settings)
     reported, known = group_counts(rows.train), group_counts(own.train)
-    # Groups without a training row here may have some elsewhere: they are named as well.
+    # Groups without a training row here may have some at other sites: they are named as well.
     held_out = rows.held_out
     measured = group_counts(rows_to_measure(held_out, held_out.group_keys, settings))
     return SiteCheck(

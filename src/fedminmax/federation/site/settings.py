@@ -1,4 +1,4 @@
-"""A site's own settings: where its table is and what it allows. They never travel."""
+"""A site's own settings: where its table is and what it allows. They never leave the site."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,26 +15,26 @@ SETTINGS_FILE = "fedminmax.json"
 
 
 class SmallGroups(Enum):
-    """What a site does about groups that are too small to be told of."""
+    """How a site handles groups that are too small to disclose."""
 
     REFUSE = "refuse"
     MERGE = "merge"
 
 
-# A misspelled name must not leave a site without the policy that it meant.
+# A misspelled name must not leave a site without its intended policy.
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class SiteSettings:
     """The table, and this site's policy.
 
     ``plan`` is the digest of what the site agreed to take part in, for at most ``most_rounds``
-    rounds in each run; ``columns`` are those that it agreed to have read; None allows any. A group
-    with fewer training rows than ``minimum_group`` is not told of: as ``small_groups`` says, the
-    site refuses to take part, or merges such groups into one. The site takes part in no run that
-    may go on with fewer than ``minimum_sites`` sites, in at most ``max_runs`` runs of the same
-    plan, and answers at most ``max_answers`` different questions about the same round.
-    ``holder_column`` and ``owner`` choose this site's rows where one file holds those of several.
-    ``format`` is what this site's file writes otherwise than the configuration says.
+    rounds in each run; ``columns`` are the columns that may be read; None allows any. A group with
+    fewer training rows than ``minimum_group`` is not disclosed: depending on ``small_groups``, the
+    site refuses to take part, or merges such groups into one. The site does not take part in runs
+    that may continue with fewer than ``minimum_sites`` sites; it takes part in at most ``max_runs``
+    runs of the same plan, and answers at most ``max_answers`` different requests about the same
+    round. ``holder_column`` and ``owner`` select this site's rows if one file holds those of
+    several. ``format`` has the differences between this site's file and the configuration.
     """
 
     data: Path
@@ -52,7 +52,7 @@ class SiteSettings:
 
 
 def read_site_settings(path: Path) -> SiteSettings:
-    """Read a site's settings; a relative data path is looked for beside them."""
+    """Read a site's settings; a relative data path is relative to their folder."""
     if not path.is_file():
         raise InputError(f"{path} does not exist; run 'fedminmax site check' first")
     try:

@@ -1,4 +1,4 @@
-"""A site at work: messages in, messages out, and its rows stay where they are.
+"""A working site: messages in, messages out; its rows never leave it.
 
 The rows are encoded as at all sites (``EncodedSite``). The same code as in the simulation computes
 the replies, and nothing here knows how messages travel. Questions must come in order, and every
@@ -98,7 +98,7 @@ MAX_PHASE = 1
 class EncodedSite:
     """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0.
 
-    ``merged`` is which of the merged groups each held-out row is of; -1 where it is of none.
+    ``merged`` is the number of each held-out row's merged group; -1 if it is in none.
     """
 
     plan: NetworkPlan
@@ -112,7 +112,7 @@ class EncodedSite:
     start: Tensor
 
     def sums_along(self, directions: Tensor) -> Tensor:
-        """Return each group's sum of x (x . v), with a direction v of its own [groups, x + 1]."""
+        """Return each group's sum of x (x . v), with its own direction v [groups, x + 1]."""
         own = self.holder.examples
         by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
         return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
@@ -137,7 +137,7 @@ class EncodedSite:
     def measure(self, runs: list[Tensor]) -> ScoreSums:
         """Return sums over held-out rows of all runs' scores, side by side.
 
-        Rows of merged groups are added up for each of these, after all groups.
+        Rows of merged groups are also summed for each of these, after all groups.
         """
         classifies = self.encoding.outputs > 1
         scores = [
@@ -155,7 +155,7 @@ class EncodedSite:
 
 
 def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
-    """Encode a site's rows, of which the held-out ones are those that it tells of."""
+    """Encode a site's rows; the held-out ones are only those that it discloses."""
     task, precision = task_of(plan, encoding), plan.precision.dtype
     train = _checked(encode(rows.train, encoding, site), precision, site)
     held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
@@ -188,7 +188,7 @@ class Site:
     Args:
         name: the site's name in the federation.
         settings: where its table is, and what it allows.
-        folder: where it may keep things between rounds.
+        folder: where it may store data between rounds.
         roster: the sites of the federation, as its authority signed them; None if unknown.
         credentials: the key that the site's masks are signed with; None if it has none.
     """
@@ -217,11 +217,11 @@ class Site:
         self._direction = b""
         self._encoding_bytes = b""
         self._lengths = UNKNOWN_LENGTHS
-        # The same order may come again, an earlier one may not.
+        # The same order may be repeated, but not an earlier one.
         self._latest: Request | None = None
 
     def prepare(self, plan: object) -> bytes:
-        """Read the table by the plan's schema and tell its summary."""
+        """Read the table with the plan's schema and return its summary."""
         self._plan = plan_from_bytes(plan, SERVER)
         if self._name not in self._plan.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
@@ -289,7 +289,7 @@ class Site:
         return masked.answer(secure, Context(COUNT_ROWS), order, lambda: values)
 
     def encode(self, encoding: object) -> bytes:
-        """Encode the rows as all sites do, and tell how many of each group there are."""
+        """Encode the rows as all sites do, and return the counts by group."""
         if (
             self._plan is None
             or self._rows is None
@@ -332,7 +332,7 @@ class Site:
             raise RefusedError("this site has another table than when this run began; refused")
 
     def _list_rows(self, rows: SiteRows, plan: NetworkPlan) -> None:
-        """Write down, for the site's own eyes, which of its rows the figures rest on."""
+        """Write a local list of the rows that the figures are based on."""
         owner = self._settings.owner or self._name
         held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
         own = {} if rows.validation is None else {owner: rows.validation.numbers}
@@ -342,7 +342,7 @@ class Site:
             write_held_out(path, plan.seed, held_out, set_aside)
 
     def curvature(self, directions: object, secure: object = None) -> bytes:
-        """Tell each group's sum of x (x . v) for a direction v of its own: power iteration."""
+        """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
         encoded_site, ledger = self._present("a direction")
         if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
             raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
@@ -367,7 +367,7 @@ class Site:
         )
 
     def take_rate(self, rate: object) -> bytes:
-        """Take the learning rate that the plan left open."""
+        """Set the learning rate that the plan left open."""
         encoded_site, _ = self._present("a learning rate")
         if self._methods:
             raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
@@ -419,7 +419,7 @@ class Site:
         return reply_values(reply)
 
     def validate(self, run: object, order: object, secure: object = None) -> bytes:
-        """Tell the losses of a run's last model on validation rows."""
+        """Return the losses of a run's last model on validation rows."""
         encoded_site, ledger = self._present("a model to validate")
         if not encoded_site.plan.validation:
             raise RefusedError(f"{SERVER} asks for validation, which its plan does not have")
@@ -440,7 +440,7 @@ class Site:
         )
 
     def certify(self, run: object, order: object, secure: object = None) -> bytes:
-        """Tell sums by group for a proof of how good the first run's answer is."""
+        """Return sums by group for a proof of how good the first run's model is."""
         started = time.monotonic()
         encoded_site, ledger = self._present("a model to certify")
         if not encoded_site.plan.certify or run != 0 or not self._methods:
@@ -468,7 +468,7 @@ class Site:
         )
 
     def measure(self, models: object, secure: object = None) -> bytes:
-        """Tell sums of scores of each run's models over the rows that were held out."""
+        """Return sums of scores of each run's models over the held-out rows."""
         encoded_site, ledger = self._present("models")
         runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
         for members, method, planned in zip(
@@ -495,7 +495,7 @@ class Site:
         return self._encoded_site, self._ledger
 
     def _check_order(self, asked: Request, came: Order, encoded_site: EncodedSite) -> None:
-        """Refuse an order that no server that keeps to the plan would send now."""
+        """Refuse an order that does not follow the plan."""
         planned, method = encoded_site.plan.runs[asked.number], self._methods[asked.number]
         if not 1 <= asked.round <= planned.rounds:
             raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
@@ -525,7 +525,7 @@ class Site:
     def _compressed(
         self, run: int, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
     ) -> Sums:
-        """Round what the plan lets travel in fewer bytes; keep what that left out of a step."""
+        """Compress the reply if the plan allows it; keep the remainder of a rounded step."""
         linear = encoded_site.workspace.linear
         part = compressed_part(method, linear, compress=encoded_site.plan.compress)
         if part is Compressed.STEP:
@@ -539,7 +539,7 @@ class Site:
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:
-    """Return the numbers that were asked about, whatever bytes carried them."""
+    """Return the numbers of a request, independent of how they were encoded."""
     return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]
 
 

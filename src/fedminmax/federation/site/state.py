@@ -1,4 +1,4 @@
-"""What a site keeps on its own disk: vectors from round to round, and a ledger of its answers.
+"""A site's local state on disk: vectors from round to round, and a ledger of its answers.
 
 ``SiteState`` keeps one file per round. A server that goes on from a checkpoint asks for a round
 again: the site then starts from what it kept before that round, as if the round had never been.
@@ -42,7 +42,7 @@ class SiteState:
         self._folder = folder
 
     def before(self, number: int, start: Tensor) -> Tensor:
-        """Return what was kept in the last round before this one; ``start`` if there was none."""
+        """Return the vector of the last round before this one; ``start`` if there is none."""
         earlier = [kept for kept in self._rounds() if kept < number]
         if not earlier:
             return start
@@ -50,7 +50,7 @@ class SiteState:
         return vector_from_bytes(path.read_bytes(), start, str(path))
 
     def keep(self, number: int, vector: Tensor) -> None:
-        """Keep this round's vector; drop later rounds, which never were, and old ones."""
+        """Store this round's vector; drop later rounds, which are being repeated, and old ones."""
         for later in [kept for kept in self._rounds() if kept >= number]:
             self._path(later).unlink()
         write_bytes(self._path(number), vector_to_bytes(vector))
@@ -68,7 +68,7 @@ class SiteState:
 
 
 class Endpoint(Enum):
-    """What a server may ask; each value is the name of the site's function."""
+    """What a server may request; each value is the name of the site's function."""
 
     ENCODE = "encode"
     CURVATURE = "curvature"
@@ -80,9 +80,9 @@ class Endpoint(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """One question: ``number`` is the run among the plan's, ``round`` counts from 1.
+    """One request: ``number`` is the run among the plan's, ``round`` counts from 1.
 
-    For questions outside the rounds, ``round`` counts how often they came in this job.
+    For requests outside the rounds, ``round`` counts how often they came in this job.
     """
 
     question: Endpoint
@@ -91,9 +91,9 @@ class Request:
     phase: int = 0
 
     def is_before(self, other: "Request") -> bool:
-        """Return whether this order comes before another one of the same job.
+        """Return whether this request comes before another one of the same job.
 
-        A run's answer is proved after its last round.
+        A run's model is certified after its last round.
         """
         own, others = (
             (a.number, a.question is Endpoint.CERTIFY, a.round, a.phase) for a in (self, other)
@@ -142,11 +142,11 @@ class Ledger:
     """The record of one site, shared by all its jobs.
 
     Args:
-        folder: where the site keeps things between rounds.
+        folder: where the site stores data between rounds.
         run: the name of this job's run.
         plan: the digest of what this job asks of the site.
         max_runs: how many runs of the same plan the site allows.
-        max_answers: how many different questions about the same round.
+        max_answers: how many different requests about the same round.
     """
 
     def __init__(self, folder: Path, run: str, plan: str, max_runs: int, max_answers: int) -> None:
@@ -158,7 +158,7 @@ class Ledger:
         self._digests: defaultdict[Request, set[str]] = defaultdict(set)
 
     def note(self, asked: Request, *content: bytes | memoryview) -> None:
-        """Allow this question about some content and write it down, or refuse it."""
+        """Allow this request about some content and record it, or refuse it."""
         whole = hashlib.sha256()
         for part in content:
             whole.update(part)

@@ -43,13 +43,13 @@ MINIMUM_SITES = 2
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-# Whose replies the server sees where sums are masked; no site has a space in its name.
+# Stands for all sites if sums are masked; no site has a space in its name.
 ALL_SITES = "all sites"
 MIN_MASKED_SITES = 3
 
 
 class Precision(Enum):
-    """What parameters and rows are computed and sent in."""
+    """The precision in which parameters and rows are computed and sent."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -62,11 +62,11 @@ class Precision(Enum):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A method's key, its options as words for its card, and the length of the run.
+    """A method's key, its options as text for its card, and the length of the run.
 
-    ``iterate`` is which of the run's models is its answer; None is the method's own choice.
-    ``patience`` is after how many rounds the run stops that gets no better on validation rows; with
-    ``needs_patience`` the user asked for it, so that a run without such rows is a mistake.
+    ``iterate`` is which of the run's models it returns; None is the method's own choice.
+    ``patience`` is after how many rounds without improvement on validation rows the run stops; with
+    ``needs_patience`` the user asked for it, so a run without such rows is a mistake.
     """
 
     method: str
@@ -78,7 +78,7 @@ class PlannedRun:
     needs_patience: bool = False
 
     def build(self) -> AnyMethod[Any]:
-        """Make the method; a rate that nothing is said of is 0.1, as in plans of all versions."""
+        """Build the method; the default rate is 0.1, as in plans of all versions."""
         method = CARDS[self.method].build({}, self.options)
         if method.learning_rate is not None:
             return method
@@ -87,12 +87,12 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class SiteRules:
-    """How the server deals with sites that do not answer, or not as they should.
+    """How the server handles sites that do not reply, or send invalid replies.
 
-    Fewer than ``minimum_sites`` good replies are asked for again until ``give_up_after`` seconds
-    have passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site
-    that tells of more than ``max_rows`` training rows is refused. A group of fewer training rows
-    in all than ``minimum_group`` stops the run before its first round: it would rule a minimax run.
+    With fewer than ``minimum_sites`` valid replies it retries until ``give_up_after`` seconds have
+    passed. A site that was too late is asked again after ``rounds_left_out`` rounds. A site that
+    reports more than ``max_rows`` training rows is refused. A group with fewer training rows in
+    total than ``minimum_group`` stops the run before its first round: it would dominate minimax.
     """
 
     seconds_per_answer: float = 600.0
@@ -106,7 +106,7 @@ class SiteRules:
 
 @dataclass(frozen=True)
 class SecureSums:
-    """The server learns totals over at least ``threshold`` sites, and no site's own numbers."""
+    """The server learns totals over at least ``threshold`` sites, but no site's own numbers."""
 
     threshold: int
 
@@ -117,10 +117,10 @@ def masked_words(threshold: int) -> str:
 
 
 def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
-    """Return over how many of so many sites a total must be, at least.
+    """Return the minimum number of sites in a total.
 
-    With more than two thirds, no two totals of one question exist unless a third of the sites help
-    the server to get both.
+    With more than two thirds, two totals of one request cannot exist unless a third of the sites
+    help the server to get both.
 
     >>> threshold_for(3), threshold_for(10), threshold_for(10, 9)
     (3, 7, 9)
@@ -130,14 +130,14 @@ def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """All that a job needs to know; ``run`` names its folder, so that it can go on later.
+    """The complete description of a job; ``run`` names its folder, so that it can be resumed.
 
-    ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies
-    travel in fewer bytes (``wire.compression``). ``validation`` is the share of its training rows
-    that each site sets aside to choose the round by. With ``certify`` the first run's answer is
-    followed by rounds that prove how much better any model could be. ``packages`` are those of
-    methods that are not built in: sites must have the same. With ``secure_sums`` sites mask what
-    they send, so that the server learns totals alone.
+    ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies are
+    compressed (``wire.compression``). ``validation`` is the share of its training rows that each
+    site sets aside to choose the round. With ``certify`` the first run is followed by rounds that
+    prove how much better any model could be. ``packages`` are those of methods that are not built
+    in: sites must have the same. With ``secure_sums`` sites mask what they send, so that the server
+    learns only totals.
     """
 
     run: str
@@ -166,12 +166,12 @@ class NetworkPlan:
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Whose replies the server sees: every site's, or one total where sums are masked."""
+        """Whose replies the server sees: every site's, or one total if sums are masked."""
         return self.sites if self.secure_sums is None else (ALL_SITES,)
 
     @property
     def max_sites_per_reply(self) -> int:
-        """Over how many sites a reply is, at most."""
+        """The maximum number of sites in one reply."""
         return len(self.sites) // len(self.holders)
 
     @property
@@ -192,7 +192,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
         plan: NetworkPlan = TypeAdapter(NetworkPlan).validate_json(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
-        raise RefusedError(f"{sender} sent no plan of this version ({where})") from error
+        raise RefusedError(f"{sender} did not send a plan of this version ({where})") from error
     if RUN_NAME.fullmatch(plan.run) is None:
         raise RefusedError(
             f"{sender} sent a run's name that is not letters, digits, - and _; refused"
@@ -211,7 +211,7 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     if fault is not None:
         raise RefusedError(f"{sender} asks for masked sums, but {fault}")
     if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
-        raise RefusedError(f"{sender} asks for a proof about a model of which nothing is provable")
+        raise RefusedError(f"{sender} asks for a proof about a model that cannot be certified")
     return plan
 
 
@@ -256,7 +256,7 @@ def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
 
 
 def _check_methods(plan: NetworkPlan, sender: str) -> None:
-    """Refuse a method that is not here, or is another here than where the plan comes from."""
+    """Refuse a method that is not installed here, or differs from the sender's."""
     packages = {wanted.method: wanted for wanted in plan.packages}
     for method in dict.fromkeys(run.method for run in plan.runs):
         wanted = packages.get(method)
@@ -292,11 +292,11 @@ def _pip(wanted: MethodPackage) -> str:
 
 
 def digest_of(plan: NetworkPlan) -> str:
-    """Return a short name for what a plan asks of a site.
+    """Return a digest of what a plan asks of a site.
 
-    It is the same whoever else takes part, however long the runs are and however patient, and
-    whether replies are compressed: they tell less then, not more. Whether sums are masked is part
-    of it; over how many sites depends on who takes part, and sites check that by themselves.
+    It does not depend on the other sites, the length and patience of the runs, or compression,
+    which discloses less, not more. Whether sums are masked is part of it; over how many sites
+    depends on the participants, and sites check that themselves.
     """
     bare = replace(
         plan,
@@ -306,7 +306,7 @@ def digest_of(plan: NetworkPlan) -> str:
         site_rules=SiteRules(),
         secure_sums=None if plan.secure_sums is None else SecureSums(0),
     )
-    # Sites that checked a configuration with an earlier version know nothing of these.
+    # Sites that checked a configuration with an earlier version do not know these.
     unused = {name for name in ("certify", "packages", "secure_sums") if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     left_out["runs"] = {"__all__": {"needs_patience"}}
@@ -321,9 +321,9 @@ def digest_of(plan: NetworkPlan) -> str:
 
 
 def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int) -> int:
-    """Return at most how many rows a reply has held out, or set aside, beside its training rows.
+    """Return the maximum number of held-out or validation rows for this many training rows.
 
-    Where rows of a person stay together, chance alone decides, and a person may have any number.
+    If rows of a person stay together there is no limit: a person may have any number of rows.
     """
     by_person = plan.schema.person_column is not None and share > 0.0
     sites = plan.max_sites_per_reply
@@ -333,7 +333,7 @@ def max_rows_set_aside(plan: NetworkPlan, train: int, share: float, strata: int)
 
 
 def task_of(plan: NetworkPlan, encoding: Encoding) -> Task:
-    """Make the model, its start drawn from the plan's seed, and its loss."""
+    """Build the model, initialised from the plan's seed, and its loss."""
     with torch_seeded(plan.seed, Purpose.INITIALISATION):
         model = linear_or_mlp(len(encoding.names), encoding.outputs, plan.model.hidden)
     loss = LOSSES_BY_NAME[plan.model.loss]
