@@ -85,6 +85,8 @@ def test_an_upload_without_its_own_mask_is_still_masked_by_the_others(tmp_path: 
         for site, question, message in sites.transcript
         if question == "unmask"
     }
+    # Own masks are drawn anew: one that others could guess would hide nothing from colluding sites.
+    assert len(set(seeds.values())) == len(SITES)
     bare = {}
     for site in SITES:
         own = Sum(uploads[site])
