@@ -1,0 +1,1 @@
+"""Real schools as holders: maths scores of pupils."""
