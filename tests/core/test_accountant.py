@@ -12,8 +12,8 @@ from statistics import NormalDist
 
 import pytest
 
-from fedminmax.core.accountant import Releases, epsilon_of, noise_multiplier
 from fedminmax.core.errors import InputError
+from fedminmax.core.privacy.accountant import Releases, epsilon_of, noise_multiplier
 
 NORMAL = NormalDist()
 

@@ -94,6 +94,30 @@ class ExplicitLayers:
         both = [(next(rest), None if bias is None else next(rest)) for bias in self._biases]
         self._propagate(output_gradient, [w for w, _ in both], [b for _, b in both], 1.0)
 
+    def squared_row_lengths(self, output_gradient: Tensor) -> Tensor:
+        """Return |d loss_i / d parameters|^2 of every row, without any row's own gradient.
+
+        Row i's gradient of W_j is an outer product, so its length is the product of two lengths
+        (Goodfellow: Efficient per-example gradient computations, 2015).
+        """
+        gradients, total = self._buffers_for(len(output_gradient)).gradients, None
+        for number in range(len(self._weights) - 1, -1, -1):
+            inputs = self._inputs[number]
+            lengths = inputs.square().sum(dim=1)
+            if self._biases[number] is not None:
+                lengths += 1.0
+            lengths *= output_gradient.square().sum(dim=1)
+            total = lengths if total is None else total + lengths
+            if number > 0:
+                output_gradient = self._passed_on(output_gradient, number, gradients[number])
+        return torch.zeros(0) if total is None else total
+
+    def _passed_on(self, output_gradient: Tensor, number: int, out: Tensor) -> Tensor:
+        """Return the gradient at a layer's inputs, before the ReLU that they come from."""
+        torch.mm(output_gradient, self._weights[number], out=out)
+        torch.ops.aten.threshold_backward.grad_input(out, self._inputs[number], 0, grad_input=out)
+        return out
+
     def _propagate(
         self,
         output_gradient: Tensor,
@@ -110,10 +134,7 @@ class ExplicitLayers:
             inputs, bias = self._inputs[number], biases[number]
             passed_on = buffers.gradients[number]
             if number > 0:
-                torch.mm(output_gradient, self._weights[number], out=passed_on)
-                torch.ops.aten.threshold_backward.grad_input(
-                    passed_on, inputs, 0, grad_input=passed_on
-                )
+                self._passed_on(output_gradient, number, passed_on)
             transposed = output_gradient.t()
             weights[number].addmm_(transposed, inputs, alpha=factor)
             if bias is not None:

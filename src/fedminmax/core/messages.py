@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.privacy.mechanism import NoiseLevels
 from fedminmax.core.small_groups import playable_groups
 from fedminmax.core.validation import NO_LOSSES, LossSums
 
@@ -36,6 +37,8 @@ class Census:
     ``row_lengths`` are upper bounds on the roots of the sums of |x|^2 over each group's rows, with
     a 1 appended to each row: they bound rounding errors. Without them nothing can be proved.
     Groups with fewer rows than ``minimum_group`` are too small for an adversary to choose.
+    With ``noise`` the counts, one line over all holders, and all later sums have noise (see
+    ``core.privacy``); ``moment`` is then the sum of x x' of a linear model's rows.
     """
 
     counts: Tensor
@@ -43,6 +46,8 @@ class Census:
     linear: LinearStructure | None = None
     minimum_group: int = 0
     row_lengths: Tensor | None = None
+    noise: NoiseLevels | None = None
+    moment: Tensor | None = None
 
     @property
     def holders(self) -> int:

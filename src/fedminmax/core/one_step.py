@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.examples import Examples
+from fedminmax.core.privacy.clipping import add_clipped_rows
 from fedminmax.core.workers import run_in_parallel
 from fedminmax.core.workspace import Workspace
 
@@ -25,8 +26,9 @@ def weighted_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return (sum_i row_weights[i] * grad loss_i, all losses) at the loaded parameters.
 
-    The gradient includes the ridge, the losses do not. Each workspace takes an equal slice of the
-    rows. The gradient is the first workspace's buffer, overwritten by the next call.
+    The gradient includes the ridge unless rows are clipped (the ridge belongs to no row; the server
+    adds it), the losses do not. Each workspace takes an equal slice of the rows. The gradient is
+    the first workspace's buffer, overwritten by the next call.
     """
     stretches = equal_parts(len(examples), len(workspaces))
 
@@ -51,22 +53,34 @@ def _accumulate(
         add_gradient(workspace, examples.x[chunk], examples.y[chunk], row_weights[chunk])
         for chunk in chunks_of(len(examples), rows_per_chunk)
     ]
-    if workspace.ridge:
+    if workspace.ridge and workspace.limits is None:
         total = float(row_weights.sum(dtype=torch.float64))
         workspace.gradient.add_(workspace.flat, alpha=workspace.ridge * total)
     return torch.cat(losses)
 
 
 def add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor) -> Tensor:
-    """Add the gradient of some rows in the cheapest way the model allows; return their losses."""
+    """Add the gradient of some rows in the cheapest way the model allows; return their losses.
+
+    Both are clipped if the workspace has limits.
+    """
     layers, with_gradient = workspace.explicit_layers, workspace.loss_with_gradient
     # Two-dimensional labels have a share for each class; our own gradients take class numbers.
+    limits = workspace.limits
     if layers is None or with_gradient is None or x.dim() != 2 or y.dim() != 1:
+        if limits is not None:
+            slots = list(zip(workspace.parameters, workspace.gradient_slots, strict=True))
+            return add_clipped_rows(
+                workspace.model, workspace.loss, slots, (x, y), row_weights, limits
+            )
         losses = workspace.loss(workspace.model(x), y)
         torch.autograd.backward(torch.dot(losses, row_weights))
         return losses.detach()
     with torch.no_grad():
         losses, output_gradient = with_gradient(layers.forward(x), y)
+        if limits is not None:
+            losses = limits.losses(losses)
+            row_weights = row_weights * limits.factors(layers.squared_row_lengths(output_gradient))
         output_gradient.mul_(row_weights.unsqueeze(1))
         layers.add_gradient(output_gradient, workspace.gradient_slots)
     return losses

@@ -14,13 +14,18 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.explicit_layers import ExplicitLayers, find_explicit_layers, has_global_hooks
 from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import explicit_gradient_of, loss_with_gradient_of
+from fedminmax.core.privacy.clipping import ClippedRows
 from fedminmax.core.task import Task, copy_model, trainable_parameters
 
 
 class Workspace:
-    """A model copy in training mode; ``parameters`` are views of the flat vector ``flat``."""
+    """A model copy in training mode; ``parameters`` are views of the flat vector ``flat``.
 
-    def __init__(self, task: Task) -> None:
+    With ``limits``, no row adds more than these to a sum.
+    """
+
+    def __init__(self, task: Task, limits: ClippedRows | None = None) -> None:
+        self.limits = limits
         self.model = copy_model(task.model).train()
         self.loss = task.loss
         self.ridge = task.ridge

@@ -22,6 +22,8 @@ from fedminmax.core.model_checks import (
     draws_random_numbers,
 )
 from fedminmax.core.one_step import evaluation_losses
+from fedminmax.core.privacy.clipping import ClippedRows
+from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.randomness import Purpose, globally_seeded
 from fedminmax.core.small_groups import (
     SmallGroupRule,
@@ -54,6 +56,7 @@ from fedminmax.federation.holders import (
     without_frames,
 )
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
+from fedminmax.federation.private import Hidden, check_round, hidden_rows, hidden_sites, hide
 from fedminmax.methods.method import (
     Holder,
     KeepingMethod,
@@ -99,6 +102,11 @@ class InProcessFederation:
             stratified by group and label, or each holder's own ``(x, y, group)``. A run then
             returns ``Iterate.BEST``.
         seed: the rows set aside are a function of the seed and the holder's number.
+        privacy: what the server may learn of one row or one holder: holders then clip what they
+            send and add noise. The server knows only noisy counts, over all holders.
+        noise_key: what noise is drawn from; by default the seed, which is for simulations alone:
+            whoever knows the key can take the noise off. To publish a model, give
+            ``secrets.token_bytes(32)`` and keep it to yourself.
 
     >>> from fedminmax.core.losses import squared_error_loss
     >>> rows = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, 1]))
@@ -122,6 +130,8 @@ class InProcessFederation:
         small: SmallGroupRule = SmallGroupRule.SHARE,
         validation: float | Iterable[Holding] = 0.0,
         seed: int = 0,
+        privacy: Privacy | None = None,
+        noise_key: bytes | None = None,
     ) -> None:
         check_task(Task(model, loss))
         # A copy: later changes to the user's model must not affect the start of a run.
@@ -151,7 +161,8 @@ class InProcessFederation:
             counts = counts.new_zeros(len(counts), len(self._group_names)).index_add_(
                 1, number_of, counts
             )
-        self._reveals = reveals
+        self._reveals = Reveals.SUMS if privacy else reveals
+        self._hidden: Hidden | None = None
         largest = max(self._holders, key=len)
         # Decided once: every thread splits rows the same way, so sums are reproducible.
         self._threads = torch.get_num_threads()
@@ -170,6 +181,15 @@ class InProcessFederation:
             proved = linear is not None and linear.ridge > 0
             lengths = row_lengths_of(self._holders, counts.shape[1]) if proved else None
             self._census = Census(counts, classes, linear, least, lengths)
+            if privacy is not None:
+                if any(len(rows) for rows in validation_rows):
+                    raise InputError(
+                        "losses on validation rows are not part of the promise of privacy; set "
+                        "validation to 0, and choose the rounds beforehand"
+                    )
+                key = noise_key or f"simulation {seed}".encode()
+                self._hidden = hide(privacy, loss, self._holders, self._census, key, start.numel())
+                self._make_workspaces()
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
         first = self._workspaces[0]
@@ -177,6 +197,11 @@ class InProcessFederation:
         # A stack of linear layers with one of our losses neither draws nor mixes rows.
         if first.explicit_layers is None or first.explicit_gradient is None:
             self._random = draws_random_numbers(Task(first.model, loss), largest)
+            if privacy is not None and self._random:
+                raise InputError(
+                    "a model or loss that draws random numbers, such as dropout, cannot keep a "
+                    "promise of privacy; remove them"
+                )
             check_rows_independent(self._task, contrasting_rows(self._holders))
         # Copies on both paths: later changes to the user's tensors must not affect a run. Pooled
         # rows are copied once, and the plain path works on views of them.
@@ -203,14 +228,27 @@ class InProcessFederation:
         self._make_workspaces()
 
     def _make_workspaces(self) -> None:
-        self._workspaces = [Workspace(self._task)]
+        self._workspaces = [Workspace(self._task, self._row_limits)]
         self._turn = Lock()
         self._working: int | None = None
 
     @property
+    def _row_limits(self) -> ClippedRows | None:
+        """What one row may add to a sum, if rows are what is hidden."""
+        return None if self._hidden is None else self._hidden.row_limits
+
+    @property
     def census(self) -> Census:
-        """Rows by holder and group, as a new record."""
-        return replace(self._census, counts=self._census.counts.clone())
+        """Rows by holder and group, in a record of its own; under noise, what the server knows."""
+        known = self._census if self._hidden is None else self._hidden.census
+        return replace(known, counts=known.counts.clone())
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The noise of a federation that makes a promise of privacy."""
+        if self._hidden is None:
+            raise InputError("this federation makes no promise of privacy; give privacy")
+        return self._hidden.mechanism
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -239,7 +277,12 @@ class InProcessFederation:
 
     @cached_property
     def safe_learning_rate(self) -> float:
-        """The learning rate of methods that have none: see ``core.bounds``."""
+        """The learning rate of methods that have none: see ``core.bounds``.
+
+        Under noise it is taken from what the server knows: the mean of x x' over all groups.
+        """
+        if self._hidden is not None:
+            return self._hidden.rate(self._task.loss)
         rows = self._pooled.examples if self._pooled else concatenate(self._holders)
         return safe_rate_of(self._task, rows.x, rows.group)
 
@@ -250,8 +293,20 @@ class InProcessFederation:
     def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         """Send the order to these holders and sum their replies, in the holders' order."""
         with self._alone():
+            if self._hidden is not None:
+                return self._hidden_total(self._hidden, method, order)
             total = self._total(method, order, participants)
             return replace(total, validation=self._losses_with_reply(order, participants))
+
+    def _hidden_total(self, hidden: Hidden, method: SumsMethod[StateT], order: Order) -> Sums:
+        """Return the sums over all holders that the promise allows."""
+        check_round(hidden, method, order)
+        everybody = self._census.occupied
+        if hidden.row_limits is not None:
+            total = self._total(method, order, everybody)
+            return hidden_rows(hidden, method, order, total, self._task.ridge)
+        replies = self._replies(partial(answer, method, order), order, everybody)
+        return hidden_sites(hidden, method, order, replies)
 
     def _total(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         if takes_one_step(method) and self._pooled is not None:
@@ -276,6 +331,8 @@ class InProcessFederation:
         self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
     ) -> tuple[Sums, ...]:
         """Send the order to these holders and return their replies, in the holders' order."""
+        if self._hidden is not None:
+            check_round(self._hidden, method, order)
         with self._alone():
             replies = self._replies(partial(method.local, order), order, participants)
             first, *others = list(replies)
@@ -297,6 +354,8 @@ class InProcessFederation:
         kept: Tensor,
     ) -> tuple[Sums, Tensor]:
         """Sum the replies; also return all holders' private state, one row each."""
+        if self._hidden is not None:
+            check_round(self._hidden, method, order)
         work = partial(method.local_and_keep, order)
         with self._alone():
             replies = list(self._replies(work, order, participants, kept))
@@ -387,5 +446,5 @@ class InProcessFederation:
         worth_it = work >= MIN_THREAD_MULTIPLICATIONS and parameters.device.type == "cpu"
         wanted = self._threads if worth_it else 1
         while len(self._workspaces) < wanted:
-            self._workspaces.append(Workspace(self._task))
+            self._workspaces.append(Workspace(self._task, self._row_limits))
         return self._workspaces[:wanted]

@@ -26,6 +26,7 @@ from fedminmax.methods.method import (
     MixingState,
     SelectingState,
     StateT,
+    check_hidden,
     is_done,
     lets_holders_keep,
 )
@@ -172,6 +173,14 @@ def initial_progress(
     if not hasattr(federation, "census"):
         raise InputError(f"federation = {federation!r}; give a federation, then a method")
     method = with_rate_of(checked_method(method), federation)
+    noise = federation.census.noise
+    if noise is not None:
+        check_hidden(method, noise.unit)
+        if participation < 1:
+            raise InputError(
+                f"participation = {participation:g}, but a promise of privacy counts on the noise "
+                "of all holders; give 1"
+            )
     check_reveals(method, federation.reveals)
     initial = federation.initial_parameters
     state = method.init(initial, federation.census)
@@ -262,6 +271,12 @@ def train(
     """
     check_whole("train", minimum=1, rounds=rounds)
     start = initial_progress(federation, method, seed=seed, participation=participation)
+    noise = federation.census.noise
+    if noise is not None and rounds > noise.rounds:
+        raise InputError(
+            f"rounds = {rounds}, but the promise of privacy is for {noise.rounds}; give no more, "
+            "or plan more before the first one"
+        )
     if patience is not None:
         check_whole("train", minimum=1, patience=patience)
         if not len(federation.validation_rows):

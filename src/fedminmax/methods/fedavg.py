@@ -12,6 +12,7 @@ holders that took part.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, RATE, Over, Pace, register
@@ -61,6 +63,7 @@ class FedAvg:
     name: str = "FedAvg"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.SITE,)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -9,6 +9,7 @@ only in its objective, and is as close to its own optimum.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import GAP, LOOK_AHEAD, Over, Pace, register
 from fedminmax.methods.method import Holder
@@ -86,13 +88,15 @@ class FedAvgFast:
     name: str = "FedAvgFast"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
 
     def __post_init__(self) -> None:
         check_fast_settings(self, gap=self.gap)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgFastState:
         """Nothing is known yet: the first round collects the sums of the initial model."""
-        everybody = Census(census.holder_counts[:, None], census.classes, census.linear)
+        counts = census.holder_counts[:, None]
+        everybody = replace(census, counts=counts, minimum_group=0, row_lengths=None)
         return FedAvgFastState(
             start_server(self, parameters, everybody, torch.ones(1, dtype=torch.float64))
         )

@@ -19,11 +19,13 @@ the gradient.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
@@ -69,6 +71,7 @@ class FedMinMax:
     name: str = "FedMinMax"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
 
     def __post_init__(self) -> None:
         check_rate(self.name, self.learning_rate)

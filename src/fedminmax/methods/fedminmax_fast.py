@@ -9,6 +9,7 @@ gradient sums by group, and curvature sums for linear models of moderate size;
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedminmax.core.group_sums import gradients_by_part, linear_group_sums
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, GAP, LOOK_AHEAD, Over, Pace, Weights, register
 from fedminmax.methods.method import Holder
@@ -73,6 +75,7 @@ class FedMinMaxFast:
     name: str = "FedMinMaxFast"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.ROW, Unit.SITE)
 
     def __post_init__(self) -> None:
         check_fast_settings(self, gap=self.gap, epsilon=self.epsilon)

@@ -7,12 +7,14 @@ because each holder drifts towards its own optimum.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream
@@ -46,6 +48,7 @@ class FedMinMaxLocal:
     name: str = "FedMinMax (local epochs)"
     output: Iterate = Iterate.TAIL_AVERAGE
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    hides: ClassVar[tuple[Unit, ...]] = (Unit.SITE,)
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -51,6 +51,7 @@ from fedminmax.runs.advice_text import (
 )
 from fedminmax.runs.convergence import verdict
 from fedminmax.runs.measure import merged_groups_text, small_groups_text
+from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import Results
 from fedminmax.runs.remarks import certificate_text, validation_text
 
@@ -213,7 +214,7 @@ def _part(run: Run, name: str) -> RunPart:
         for model in models
         if not model.results.converged
     ]
-    further = (certificate_text(results), validation_text(results))
+    further = (certificate_text(results), validation_text(results), *privacy_lines(results))
     return RunPart(
         name,
         run,

@@ -24,6 +24,7 @@ from fedminmax.runs.measure import (
     small_groups_text,
 )
 from fedminmax.runs.model import SavedModel
+from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import CensusFile, ChangeOfRun, Measured, Results
 from fedminmax.runs.remarks import LOSS_NAMES, certificate_text, validation_text
 
@@ -128,6 +129,7 @@ def write_card(
         change_section(results),
         personal_section(results),
         _training(saved, results, card),
+        _privacy(results),
         _limits(saved, results),
         _remarks(results),
     ]
@@ -240,6 +242,15 @@ def _seen_by_the_server(results: Results, card: MethodCard) -> str:
     return (
         f"what a server would see of each holder: {card.reveals}, and sums and counts for the "
         "encoding; in this run one process read all files"
+    )
+
+
+def _privacy(results: Results) -> str:
+    words = privacy_lines(results)
+    return (
+        "\n".join(["## Privacy\n", *(f"- {markdown_text(line)}" for line in words)])
+        if words
+        else ""
     )
 
 

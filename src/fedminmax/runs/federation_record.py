@@ -47,7 +47,7 @@ class FederationRecord:
 
     def read_config(self) -> TableConfig:
         """Read the configuration, with the options of the command applied."""
-        return adjusted(
+        config = adjusted(
             read_config(self.config),
             rounds=self.rounds,
             validation=self.validation,
@@ -55,6 +55,17 @@ class FederationRecord:
             gap=self.gap,
             certify=self.certify,
             secure_sums=self.secure_sums,
+        )
+        check_open(config)
+        return config
+
+
+def check_open(config: TableConfig) -> None:
+    """Refuse a promise of privacy: sites do not add noise yet."""
+    if config.privacy is not None:
+        raise InputError(
+            "[privacy] holds for 'fedminmax train' alone: sites of a network add no noise yet; "
+            "remove the section"
         )
 
 

@@ -8,7 +8,7 @@ that determines their numbers, apart from the method.
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedminmax.core.convergence import Convergence, judge_convergence, stopped_b
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.config import TableConfig
@@ -98,7 +99,8 @@ def plan_table_runs(
 ) -> list[TableRun]:
     """Return the configuration's runs with their folders: the method's, then the baseline's."""
     runs = planned_runs(config.method)
-    if needs_learning_rate(runs):
+    # Under a promise of privacy it depends on noise, and is chosen when the run starts.
+    if needs_learning_rate(runs) and config.privacy is None:
         runs = with_rate(runs, repr(federation.safe_learning_rate))
     folders = (folder, folder / BASELINE_FOLDER)
     return [
@@ -119,7 +121,9 @@ def _plain(value: Any) -> object:
     return value if isinstance(value, bool | int | float | str | None) else value.name.lower()
 
 
-def federate(config: TableConfig, tables: FederatedTables, device: str) -> InProcessFederation:
+def federate(
+    config: TableConfig, tables: FederatedTables, device: str, noise_key: bytes | None = None
+) -> InProcessFederation:
     """Build the federation of the holders' encoded rows and the initial model."""
     encoding = tables.encoding
     with torch_seeded(config.seed, Purpose.INITIALISATION):
@@ -137,6 +141,9 @@ def federate(config: TableConfig, tables: FederatedTables, device: str) -> InPro
             validation=validation,
             ridge=config.model.ridge,
             minimum_group=config.schema.minimum_to_play,
+            seed=config.seed,
+            privacy=config.promise,
+            noise_key=noise_key,
         )
 
 
@@ -189,7 +196,13 @@ def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[
         },
         "seed": config.seed,
         "device": device,
+        **({"privacy": _promised(config.promise)} if config.promise else {}),
     }
+
+
+def _promised(promise: Privacy) -> dict[str, object]:
+    """Return what a run of the same folder must promise, its number of rounds included."""
+    return asdict(promise) | {"unit": promise.unit.value}
 
 
 def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[int, ...]:

@@ -204,6 +204,25 @@ class ReachOfRun(BaseModel):
     distance: Annotated[float, Field(ge=0, le=2)]
 
 
+class PrivacyOfRun(BaseModel):
+    """What the run promises of one unit, how, and what all runs on the same data have spent.
+
+    ``minimum_group`` is how many rows a group needed: in smaller ones noise would have ruled.
+    """
+
+    model_config = FROZEN
+    epsilon: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    unit: Literal["row", "site"]
+    clip: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+    max_loss: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+    colluding: Count
+    releases: Count
+    noise_multiplier: Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+    minimum_group: Count
+    spent: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
+
+
 class CostOfRun(BaseModel):
     """Bytes per holder and round, as computed before training; over a network also as measured.
 
@@ -264,6 +283,7 @@ class Results(BaseModel):
     change: ChangeOfRun | None = None
     reach: ReachOfRun | None = None
     cost: CostOfRun | None = None
+    privacy: PrivacyOfRun | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Results":

@@ -48,6 +48,7 @@ from fedminmax.runs.layout import (
 from fedminmax.runs.measure import measure, measure_merged, measure_personal
 from fedminmax.runs.model import SavedModel, save_model
 from fedminmax.runs.plan import CHOSEN, TableRun, census_of, identity
+from fedminmax.runs.privacy import check_limit, forget_noise_key, privacy_of_run, spend
 from fedminmax.runs.records import Measured, ValidationOfRun, record_as_json
 from fedminmax.runs.remarks import validation_of, with_proof
 from fedminmax.runs.results import (
@@ -126,6 +127,9 @@ def finish_table(
                 run.folder / f"{other.value}.safetensors",
                 _saved_model(alternative, other.value, config, tables, federation),
             )
+    if config.privacy is not None:
+        results = results.model_copy(update={"privacy": privacy_of_run(config, federation)})
+        forget_noise_key(run.folder)
     save_model(run.folder / MODEL_FILE, saved)
     write_card(run.folder, saved, results, census, run.card, config.report)
     write_results(run.folder, results)
@@ -167,6 +171,7 @@ class TableJob:
     tables: FederatedTables = field(repr=False)
     federation: InProcessFederation
     device: str
+    noise_key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,12 @@ def _open_run(job: TableJob, run: TableRun) -> None:
         "iterate": run.iterate.value,
     }
     configuration = identity(job.config, job.tables, job.device) | {"method": own}
+    spends = job.noise_key is not None and not is_finished(run)
+    if spends:
+        check_limit(job.config, job.noise_key or b"")
     claim_folder(run.folder, {"version": __version__, "configuration": configuration})
+    if spends:
+        spend(job.config, run.folder, job.noise_key or b"")
 
 
 def is_finished(run: TableRun, *, certified: bool = False) -> bool:

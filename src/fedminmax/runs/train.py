@@ -23,6 +23,7 @@ from fedminmax.runs.layout import claim_run
 from fedminmax.runs.measure import change_from, paired_sums, score_rows, with_change
 from fedminmax.runs.model import SavedModel, load_model
 from fedminmax.runs.plan import TableRun, census_of, federate, plan_table_runs
+from fedminmax.runs.privacy import noise_key_of
 from fedminmax.runs.records import Results
 from fedminmax.runs.results import finished_results, write_results
 from fedminmax.runs.table_run import TableJob, TableTick, is_finished, open_runs, train_table
@@ -150,8 +151,9 @@ def train_tables(
 def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> TableTraining:
     """Read all tables and open the run folder; mistakes are found before anything is written."""
     tables = load_federated_tables(config)
-    federation = federate(config, tables, device)
-    job = TableJob(config, _text(config), tables, federation, device)
+    key = None if config.privacy is None else noise_key_of(folder)
+    federation = federate(config, tables, device, key)
+    job = TableJob(config, _text(config), tables, federation, device, key)
     runs = tuple(plan_table_runs(config, federation, folder))
     open_runs(job, runs)
     return TableTraining(job, runs)

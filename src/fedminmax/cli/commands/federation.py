@@ -52,6 +52,7 @@ from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
     PLACE,
     FederationRecord,
+    check_open,
     open_federation_run,
     plain_name,
     plan_of,
@@ -74,7 +75,7 @@ def create_federation(
     described = read_federation_file(file)
     asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
     if config is not None:
-        read_config(config)
+        check_open(read_config(config))
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
     check_parents(folder, "--out")

@@ -37,6 +37,7 @@ from fedminmax.runs.measure import (
     small_groups_text,
 )
 from fedminmax.runs.plan import TableRun
+from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import RISK, Results, record_as_json
 from fedminmax.runs.remarks import certificate_text, validation_text
 from fedminmax.runs.round_log import RoundRecord
@@ -67,7 +68,7 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
             _say(console, proved)
         if own.validation is not None:
             _say(console, f"{own.method.name}: {validation_text(own)}")
-    for paragraph in after_training(results[0]):
+    for paragraph in (*after_training(results[0]), *privacy_lines(results[0])):
         _say(console, paragraph)
     for what, name in (
         ("Results", RESULTS_FILE),

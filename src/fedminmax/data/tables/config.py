@@ -12,10 +12,13 @@ from fedminmax.core.certificate import check_provable
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.losses import LOSSES_BY_NAME
+from fedminmax.core.privacy.mechanism import NETWORK_CLIP, Privacy, Unit, default_clip
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import checked_share
 from fedminmax.data.tables.config_checks import (
     changes_of,
+    check_covered,
     check_sections,
     format_of,
     method_options,
@@ -36,6 +39,7 @@ from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected,
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
+    PRIVATE_ROUNDS,
     default_baseline,
     default_loss,
     default_patience,
@@ -98,6 +102,19 @@ class LoggingChoice:
 
 
 @dataclass(frozen=True)
+class PrivacyChoice:
+    """A promise without its rounds, and the most that all runs on these files may spend."""
+
+    epsilon: float
+    delta: float
+    clip: float
+    unit: Unit = Unit.ROW
+    colluding: int = 0
+    max_loss: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
 class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
@@ -117,6 +134,7 @@ class TableConfig:
     report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
     secure_sums: bool = False
+    privacy: PrivacyChoice | None = None
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -133,6 +151,22 @@ class TableConfig:
         if self.method.iterate is not None:
             return self.method.iterate
         return Iterate.BEST if self.validation else CARDS[self.method.name].build({}).output
+
+    @property
+    def promise(self) -> Privacy | None:
+        """What the run promises, over all of its rounds; None if nothing."""
+        own = self.privacy
+        if own is None:
+            return None
+        return Privacy(
+            own.epsilon,
+            own.delta,
+            own.clip,
+            self.method.rounds,
+            own.unit,
+            own.colluding,
+            own.max_loss,
+        )
 
     @property
     def patience(self) -> int | None:
@@ -183,7 +217,10 @@ def adjusted(
 
 def with_certificate(config: TableConfig, *, certify: bool = False) -> TableConfig:
     """Add a proof if the command line asks for one; refuse it for models that have none."""
-    if not (certify or config.method.certify):
+    certify = certify or config.method.certify
+    if config.privacy is not None:
+        check_covered(certify=certify, validation=config.validation)
+    if not certify:
         return config
     model, schema = config.model, config.schema
     classes = max(len(schema.target.classes), 1)
@@ -249,9 +286,11 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         for name, file in data.test.items()
     )
     default = 0.0 if test else DEFAULT_HELD_OUT
-    method = sections.method
+    method, private = sections.method, sections.privacy is not None
     pace = CARDS[method.name].pace
-    baseline = method.baseline or default_baseline(pace)
+    baseline = method.baseline or (NO_BASELINE if private else default_baseline(pace))
+    default_rounds = (PRIVATE_ROUNDS if private else DEFAULT_ROUNDS)[pace]
+    model = _model(sections)
     return TableConfig(
         training=training,
         test=test,
@@ -260,11 +299,11 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         seed=data.seed,
         format=agreed,
         schema=_schema(sections),
-        model=_model(sections),
+        model=model,
         method=MethodChoice(
             method.name,
             method_options(sections),
-            method.rounds or DEFAULT_ROUNDS[pace],
+            method.rounds or default_rounds,
             method.participation,
             None if baseline == NO_BASELINE else baseline,
             Iterate(method.iterate) if method.iterate else None,
@@ -275,6 +314,18 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         report=sections.report,
         validation=validation_share(sections),
         secure_sums=sections.federation.secure_sums,
+        privacy=_privacy(sections, model),
+    )
+
+
+def _privacy(sections: ConfigSections, model: ModelChoice) -> PrivacyChoice | None:
+    own = sections.privacy
+    if own is None:
+        return None
+    loss, columns = LOSSES_BY_NAME[model.loss], len(sections.features)
+    clip = own.clip or (NETWORK_CLIP if model.hidden else default_clip(loss, columns))
+    return PrivacyChoice(
+        own.epsilon, own.delta, clip, Unit(own.unit), own.colluding, own.max_loss, own.limit
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.tables.config_sections import (
     NO_BASELINE,
@@ -20,6 +21,7 @@ from fedminmax.data.tables.wording import did_you_mean, toml_key
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import DEFAULT_METHOD
+from fedminmax.methods.method import check_hidden
 
 
 def format_of(data: DataSection) -> FileFormat:
@@ -41,11 +43,19 @@ def check_sections(sections: ConfigSections) -> None:
     _check_groups(sections.groups, sections)
     _check_model(sections)
     _check_method(sections)
+    if sections.privacy is not None:
+        _check_privacy(sections, Unit(sections.privacy.unit))
 
 
 def method_options(sections: ConfigSections) -> dict[str, str]:
-    """Return the method's own options as text, as its card expects them."""
-    return {name: _as_text(value) for name, value in (sections.method.model_extra or {}).items()}
+    """Return the method's own options as text, as its card expects them.
+
+    Curvature sums cannot keep a promise of privacy: with one, they are off.
+    """
+    stated = {name: _as_text(value) for name, value in (sections.method.model_extra or {}).items()}
+    if sections.privacy is None or "curvature" not in CARDS[sections.method.name].option_types:
+        return stated
+    return {"curvature": "false", **stated}
 
 
 def _check_files(data: DataSection) -> None:
@@ -184,6 +194,41 @@ def _check_method(sections: ConfigSections) -> None:
         raise InputError(f"[method] {error}") from error
 
 
+def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
+    """Refuse what a promise of privacy does not cover."""
+    method, options = sections.method, method_options(sections)
+    check_hidden(CARDS[method.name].build({}, options), unit)
+    if options.get("curvature") == "true":
+        raise InputError(
+            "[method] curvature = true, but curvature sums cannot keep the promise in [privacy]; "
+            "remove one of them"
+        )
+    if method.baseline not in (None, NO_BASELINE):
+        raise InputError(
+            f'[method] baseline = "{method.baseline}", but a second model would spend the budget '
+            "in [privacy] again; train it by itself, with a budget of its own"
+        )
+    if method.participation < 1:
+        raise InputError(
+            f"[method] participation = {method.participation:g}, but the promise in [privacy] "
+            "counts on the noise of all holders; give 1"
+        )
+
+
+def check_covered(*, certify: bool, validation: float) -> None:
+    """Refuse to ask rows for more than a promise of privacy covers."""
+    if certify:
+        raise InputError(
+            "a certificate needs sums without noise, and [privacy] promises noise; remove one of "
+            "them"
+        )
+    if validation:
+        raise InputError(
+            f"validation = {validation:g}, but losses on validation rows are not covered by the "
+            "promise in [privacy]; set validation = 0, rounds are fixed beforehand"
+        )
+
+
 def _check_meant_for_default(options: Mapping[str, str]) -> None:
     """Refuse rates without a method's name: Algorithm 1, which needs them, was the old default."""
     for option in ("adversary_rate", "learning_rate"):
@@ -198,7 +243,8 @@ def validation_share(sections: ConfigSections) -> float:
     """Return the share of validation rows; networks overfit and need some."""
     if sections.data.validation is not None:
         return sections.data.validation
-    return DEFAULT_SHARE_FOR_NETWORKS if sections.model.kind == "mlp" else 0.0
+    chosen_by_rows = sections.model.kind == "mlp" and sections.privacy is None
+    return DEFAULT_SHARE_FOR_NETWORKS if chosen_by_rows else 0.0
 
 
 def _check_unique(values: Sequence[str], where: str, data: DataSection) -> None:

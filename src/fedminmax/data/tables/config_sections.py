@@ -4,6 +4,7 @@ Errors of pydantic and of the TOML reader are turned into one line about the use
 """
 
 import tomllib
+from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -131,6 +132,23 @@ class MethodSection(BaseModel):
     certify: bool = False
 
 
+class PrivacySection(BaseModel):
+    """[privacy]: what nobody may learn of one row, or of one site (see ``core.privacy``).
+
+    ``clip`` and ``max_loss`` that are left open follow from the model and the loss. ``limit`` is
+    the most epsilon that all runs on the same files may spend together.
+    """
+
+    model_config = STRICT
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    unit: Literal["row", "site"] = "row"
+    colluding: Annotated[int, Field(ge=0)] = 0
+    max_loss: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
 class LoggingSection(BaseModel):
     """[logging]: additional logs of rounds; mlflow is a tracking address."""
 
@@ -173,6 +191,7 @@ class ConfigSections(BaseModel):
     logging: LoggingSection = LoggingSection()
     federation: FederationSection = FederationSection()
     report: ReportSection = EMPTY_REPORT
+    privacy: PrivacySection | None = None
 
 
 def toml_error_message(error: tomllib.TOMLDecodeError) -> str:
@@ -215,6 +234,8 @@ def _unknown_key(section: list[int | str], key: str, file: type[BaseModel]) -> s
 def _section_model(file: type[BaseModel], name: str) -> type[BaseModel]:
     """Return the model of a section, or of each section in it, such as [features.NAME]."""
     kind: Any = file.model_fields[name].annotation
+    if get_origin(kind) is UnionType:
+        kind = get_args(kind)[0]
     model: type[BaseModel] = get_args(kind)[-1] if get_origin(kind) is dict else kind
     return model
 

@@ -1,5 +1,7 @@
 """The server that looks ahead: second order for linear models, first order for all others.
 
+Sums with noise have a server of their own.
+
 Its players are the groups, or the holders for AFL's objective. If it does not need a holder's
 groups, the holder sends sums over all of its rows (``sums_of_all_rows``).
 """
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import row_size
+from fedminmax.core.errors import InputError
 from fedminmax.core.group_sums import gradients_by_part, linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, RoundKey, Sums, zero_sums
@@ -29,6 +32,7 @@ from fedminmax.methods.shared.first_order_server import (
     after_first_order_round,
     start_first_order,
 )
+from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
 from fedminmax.methods.shared.replies import RiskSums, sum_by_group
 from fedminmax.methods.shared.second_order_server import (
     SecondOrderState,
@@ -37,7 +41,7 @@ from fedminmax.methods.shared.second_order_server import (
     start_second_order,
 )
 
-FastState = SecondOrderState | FirstOrderState
+FastState = SecondOrderState | FirstOrderState | NoisyState
 # When to stop: the possible relative improvement of the worst risk.
 DEFAULT_GAP = 1e-4
 
@@ -96,6 +100,13 @@ def start_server(
     """Return the state before the first round; the players are the census's groups."""
     structure, counts = census.linear, census.counts.sum(dim=0)
     linear = with_curvature(settings, structure, census.groups)
+    if census.noise is not None:
+        if linear is not None:
+            raise InputError(
+                f"{settings.name}: curvature sums cannot keep a promise of privacy; give "
+                "curvature=False"
+            )
+        return start_noisy(parameters, census, census.noise, weights)
     if linear is not None:
         size = row_size(census, linear, linear_rows_per_chunk(linear))
         return start_second_order(parameters, linear, weights, counts, census.playable, size)
@@ -109,6 +120,8 @@ def after_round(
     """Return the state after a round's sums; ``epsilon`` is the minimum weight of a player."""
     if isinstance(state, SecondOrderState):
         return after_second_order_round(state, reported, epsilon)
+    if isinstance(state, NoisyState):
+        return after_noisy_round(state, reported, epsilon)
     return after_first_order_round(state, reported, epsilon, settings.momentum)
 
 

@@ -1,0 +1,1 @@
+"""Worst and mean risk on Adult against the promise of privacy."""

@@ -1,0 +1,1 @@
+"""Differential privacy: clipped rows, noise, and what the two promise."""

@@ -1,0 +1,302 @@
+"""Differential privacy of a run: what is promised, and the noise that keeps the promise.
+
+Before the first round holders tell counts by group and, for a linear model, the sum of x x' (x with
+a 1 for the intercept); in each round a step and losses by group. Each of these T + 1 messages is a
+release of the Gaussian mechanism (see ``accountant``): all its numbers together are one vector,
+which one unit changes by a limited length.
+
+A unit that is a row is in one group, so it changes one group's block of a vector by group: A sums
+by group are as sensitive as one. With a gradient of length C at most, a loss in [0, M] and a loss
+sum taken around M/2,
+
+    |(gradient sums / C, k (loss sums - M/2 counts) / (M/2))| changes by sqrt(1 + k^2) at most.
+
+A unit that is a holder ("site") is treated as one row: its sums are divided by its rows, and its
+step is clipped as a whole. Everything else follows. Whether a site takes part is no secret.
+
+Holders add the noise. Each of K draws with variance s^2 / (K - c), so that the sum has at least
+s^2 even if c of them stay silent, or tell what they drew.
+
+| symbol | name                 |
+|--------|----------------------|
+| C      | Privacy.clip         |
+| M      | Privacy.max_loss     |
+| k      | SMALL_PART           |
+| c      | Privacy.colluding    |
+| T      | Privacy.rounds       |
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.bounds import LOSS_LIMITS
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import Loss
+from fedminmax.core.privacy.accountant import Releases, check_promise, noise_multiplier
+from fedminmax.core.text import format_value, is_finite, is_whole
+
+# Of the second block of a release: losses beside gradients, counts beside x x'.
+SMALL_PART = 0.5
+# A site counts as if it had so many rows.
+ROWS_OF_SITE = 1000
+# Losses without a limit: cross-entropy of a row whose class got the fourth power of an even guess,
+# and two deviations, squared.
+CROSS_ENTROPY_CAP, SQUARED_ERROR_CAP = 4.0, 4.0
+# The gradient of a squared error that is one deviation off, per unit of length of the row.
+SLOPE_OF_DEVIATION = 2.0
+# A group plays if the noise of its mean gradient is no longer than this share of the clip: with
+# more, an adversary chooses groups for their noise (see experiments/privacy).
+MAX_NOISE_TO_PLAY = 1.0 / 16.0
+# Of the steepest gradient of a typical row: chosen on Adult, see experiments/privacy.
+SHARE_OF_STEEPEST = 0.7
+# Of networks, whose gradients have no typical length.
+NETWORK_CLIP = 1.0
+
+
+class Unit(Enum):
+    """Whose presence nobody can tell: one row's, or everything that one holder has."""
+
+    ROW = "row"
+    SITE = "site"
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a run promises, and how.
+
+    Args:
+        epsilon, delta: the promise.
+        clip: the longest gradient of a row, or the longest step of a site.
+        rounds: how many rounds the promise is for; no further one is answered.
+        unit: what the promise is about.
+        colluding: how many holders may stay silent or tell their noise without breaking it.
+        max_loss: what a row's loss counts at most; by default the loss's own limit, or a cap.
+
+    >>> Privacy(epsilon=1.0, delta=1e-5, clip=0.0, rounds=20)
+    Traceback (most recent call last):
+    fedminmax.core.errors.InputError: clip = 0; give a positive number, such as 1
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    rounds: int
+    unit: Unit = Unit.ROW
+    colluding: int = 0
+    max_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        check_promise(self.epsilon, self.delta)
+        if not is_finite(self.clip) or self.clip <= 0:
+            raise InputError(f"clip = {format_value(self.clip)}; give a positive number, such as 1")
+        if not is_whole(self.rounds, 1):
+            raise InputError(f"rounds = {self.rounds!r}; give a whole number of at least 1")
+        if not is_whole(self.colluding, 0):
+            raise InputError(f"colluding = {self.colluding!r}; give a whole number of at least 0")
+        if self.max_loss is not None and not (is_finite(self.max_loss) and self.max_loss > 0):
+            raise InputError(f"max_loss = {format_value(self.max_loss)}; give a positive number")
+
+    @property
+    def releases(self) -> Releases:
+        """The rounds, and what is told before the first one."""
+        number = self.rounds + 1
+        return Releases(number, noise_multiplier(self.epsilon, self.delta, number))
+
+    def check_data(self, rows: int, holders: int) -> None:
+        """Refuse a promise that says nothing about so many rows at so many holders."""
+        units, name = (rows, "rows") if self.unit is Unit.ROW else (holders, "sites")
+        if self.delta >= 1.0 / units:
+            raise InputError(
+                f"delta = {self.delta:g}, but there are {units:,} {name}; give one below "
+                f"1 / {name}, such as {_tenth_of_inverse(units):g}"
+            )
+        if self.colluding >= holders:
+            raise InputError(
+                f"colluding = {self.colluding}, but there are {holders} holders; give less than "
+                "that, or nobody is left to add noise"
+            )
+
+
+def _tenth_of_inverse(units: int) -> float:
+    return float(10.0 ** math.floor(math.log10(0.1 / units)))
+
+
+def cap_of(loss: Loss, classes: int) -> float:
+    """Return the most that a row's loss counts: its own limit, or a cap where it has none."""
+    limits = next((own for known, own in LOSS_LIMITS.items() if known is loss), None)
+    if limits is None:
+        raise InputError("a promise of privacy for a loss of your own needs max_loss; give it")
+    if math.isfinite(limits.loss):
+        return limits.loss
+    return CROSS_ENTROPY_CAP * math.log(classes) if classes else SQUARED_ERROR_CAP
+
+
+def steepness_of(loss: Loss) -> float:
+    """Return the longest gradient of a row of length 1, up to one deviation off."""
+    limits = next((own for known, own in LOSS_LIMITS.items() if known is loss), None)
+    slope = math.inf if limits is None else limits.slope
+    return slope if math.isfinite(slope) else SLOPE_OF_DEVIATION
+
+
+def default_clip(loss: Loss, columns: int) -> float:
+    """Return a clip for a linear model, from what is known without looking at any row.
+
+    A standardised number is 1 off in the mean square, and of the 0/1 columns of a category one is
+    1: so a row of that many columns, with its 1 for the intercept, is sqrt(1 + columns) long.
+    """
+    return float(f"{SHARE_OF_STEEPEST * steepness_of(loss) * math.sqrt(1.0 + columns):.2g}")
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """Standard deviations of what the server gets, summed over all holders.
+
+    ``gradient`` is that of each number of gradient sums by group, ``loss`` of loss sums; ``moment``
+    is that of a number off the diagonal of the sum of x x', whose rows have length ``max_row`` at
+    most. ``rounds`` is how many rounds there will be, ``unit`` what the noise hides.
+    """
+
+    gradient: float
+    loss: float
+    moment: float
+    max_row: float
+    rounds: int
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The noise of one run, with all that decides it.
+
+    ``key`` is what the noise is drawn from. A simulation makes it from its seed, and can be
+    repeated; whoever publishes a model needs a key that nobody knows.
+    """
+
+    privacy: Privacy
+    holders: int
+    max_loss: float
+    max_row: float
+    key: bytes = field(repr=False)
+
+    @cached_property
+    def noise_multiplier(self) -> float:
+        """The deviation of the noise of a vector that a unit changes by 1 at most."""
+        return self.privacy.releases.noise_multiplier
+
+    @property
+    def size(self) -> float:
+        """How many rows a unit counts as."""
+        return 1.0 if self.privacy.unit is Unit.ROW else float(ROWS_OF_SITE)
+
+    def share_of(self, rows: int) -> float:
+        """Return what the sums of a holder with so many rows are multiplied by."""
+        return 1.0 if self.privacy.unit is Unit.ROW else ROWS_OF_SITE / max(rows, 1)
+
+    @property
+    def levels(self) -> NoiseLevels:
+        """What the server may know of the noise: it depends on no row."""
+        all_of_them = math.sqrt(self.holders / (self.holders - self.privacy.colluding))
+        first, second = (all_of_them * own for own in self._deviations)
+        return NoiseLevels(
+            gradient=first * self.privacy.clip * self.size,
+            loss=second * 0.5 * self.max_loss * self.size,
+            moment=first * self.max_row**2 * self.size / math.sqrt(2.0),
+            max_row=self.max_row,
+            rounds=self.privacy.rounds,
+            unit=self.privacy.unit,
+        )
+
+    @property
+    def _deviations(self) -> tuple[float, float]:
+        """The sum's deviation in the first and second block, per unit of their sensitivity."""
+        both = self.noise_multiplier * math.sqrt(1.0 + SMALL_PART**2)
+        return both, both / SMALL_PART
+
+    def rows_to_play(self, numbers: int) -> int:
+        """Return the rows that a group needs for an adversary to choose it.
+
+        ``numbers`` is how many of a gradient's numbers matter.
+        """
+        length = self.levels.gradient * math.sqrt(numbers)
+        return math.ceil(length / (MAX_NOISE_TO_PLAY * self.privacy.clip))
+
+    def noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of all holders' noise for two blocks with sensitivities 1."""
+        numbers = first.numel() + second.numel()
+        total = np.zeros(numbers)
+        for holder in range(self.holders):
+            total += gaussian_noise(self.key, f"{label}, holder {holder}", numbers)
+        share = 1.0 / math.sqrt(self.holders - self.privacy.colluding)
+        large, small = torch.split(torch.from_numpy(total * share), [first.numel(), second.numel()])
+        of_first, of_second = self._deviations
+        return of_first * large.view(first.shape), of_second * small.view(second.shape)
+
+    def hide_round(
+        self, label: str, step: Tensor, centred_losses: Tensor, step_size: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return a round's sums with noise; ``step_size`` is the most that a unit adds to the step.
+
+        ``centred_losses`` are loss sums minus half of the largest loss for each row.
+        """
+        on_step, on_losses = self.noise(label, step, centred_losses)
+        return (
+            step.double().cpu() + step_size * on_step,
+            centred_losses + 0.5 * self.max_loss * self.size * on_losses,
+        )
+
+    def hide_census(self, counts: Tensor, moment: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows by group [A], at least 1 each, and the sum of x x' (or nothing) with noise.
+
+        Off the diagonal numbers are there twice, so they count sqrt(2) times in a vector's length.
+        """
+        if not moment.numel():
+            _, on_counts = self.noise("census", moment, counts)
+            return _whole(counts + self.size * on_counts), moment
+        rows, columns = torch.tril_indices(*moment.shape)
+        twice = torch.where(rows == columns, 1.0, math.sqrt(2.0)).double()
+        packed, on_counts = self.noise("census", twice, counts)
+        lower = moment[rows, columns] + self.max_row**2 * self.size * packed / twice
+        hidden = torch.zeros_like(moment)
+        hidden[rows, columns] = lower
+        hidden[columns, rows] = lower
+        return _whole(counts + self.size * on_counts), hidden
+
+
+def _whole(counts: Tensor) -> Tensor:
+    return counts.round().clamp(min=1.0).to(torch.int64)
+
+
+def gaussian_noise(
+    key: bytes, label: str, numbers: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Draw standard normal numbers that nobody can tell from random ones without the key.
+
+    Bits are those of SHAKE-256 (FIPS 202), normal numbers those of Box and Muller (1958).
+
+    >>> gaussian_noise(b"key", "a", 3).shape
+    (3,)
+    """
+    pairs = (numbers + 1) // 2
+    stream = hashlib.shake_256(len(key).to_bytes(8) + key + label.encode()).digest(16 * pairs)
+    bits = np.frombuffer(stream, np.uint64) >> np.uint64(11)
+    first, second = bits.astype(np.float64).reshape(2, pairs) * 2.0**-53
+    length = np.sqrt(-2.0 * np.log1p(-first))
+    angle = 2.0 * np.pi * second
+    return np.concatenate([length * np.cos(angle), length * np.sin(angle)])[:numbers]
+
+
+def second_moment(x: Tensor, max_row: float, *, intercept: bool) -> Tensor:
+    """Return the sum of x x' over rows, none longer than ``max_row``, in float64.
+
+    With an ``intercept`` a 1 is appended to each.
+    """
+    rows = torch.cat([x.double(), x.new_ones(len(x), int(intercept)).double()], dim=1)
+    rows *= (max_row / rows.norm(dim=1, keepdim=True)).clamp_(max=1.0)
+    return rows.T @ rows

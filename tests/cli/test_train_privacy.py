@@ -1,0 +1,116 @@
+"""A promise of privacy in a configuration: what it says at the end, its ledger, and refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedminmax.core.privacy.accountant import noise_multiplier
+from fedminmax.data.tables.config import read_config
+from fedminmax.runs.train import open_training, training_rounds
+from tests.cli.hospitals import results_of, rounds_of, write_config, write_hospitals
+from tests.cli.in_process import complaint_here, run_here
+
+RUN = Path("runs", "fedminmax")
+FAST = 'name = "fedminmax-fast"\nrounds = 4'
+PROMISE = "epsilon = 4.0\ndelta = 1e-4"
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def private(
+    folder: Path, promise: str = PROMISE, method: str = FAST, name: str = "fedminmax"
+) -> Path:
+    return write_config(folder, method=f"{method}\n[privacy]\n{promise}", name=name)
+
+
+def ledger() -> list[dict[str, object]]:
+    lines = Path("fedminmax-privacy.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_run_states_its_promise_and_spends_it_once(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = private(hospitals, f"{PROMISE}\nlimit = 6.0")
+    interrupted = training_rounds(open_training(read_config(config), RUN), seconds=0.0)
+    for _ in interrupted:
+        pass
+    assert 1 <= len(rounds_of(RUN)) < 4
+    assert len(ledger()) == 1
+    key = RUN / "noise.key"
+    assert key.stat().st_mode & 0o077 == 0
+    first = rounds_of(RUN)
+    run_here("train", config)
+    # The run went on with the noise it had begun with, and spent nothing more.
+    assert rounds_of(RUN)[: len(first)] == first
+    assert len(rounds_of(RUN)) == 4
+    assert len(ledger()) == 1
+    assert not key.exists()
+    said = results_of(RUN)["privacy"]
+    assert (said["epsilon"], said["delta"], said["unit"]) == (4.0, 1e-4, "row")
+    assert said["releases"] == 5
+    assert said["noise_multiplier"] == noise_multiplier(4.0, 1e-4, 5)
+    assert said["spent"] == pytest.approx(4.0, rel=5e-3)
+    run_here("report", RUN, "--out", "report.html")
+    words = "(epsilon, delta) = (4, 0.0001) for one training row"
+    said_there = " ".join(capsys.readouterr().out.split())
+    card = (RUN / "model_card.md").read_text()
+    for shown in (said_there, card, Path("report.html").read_text()):
+        assert words in shown
+        assert "Not covered by it: test results" in shown
+    # A second model of the same rows is above their limit.
+    again = complaint_here(capsys, "train", config, "--out", "second")
+    assert "limit = 6: earlier runs on these files spent epsilon 4" in again
+    assert not Path("second").exists()
+    assert len(ledger()) == 1
+
+
+def test_noise_is_not_that_of_the_seed(hospitals: Path) -> None:
+    """Whoever knows the configuration must not be able to take it off."""
+    config = private(hospitals)
+    run_here("train", config)
+    run_here("train", config, "--out", "again")
+    assert rounds_of(RUN)[0]["risks"] != rounds_of(Path("again"))[0]["risks"]
+    assert len(ledger()) == 2
+
+
+@pytest.mark.parametrize(
+    ("promise", "method", "words"),
+    [
+        ("epsilon = 0.0\ndelta = 1e-4", FAST, "[privacy] epsilon is 0.0; give a number greater"),
+        ("epsilon = 1.0\ndelta = 0.0", FAST, "[privacy] delta is 0.0; give a number greater"),
+        ("epsilon = 1.0\ndelta = 0.5", FAST, "delta = 0.5, but there are"),
+        (f"{PROMISE}\nclip = 0.0", FAST, "[privacy] clip is 0.0; give a number greater"),
+        (f'{PROMISE}\nunit = "town"', FAST, "[privacy] unit is 'town'; give 'row' or 'site'"),
+        (f"{PROMISE}\ncolluding = 9", FAST, "colluding = 9, but there are"),
+        (PROMISE, f"{FAST}\ncertify = true", "a certificate needs sums without noise"),
+        (PROMISE, f"{FAST}\ncurvature = true", "curvature sums cannot keep the promise"),
+        (PROMISE, f'{FAST}\nbaseline = "fedavg"', "a second model would spend the budget"),
+        (PROMISE, f"{FAST}\nparticipation = 0.5", "counts on the noise of all holders"),
+        (PROMISE, 'name = "fedavg"', 'FedAvg cannot keep a promise of privacy with unit = "row"'),
+        (PROMISE, 'name = "afl"', "AFL cannot keep a promise of privacy"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused_before_anything_is_written(
+    promise: str, method: str, words: str, hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in complaint_here(capsys, "train", private(hospitals, promise, method))
+    assert not Path("runs").exists()
+    assert not Path("fedminmax-privacy.jsonl").exists()
+
+
+def test_validation_rows_and_certificates_are_refused_on_the_command_line(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = private(hospitals)
+    for words, reason in (
+        (("--validation", "0.2"), "losses on validation rows are not covered"),
+        (("--certify",), "a certificate needs sums without noise"),
+    ):
+        assert reason in complaint_here(capsys, "train", config, *words)

@@ -1,0 +1,101 @@
+"""Clipped sums against each row's own gradient by plain autograd, one row at a time."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.examples import Examples
+from fedminmax.core.group_sums import gradients_by_part
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.models import linear, mlp
+from fedminmax.core.one_step import weighted_gradient
+from fedminmax.core.privacy.clipping import ClippedRows
+from fedminmax.core.task import Task
+from fedminmax.core.workspace import Workspace
+from tests.cnn_problem import image_rows, small_cnn
+
+LIMITS = ClippedRows(gradient=1.2, loss=0.6)
+
+
+def rows_of(loss: Loss, rows: int = 23) -> Examples:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
+    x *= torch.linspace(0.1, 4.0, rows, dtype=torch.float64)[:, None]
+    y = torch.randint(3, (rows,), generator=generator)
+    group = torch.arange(rows) % 3
+    return Examples(x, y.double() if loss is squared_error_loss else y, group)
+
+
+def tanh_model(outputs: int) -> nn.Module:
+    """No stack of ReLU layers: its rows are differentiated one by one."""
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, outputs))
+
+
+def by_hand(task: Task, rows: Examples) -> tuple[Tensor, Tensor]:
+    """Return each row's clipped gradient [n, p] and limited loss [n]."""
+    gradients, losses = [], []
+    for number in range(len(rows)):
+        task.model.zero_grad()
+        loss = task.loss(task.model(rows.x[number : number + 1]), rows.y[number : number + 1])
+        torch.autograd.backward(loss.sum())
+        flat = torch.cat([own.grad.reshape(-1) for own in task.model.parameters()])  # type: ignore[union-attr]
+        length = float(flat.norm())
+        gradients.append(flat * (LIMITS.gradient / length if length > LIMITS.gradient else 1.0))
+        losses.append(min(loss.item(), LIMITS.loss))
+    return torch.stack(gradients), torch.tensor(losses, dtype=torch.float64)
+
+
+def model_of(kind: str, loss: Loss) -> nn.Module:
+    outputs = 1 if loss is squared_error_loss else 3
+    torch.manual_seed(5)
+    made = {
+        "linear": linear(4, outputs),
+        "mlp": mlp(4, outputs, (6, 5)),
+        "tanh": tanh_model(outputs),
+    }
+    return made[kind].double()
+
+
+@pytest.mark.parametrize("loss", [brier_loss, cross_entropy_loss, squared_error_loss])
+@pytest.mark.parametrize("kind", ["linear", "mlp", "tanh"])
+def test_sums_by_group_are_those_of_rows_clipped_one_by_one(kind: str, loss: Loss) -> None:
+    task, rows = Task(model_of(kind, loss), loss), rows_of(loss)
+    gradients, losses = by_hand(task, rows)
+    lengths = gradients.norm(dim=1)
+    # Some rows are clipped and some are not.
+    assert 0 < int((lengths < LIMITS.gradient - 1e-9).sum()) < len(rows)
+    assert 0 < int((losses < LIMITS.loss).sum()) < len(rows)
+    workspaces = [Workspace(task, LIMITS), Workspace(task, LIMITS)]
+    found_losses, found = gradients_by_part(workspaces, rows, rows.group, 3, rows_per_chunk=4)
+    for group in range(3):
+        expected = gradients[rows.group == group].sum(dim=0)
+        torch.testing.assert_close(found[group], expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found_losses, losses, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "tanh"])
+def test_weights_come_after_clipping_and_the_ridge_is_no_rows(kind: str) -> None:
+    ridge = 0.5 if kind == "linear" else 0.0
+    task, rows = Task(model_of(kind, brier_loss), brier_loss, ridge), rows_of(brier_loss)
+    gradients, _ = by_hand(task, rows)
+    weights = torch.linspace(0.0, 3.0, len(rows), dtype=torch.float64)
+    found, _ = weighted_gradient([Workspace(task, LIMITS)], rows, weights, 7)
+    torch.testing.assert_close(found, weights @ gradients, rtol=1e-9, atol=1e-9)
+
+
+def test_a_convolutions_gradient_is_in_the_models_order() -> None:
+    x, y, group = image_rows(5)
+    task, rows = Task(small_cnn(), brier_loss), Examples(x, y, group)
+    gradients, _ = by_hand(task, rows)
+    workspace = Workspace(task, LIMITS)
+    found, _ = weighted_gradient([workspace], rows, torch.ones(5, dtype=torch.float64), 3)
+    torch.testing.assert_close(found, gradients.sum(dim=0), rtol=1e-9, atol=1e-9)
+
+
+def test_a_row_without_gradient_stays_without() -> None:
+    limits = ClippedRows(1.0, 1.0)
+    factors = limits.factors(torch.tensor([0.0, 0.25, 4.0]))
+    assert factors.tolist() == [1.0, 1.0, 0.5]
+    assert not math.isnan(float((factors * 0.0).sum()))
