@@ -75,7 +75,7 @@ def test_a_folder_that_is_no_kit_is_refused(
 ) -> None:
     (tmp_path / "kits/sites/north").mkdir(parents=True)
     assert check(tmp_path) == 2
-    assert "is no site's kit" in capsys.readouterr().err
+    assert "is not a site's kit" in capsys.readouterr().err
     assert main(["federation", "start", "--kit", str(tmp_path)]) == 2
     assert "is not a server's kit" in capsys.readouterr().err
 

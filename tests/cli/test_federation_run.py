@@ -35,7 +35,7 @@ def kit(tmp_path: Path) -> Path:
 def test_a_folder_that_is_no_persons_kit_is_named(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = f"{tmp_path} is no person's kit; give people/NAME of what 'fedminmax federation"
+    expected = f"{tmp_path} is not a person's kit; give people/NAME from 'fedminmax federation"
     assert expected in complaint_here(capsys, *RUN, config, "--kit", tmp_path)
     assert expected in complaint_here(capsys, "federation", "status", "--kit", tmp_path)
     assert not Path("runs").exists()

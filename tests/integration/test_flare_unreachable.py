@@ -112,7 +112,7 @@ def test_a_run_that_must_stop_has_everything_saved_and_goes_on_when_called_again
         federation, plan, ROUND_OF_THE_FAULT, lambda: fill_the_disk(federation, current, outcome)
     )
     assert "its disk is full (No space left on device)" in reason
-    assert "it goes on after its last saved round" in reason
+    assert "it continues after its last saved round" in reason
     saved = saved_round(federation, plan, folder)
     assert ROUND_OF_THE_FAULT <= saved < ROUNDS
 

@@ -21,7 +21,7 @@ def test_sites_come_back_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [".", "nowhere"])
 def test_another_folder_is_no_persons_kit(name: str, tmp_path: Path) -> None:
-    assert "is no person's kit" in complaint_of(lambda: read_sites_of(tmp_path / name))
+    assert "is not a person's kit" in complaint_of(lambda: read_sites_of(tmp_path / name))
 
 
 @pytest.mark.parametrize("content", ["", "{", "3", "null"])

@@ -155,7 +155,7 @@ def test_a_curvature_that_no_rows_have_is_refused_by_name(factor: float, tmp_pat
     config, plan = job(tmp_path)
     agreement = agree(plan, Curved(tmp_path), tmp_path / "run")
     assert agreement.refused == {
-        "south": "south sent a curvature that its rows cannot have; refused"
+        "south": "south sent a curvature that is impossible for its rows; refused"
     }
     assert agreement.census.counts[1].tolist() == [0, 0]
     expected = rounded_rate(by_eigenvalues(config, ("north", "west")))

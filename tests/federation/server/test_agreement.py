@@ -57,7 +57,7 @@ def test_a_site_that_comes_late_is_left_out_of_a_run_that_began(
     before = (tmp_path / "run" / AGREEMENT_FILE).read_bytes()
     longer = job(config, rounds=4)
     second = run_plan(longer, DirectTransport(tmp_path), tmp_path / "run")
-    assert second.refused == {"south": "south was not there when this run began; left out"}
+    assert second.refused == {"south": "south was absent when this run began; skipped"}
     rounds = read_network_rounds(run_folder(tmp_path / "run", longer, 0) / ROUNDS_FILE)
     assert [entry.took_part for entry in rounds] == [("north", "west")] * 4
     assert (tmp_path / "run" / AGREEMENT_FILE).read_bytes() == before
@@ -130,7 +130,7 @@ def test_more_rows_than_anybody_has_are_refused_by_name(
     config: TableConfig, tmp_path: Path
 ) -> None:
     agreement = agree(job(config), Telling(tmp_path, times(10**10)), tmp_path / "run")
-    assert "south tells of 360,000,000,000 training rows" in agreement.refused["south"]
+    assert "south reports 360,000,000,000 training rows" in agreement.refused["south"]
     assert agreement.census.counts[1].tolist() == [0, 0]
 
 
@@ -146,7 +146,7 @@ def test_a_group_of_refused_sites_alone_stops_the_run(config: TableConfig, tmp_p
     plan = job(config, site_rules=replace(AT_ONCE, minimum_group=1))
     outcome = run_plan(plan, Telling(tmp_path, invent_a_group), tmp_path / "run")
     assert outcome.error is not None
-    assert "nobody who is left has group 'Invented' (south counts other groups" in outcome.error
+    assert "no remaining site has group 'Invented' (south counts other groups" in outcome.error
 
 
 def test_an_error_that_nobody_expected_is_told_in_one_line(

@@ -156,7 +156,7 @@ BAD: dict[str, tuple[Callable[[bytes], object], str]] = {
     ),
     "scores above 1": (
         spoiled(lambda v: v | {"totals": v["totals"] * 9, "products": v["products"] * 81}),
-        "larger than any row's",
+        "too large for its rows",
     ),
     "far too long": (lambda message: message + b"\0" * 10**6, "bytes, at most"),
     "no message": (lambda _: b"hello", "no message"),

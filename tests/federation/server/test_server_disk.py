@@ -32,8 +32,8 @@ from tests.federation.network_problem import (
 )
 
 FULL = (
-    "the server cannot save: its disk is full (No space left on device); make room there and "
-    "resume the run: everything saved is kept, and it goes on after its last saved round"
+    "the server cannot save: its disk is full (No space left on device); free space there and "
+    "resume the run: everything saved is kept, and it continues after its last saved round"
 )
 
 
@@ -151,4 +151,4 @@ def test_results_that_the_engine_could_not_copy_are_not_handed_over(
 
 def test_another_trouble_with_a_disk_is_not_called_full() -> None:
     error = OSError(errno.EROFS, os.strerror(errno.EROFS))
-    assert cannot_save(error).startswith("the server cannot save (Read-only file system); mend")
+    assert cannot_save(error).startswith("the server cannot save (Read-only file system); fix")

@@ -135,7 +135,7 @@ def test_masked_numbers_are_said_to_be_masked(config: TableConfig, tmp_path: Pat
     (protected,) = config.schema.protected
     listed = replace(protected, values=("Female", "Male"))
     config = replace(config, schema=replace(config.schema, protected=(listed,)))
-    assert "can look at yours by itself" in leaves(config, tmp_path)
+    assert "can see yours separately" in leaves(config, tmp_path)
     masked = leaves(replace(config, secure_sums=True), tmp_path)
     assert "only the total over sites can be read" in masked
     assert "by itself" not in masked

@@ -1,1 +1,1 @@
-"""NVIDIA FLARE as the carrier of messages; nothing outside this package knows it."""
+"""NVIDIA FLARE as the transport; nothing outside this package depends on it."""

@@ -1,4 +1,4 @@
-"""The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches what it leaves.
+"""The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches its results.
 
 A plan becomes a job of three JSON files that name installed classes, and no code (``write_job``).
 While the job runs, ``follow`` yields its rounds as they happen.
@@ -50,13 +50,13 @@ from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
 POLL_SECONDS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
 SECONDS_BETWEEN_CALLS = 5.0
-# So long may a job that is listed as running say nothing: before its first word, and after one.
+# How long a running job may be silent: before its first report, and after one.
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
 SERVER_THREADS = 100
-# One works, one waits for it if the server lost patience, and others say that the site is there.
+# One works, one waits for it if the server gave up, and others reply to presence checks.
 SITE_THREADS = 4
-# Many sites that start on one busy machine take their time.
+# Many sites starting on one busy machine are slow.
 DEPLOY_TIMEOUT = 600
 RESULTS = "results"
 JOB_FILE = "job.txt"
@@ -214,7 +214,7 @@ class Coordinator:
         )
 
     def stop(self, place: Path) -> str:
-        """Stop the run that this place remembers; return what became of it in words."""
+        """Stop the run of this folder; return a message about the result."""
         job = _read_job(place)
         if job is None:
             raise InputError(f"{place.parent} has no run that was submitted; nothing to stop")
@@ -245,7 +245,7 @@ class Coordinator:
         if len(plan.sites) - len(missing) < least:
             raise InputError(
                 f"{len(plan.sites) - len(missing)} of {len(plan.sites)} sites are connected, at "
-                f"least {least} are needed; {', '.join(missing)} did not come within "
+                f"least {least} are needed; {', '.join(missing)} did not connect within "
                 f"{self.seconds:g} seconds: start them, and resume the run"
             )
         if missing:
@@ -295,7 +295,7 @@ def _unseen(
 
 
 def _notices(outcome: Outcome) -> Iterator[Notice]:
-    """Yield what the run has to say of sites; a run that failed is an error."""
+    """Yield the run's notices about sites; a failed run is an error."""
     for reason in (*outcome.refused.values(), *outcome.unmeasured.values()):
         yield Notice(reason)
     if outcome.error is not None:

@@ -21,7 +21,7 @@ ROLES = {"coordinator": "project_admin", "member": "member"}
 
 
 class ServerSection(BaseModel):
-    """[server]: its address as the sites see it; loopback unless said otherwise."""
+    """[server]: its address as the sites see it; loopback by default."""
 
     model_config = STRICT
     host: Annotated[str, Field(min_length=1)] = "localhost"
@@ -39,7 +39,7 @@ class FederationSections(BaseModel):
 
 @dataclass(frozen=True)
 class FederationFile:
-    """A checked federation.toml; roles are in the engine's words."""
+    """A checked federation.toml; roles are those of the engine."""
 
     host: str
     port: int
@@ -76,7 +76,7 @@ def read_sites_of(kit: Path) -> tuple[str, ...]:
     path = kit / SITES_FILE
     if not path.is_file():
         raise InputError(
-            f"{kit} is no person's kit; give people/NAME of what 'fedminmax federation create' made"
+            f"{kit} is not a person's kit; give people/NAME from 'fedminmax federation create'"
         )
     try:
         return tuple(TypeAdapter(list[str]).validate_json(path.read_bytes()))

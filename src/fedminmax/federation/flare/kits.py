@@ -73,9 +73,9 @@ README = """# {site}: taking part in a federation
 - After training: by group, the number of held-out rows, the sums of their scores and of products
   of these scores.
 
-Such sums are not rows, but whoever runs the server sees yours by themselves, and can learn from
+Such sums are not rows, but the server's operator sees yours separately, and can learn from
 them: from a group of one row, for example, its values. Groups with fewer rows than
-`--minimum-group` are not told of: your site then takes no part, or, with `--small-groups merge`,
+`--minimum-group` are not disclosed: your site then takes no part, or, with `--small-groups merge`,
 puts them into one group. This policy is noted in local/fedminmax.json.
 
 ## What does not
@@ -127,7 +127,7 @@ def provision(
         "builders": [dict(builder) for builder in BUILDERS],
     }
     try:
-        # The engine prints as it goes; what matters of it is in the kits.
+        # The engine prints progress; the result is in the kits.
         with redirect_stdout(io.StringIO()):
             project = prepare_project(described)
             Provisioner(str(folder), prepare_builders(described)).provision(project)
@@ -159,7 +159,7 @@ def site_name(kit: Path) -> str:
     """Return whose kit this is."""
     path = kit / "startup" / "fed_client.json"
     if not path.is_file():
-        raise InputError(f"{kit} is no site's kit; give the folder that the coordinator sent you")
+        raise InputError(f"{kit} is not a site's kit; give the folder that the coordinator sent")
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
     except (ValueError, KeyError, TypeError) as error:

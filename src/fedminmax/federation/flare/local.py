@@ -42,7 +42,7 @@ class LocalFederation:
         self._guard = watchdog
 
     def restart_dead(self) -> None:
-        """Start whoever is not running."""
+        """Start the processes that are not running."""
         for name in (SERVER, *self.kits.sites):
             process = self.processes.get(name)
             if process is None or process.poll() is not None:
@@ -89,7 +89,7 @@ def local_federation(
 ) -> Iterator[LocalFederation]:
     """Start a server and these sites; end all their processes when the block is left.
 
-    What server and sites keep for going on later is in ``memory``, or in their kits.
+    What server and sites need to resume later is stored in ``memory``, or in their kits.
     """
     with with_watchdog(folder) as watchdog:
         kits = provision(folder, HOST, free_port(), list(sites), people)
@@ -106,7 +106,7 @@ def local_federation(
 
 
 def _link_storage(memory: Path, kits: Kits) -> None:
-    """Let all participants keep their things in one folder that outlives their kits."""
+    """Let all participants store their files in one folder that outlives their kits."""
     rooms = {kits.server / RUNS_FOLDER: memory / SERVER}
     rooms |= {kit / KEPT_FOLDER: memory / "sites" / site for site, kit in kits.sites.items()}
     for inside, outside in rooms.items():
@@ -117,4 +117,4 @@ def _link_storage(memory: Path, kits: Kits) -> None:
 def _last_line(kits: Kits, name: str) -> str:
     kit = kits.server if name == SERVER else kits.sites[name]
     lines = (kit / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[-1] if lines else "without a word"
+    return lines[-1] if lines else "no output"

@@ -11,7 +11,7 @@ POLL_SECONDS = 0.2
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
-    """End these processes and all that they started: politely first, then by force."""
+    """End these processes and their descendants: terminate first, then kill."""
     alive = with_descendants(processes)
     for member in alive:
         _quietly(member, "terminate")
@@ -22,8 +22,8 @@ def end(processes: Iterable[psutil.Process]) -> None:
 
 
 def with_descendants(processes: Iterable[psutil.Process]) -> frozenset[psutil.Process]:
-    """Return those of the processes that are there, with all that they and theirs started."""
-    # The number of one that has gone may be another's by now.
+    """Return the processes that still exist, with all their descendants."""
+    # The id of a process that has ended may have been reused.
     family = {process for process in processes if process.is_running()}
     parents = {process: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     while True:

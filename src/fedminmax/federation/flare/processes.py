@@ -19,13 +19,13 @@ from fedminmax.federation.flare.kits import PROJECT, site_name, write_server_set
 SERVER_MODULE = "fedminmax.federation.flare.server_process"
 SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
-# What the engine writes when the server knows the site.
+# What the engine writes when the server has accepted the site.
 REGISTERED = b"Successfully registered client"
 SECONDS_TO_CONNECT = 5.0
 # Messages of some megabytes come and go in every round. The system's C library would give their
 # memory back each time, and have the system clear it for the next one.
 MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
-# So long a job that has ended waits for the last word of a site that is gone; else 15 minutes.
+# How long a finished job waits for the last message of a site that is gone; default 15 minutes.
 EXIT_WAIT_SECONDS = "15"
 
 
@@ -58,7 +58,7 @@ def has_registered(kit: Path, since: int) -> bool:
 
 
 def connection_problem(kit: Path) -> str | None:
-    """Try to reach the server as the site of this kit; return what is in the way, or None."""
+    """Try to reach the server as the site of this kit; return the problem, or None."""
     startup = kit / "startup"
     content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
     address = content["servers"][0]["service"]["target"]
@@ -91,7 +91,7 @@ def connection_problem(kit: Path) -> str | None:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on at this moment."""
+    """Return a free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -113,6 +113,6 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Ctrl-C is for the command that started them: it ends them in its own order.
+            # Ctrl-C is for the command that started them, which ends them in the right order.
             start_new_session=True,
         )

@@ -39,7 +39,7 @@ class FlareServer:
     @collab.main
     def run(self) -> None:
         """Do the whole job."""
-        # Several lines for each endpoint to each site, each in three files, take their time.
+        # The engine logs several lines per call and site to three files, which is slow.
         logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
         plan = plan_from_bytes(self._plan.encode(), "the job")
         folder = Path(collab.workspace.get_root_dir()) / RUNS_FOLDER / plan.run
@@ -67,7 +67,7 @@ def report_progress(
     context: object,  # noqa: ARG001 - the engine's signature
     reporter: ProgressReporter,
 ) -> dict[str, object]:
-    """Answer the coordinator, who names the last round seen of each run."""
+    """Reply to the coordinator, which sends the last round seen of each run."""
     seen = (data or {}).get("seen")
     rounds = [int(number) for number in seen] if isinstance(seen, list) else []
     return news_as_json(reporter.collect(rounds))
@@ -76,7 +76,7 @@ def report_progress(
 def ask_sites(
     sites: Sequence[str], endpoint: str, payload: Mapping[str, object], limits: Mapping[str, float]
 ) -> Iterator[Answer]:
-    """Call the endpoint at those of the sites that are in the job, all at once."""
+    """Call the endpoint at all of these sites that are in the job, in parallel."""
     in_the_job = {proxy.name for proxy in collab.clients}
     for site in sites:
         if site not in in_the_job:
@@ -106,7 +106,7 @@ class FlareArrivals:
                 raise RunAborted("the job was stopped while it waited for sites")
             left = max(0.0, deadline - time.monotonic())
             try:
-                # The queue also says, without a name, that a call failed.
+                # The queue also reports failed calls, without a name.
                 item = self._results.q.get(timeout=min(left, SECONDS_BETWEEN_ABORT_CHECKS))
             except queue.Empty:
                 if left <= SECONDS_BETWEEN_ABORT_CHECKS:
@@ -118,7 +118,7 @@ class FlareArrivals:
         site = next(site for site in self._results.failures if site not in self._failed)
         self._failed.add(site)
         error = self._results.failures[site]
-        # The engine calls it a timeout if it finds nobody there.
+        # The engine reports a timeout if the site is not connected.
         gone = isinstance(error.cause, TimeoutError)
         why = "cannot be reached" if gone else "failed"
         return Answer(site, failure=f"{site} {why}", late=True)
@@ -131,7 +131,7 @@ def _as_answer(site: str, answer: object) -> Answer:
 
 
 def _stop_waiting(site: str) -> None:
-    """End the engine's own waiting for a site: the end of a job would wait for it, too."""
+    """End the engine's own waiting for a site, which would delay the end of the job."""
     (proxy,) = collab.get_clients([site])
     for waiter in list(proxy.backend.cell.requests_dict.values()):
         if waiter.target == proxy.backend.target_fqcn:

@@ -1,8 +1,8 @@
-"""The server's process: NVIDIA FLARE's own, with a listener that nobody can block from outside.
+"""The server's process: NVIDIA FLARE's own, with a listener that cannot be blocked from outside.
 
-The engine shakes hands with one connection after the other, without a limit of time: a single one
-that says nothing would keep everybody else out. Here every handshake has its own thread and a
-limit of time, and there is a limit to how many wait at once.
+The engine performs one TLS handshake after the other, without a timeout: a single silent connection
+would lock all others out. Here every handshake has its own thread and a timeout, and the number of
+pending handshakes is limited.
 """
 
 import logging
@@ -20,8 +20,8 @@ from nvflare.private.fed.app.server.server_train import main, parse_arguments
 from fedminmax.federation.flare.streams import reduce_stream_overhead
 
 HANDSHAKE_TIMEOUT = 10.0
-# More at once are not those of sites and people: the oldest has to go. The engine cannot serve a
-# connection whose number is over 1,023.
+# Sites and people never need more at once: the oldest is dropped. The engine cannot serve a
+# connection whose file descriptor is above 1,023.
 MAX_HANDSHAKES = 300
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
     """Accepts connections at once; each shakes hands in its own thread, before the engine sees it.
 
     Args:
-        driver: whoever is told of new connections.
+        driver: the engine's driver, which is notified of new connections.
         connector: the address, and the certificates.
     """
 
@@ -74,7 +74,7 @@ class Listener(TcpStreamServer):  # type: ignore[misc] # the engine has no types
             return
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Note why a connection ended: anybody can cause this, so it is no error of ours."""
+        """Log why a connection ended: any client can cause this, so it is not our error."""
         log.info("connection of %s refused: %s", client_address, sys.exc_info()[1])
 
 

@@ -1,9 +1,8 @@
 """A coordinator's session with a server of NVIDIA FLARE: log in, submit, look, stop, fetch.
 
-NVIDIA FLARE waits without end for a server that freezes; what can be done about that from outside
-is here. ``federation_status`` shows a person who is connected and how the runs are.
-``Participants`` checks the server and the sites while a run goes on, and starts them again where
-that is possible from here.
+NVIDIA FLARE waits forever for a frozen server; the workarounds are here. ``federation_status``
+returns who is connected and the status of the runs. ``Participants`` checks the server and the
+sites during a run, and restarts them if possible.
 """
 
 import io
@@ -66,7 +65,7 @@ def sites_present(session: Session) -> dict[str, float]:
 
 
 def jobs_at_sites(session: Session, sites: Sequence[str]) -> dict[str, str]:
-    """Return those of these sites that answer now, with how the last of each one's jobs is.
+    """Return those of these sites that reply now, with the status of each one's last job.
 
     The engine lists a site that is gone for another ten minutes, and waits for its answer for
     longer than a command may take; so those that were not heard of are not asked.
@@ -86,7 +85,7 @@ def jobs_at_sites(session: Session, sites: Sequence[str]) -> dict[str, str]:
 def wait_for_sites(
     session: Session, sites: Sequence[str], seconds: float, alive: Callable[[], None]
 ) -> list[str]:
-    """Wait until all these sites are there; return those that did not come in time."""
+    """Wait until all these sites are connected; return those that were not in time."""
     deadline = time.monotonic() + seconds
     while True:
         alive()
@@ -118,7 +117,7 @@ def is_known(session: Session, job: str) -> bool:
 
 
 def status_of(session: Session, job: str) -> str:
-    """Return the engine's word for where the job is, such as RUNNING or FINISHED:COMPLETED."""
+    """Return the engine's status of the job, such as RUNNING or FINISHED:COMPLETED."""
     return str(session.get_job_meta(job).get("status", "UNKNOWN"))
 
 
@@ -134,7 +133,7 @@ def reason_of(session: Session, job: str) -> str:
 
 
 def news_of(session: Session, job: str, seen: Sequence[int]) -> News | None:
-    """Ask a running job for its news; None if it does not run at this moment."""
+    """Ask a running job for its news; None if it is not running."""
     try:
         return news_from_json(session.do_app_command(job, NEWS_TOPIC, {"seen": list(seen)}))
     except NOT_NOW:
@@ -180,7 +179,7 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
 
 @contextmanager
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
-    """Log in with a person's kit; ``alive`` raises if waiting is of no more use."""
+    """Log in with a person's kit; ``alive`` raises if waiting is pointless."""
     reduce_stream_overhead()
     session = _log_in(kit, seconds, alive)
     try:
@@ -222,14 +221,14 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
 
 
 def _failure(error: Exception) -> str:
-    """Return what a call that the server failed at is told of."""
-    words = _in_one_line(error)
-    full = find_disk_full(words)
+    """Return the message for a call at which the server failed."""
+    reason = _in_one_line(error)
+    full = find_disk_full(reason)
     if full is not None:
         return disk_is_full(full)
     return (
-        f"the server failed ({words}); look into its log and its disk, and call the command again: "
-        "whatever was saved is kept"
+        f"the server failed ({reason}); look into its log and its disk, and repeat the command: "
+        "everything saved is kept"
     )
 
 
@@ -263,9 +262,9 @@ def _certified(session: Session, kit: Path) -> ssl.SSLContext:
 
 
 def _probe_tls(session: Session, context: ssl.SSLContext) -> None:
-    """Try whether the server answers: the engine would wait for a frozen one until it thaws.
+    """Check whether the server replies: the engine would wait for a frozen one until it resumes.
 
-    One that freezes between this and the engine's own handshake is still waited for.
+    It still waits for one that freezes between this and the engine's own handshake.
     """
     address = (session.api.host, int(session.api.port))
     try:
@@ -314,7 +313,7 @@ class Participants(Protocol):
         ...
 
     def restart_dead(self) -> None:
-        """Start whoever has died."""
+        """Restart the participants that have died."""
         ...
 
 
@@ -325,18 +324,18 @@ class Unsupervised:
         """Nothing is known from here."""
 
     def lost(self) -> bool:
-        """Tell nothing: the engine says who is there."""
+        """Unknown from here: the engine reports which sites are connected."""
         return False
 
     def restart_dead(self) -> None:
-        """Leave it to whoever runs them."""
+        """Left to those who run them."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One run: the engine's word for its state, and where it is if it runs.
+    """One run: the engine's status, and its progress if it is running.
 
-    ``risks`` are by group, but for groups that are too small to be trained for.
+    ``risks`` are by group, without groups that are too small for minimax training.
     """
 
     name: str

@@ -31,17 +31,17 @@ class FlareSite:
         reduce_stream_overhead()
         self._site: Site | None = None
         self._log = logging.getLogger("fedminmax.site")
-        # An order that the server gave up on may still be worked at when the next one comes.
+        # An order that the server gave up on may still be running when the next one arrives.
         self._work = threading.Lock()
 
     @collab.publish
     def present(self) -> bytes:
-        """Tell that this site is there, also while it works."""
+        """Reply that this site is connected, also while it works."""
         return b""
 
     @collab.publish
     def prepare(self, plan: bytes) -> bytes | str:
-        """Read the table and tell its summary."""
+        """Read the table and return its summary."""
         settings = Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE
         kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER
         # The engine's own threads and other jobs share the machine.
@@ -57,7 +57,7 @@ class FlareSite:
 
     @collab.publish
     def encode(self, encoding: bytes) -> bytes | str:
-        """Encode the rows and tell the counts by group."""
+        """Encode the rows and return the counts by group."""
         return self._guarded(lambda: self._present().encode(encoding))
 
     @collab.publish
@@ -77,17 +77,17 @@ class FlareSite:
 
     @collab.publish
     def validate(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
-        """Tell how a run's last model does on validation rows."""
+        """Measure a run's last model on validation rows."""
         return self._guarded(lambda: self._present().validate(run, order, secure))
 
     @collab.publish
     def certify(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
-        """Tell sums for a proof of how good a run's answer is."""
+        """Return sums for a proof of how good a run's model is."""
         return self._guarded(lambda: self._present().certify(run, order, secure))
 
     @collab.publish
     def measure(self, models: bytes, secure: bytes | None = None) -> bytes | str:
-        """Tell how the trained models do on held-out rows."""
+        """Measure the trained models on held-out rows."""
         return self._guarded(lambda: self._present().measure(models, secure))
 
     @collab.publish

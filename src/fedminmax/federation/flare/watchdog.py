@@ -1,7 +1,7 @@
 """Cleans up after a command that was killed: a small process of its own that outlives it.
 
-The command tells it, line by line through a pipe, which processes it started, and at last that
-all is well. A pipe that ends without that word means that the command could not clean up itself.
+The command sends it, line by line through a pipe, the processes it started, and finally a disarm
+message. A pipe that ends without it means that the command could not clean up itself.
 """
 
 import os
@@ -19,7 +19,7 @@ from fedminmax.federation.flare.process_tree import end, with_descendants
 
 WELL = b"well"
 POLL_SECONDS = 1.0
-# The system tells when a process began only to some hundredths of a second.
+# The system reports start times only to some hundredths of a second.
 CREATE_TIME_TOLERANCE = 1.0
 MAX_READ_BYTES = 4096
 
@@ -39,7 +39,7 @@ class WatchdogClient:
         self._send(WELL)
 
     def _send(self, line: bytes) -> None:
-        # Somebody killed the watchdog: the command's own work goes on.
+        # If the watchdog was killed, the command continues without it.
         with suppress(BrokenPipeError):
             self._guardian.stdin.write(line + b"\n")
 
@@ -53,7 +53,7 @@ def with_watchdog(folder: Path) -> Iterator[WatchdogClient]:
     """
     watchdog = psutil.Popen(
         [sys.executable, "-m", "fedminmax.federation.flare.watchdog", str(folder)],
-        # Unbuffered: what was told is told, whatever happens next.
+        # Unbuffered: every line is sent at once, whatever happens next.
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ def with_watchdog(folder: Path) -> Iterator[WatchdogClient]:
 
 
 def run_watchdog(pipe: int, folder: Path) -> None:
-    """Watch until the pipe ends; clean up unless all is well."""
+    """Watch until the pipe ends; clean up unless it was disarmed."""
     family = _left_behind(pipe)
     if family is not None:
         end(family)
@@ -79,9 +79,9 @@ def run_watchdog(pipe: int, folder: Path) -> None:
 
 
 def _left_behind(pipe: int) -> frozenset[psutil.Process] | None:
-    """Return all who were seen and whom nobody has ended; None when all is well.
+    """Return all processes seen that are still alive; None if the watchdog was disarmed.
 
-    Who was seen once is remembered: children of a parent that died have another parent then.
+    Processes are remembered, because children of a dead parent get another parent.
     """
     family: frozenset[psutil.Process] = frozenset()
     rest = b""
@@ -99,7 +99,7 @@ def _left_behind(pipe: int) -> frozenset[psutil.Process] | None:
 
 
 def _found(line: bytes) -> list[psutil.Process]:
-    """Return the process that a line tells of, unless it has gone and left its number to others."""
+    """Return the process named in a line, unless it has ended and its id was reused."""
     number, born = line.split()
     try:
         process = psutil.Process(int(number))

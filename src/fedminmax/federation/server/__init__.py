@@ -1,1 +1,1 @@
-"""The server's side of a run over a network, whatever carries the messages."""
+"""The server's side of a run over a network, independent of the transport."""

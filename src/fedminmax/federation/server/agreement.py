@@ -1,7 +1,7 @@
 """What all sites agree on before the first round: the encoding, the row counts, the learning rate.
 
-It is kept beside the checkpoints, so that a run that goes on later goes on with the same encoding
-and the same counts, even if a site is away at that moment.
+It is stored with the checkpoints, so that a resumed run has the same encoding and the same counts,
+even if a site is absent at that time.
 
 Where the plan leaves the learning rate open, it comes from the power iteration of ``core.bounds``,
 with sums over sites. Every group has a direction of its own, and all of them travel in one message.
@@ -62,9 +62,9 @@ def agree_on_rate(
     lengths: Mapping[str, RowLengths],
     transport: Transport,
 ) -> tuple[str, dict[str, str]]:
-    """Return the largest learning rate that is safe for all groups, as a word, and who lied.
+    """Return the largest learning rate that is safe for all groups, as text, and refused sites.
 
-    A site that does not answer is left out of the sums, and of the counts that divide them.
+    A site that does not reply is skipped in the sums, and in the counts that divide them.
     """
     refused: dict[str, str] = {}
     start = first_direction(len(encoding.names), torch.float64)
@@ -88,7 +88,7 @@ def agree_on_rate(
                 continue
             sums += own.reshape(sums.shape)
             rows += torch.tensor(counts[site], dtype=torch.float64)
-        # Rows have a 1 appended, so that sums of nothing but 0 are of no rows.
+        # Rows have a 1 appended, so sums of 0 mean that there are no rows.
         if not bool(sums.any()):
             reasons = "; ".join([*answers.failures.values(), *refused.values()])
             raise InputError(
@@ -105,7 +105,7 @@ def agree_on_rate(
 
 
 def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site: str) -> None:
-    """Refuse sums of x (x . v) that no rows of this length have.
+    """Refuse sums of x (x . v) that are impossible for rows of this length.
 
     With M the sum of x x^T over a group's rows, |M v| <= tr M for |v| = 1, and the traces of all
     groups sum to the squared length of the rows; M has no negative eigenvalue.
@@ -114,15 +114,15 @@ def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site:
     curved = (own * directions).sum(dim=1)
     too_long = float(own.norm(dim=1).sum()) > most * (1.0 + ROUNDING)
     if too_long or bool((own.square().sum(dim=1) > most * (curved + ROUNDING * most)).any()):
-        raise RefusedError(f"{site} sent a curvature that its rows cannot have; refused")
+        raise RefusedError(f"{site} sent a curvature that is impossible for its rows; refused")
 
 
 @dataclass(frozen=True, eq=False)
 class Agreed:
-    """What is kept: encoding, rows by site and group, and the learning rate if it was open.
+    """What is stored: encoding, rows by site and group, and the learning rate if it was open.
 
-    ``lengths`` limit what sites can reply; those of a run from before they were kept are unknown.
-    ``validation`` are rows by site and group that are set aside to choose the round by.
+    ``lengths`` limit what sites can reply; those of runs of earlier versions are unknown.
+    ``validation`` are rows by site and group that are set aside to choose the round.
     """
 
     encoding: Encoding
@@ -171,7 +171,7 @@ class Agreement:
 
 
 def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
-    """Let all sites prepare and encode their rows; an earlier start's agreement is kept."""
+    """Let all sites prepare and encode their rows; an existing agreement is kept."""
     summaries, refused = _summaries(plan, transport)
     agreed = read_agreement(folder / AGREEMENT_FILE)
     encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
@@ -200,7 +200,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         _write(folder / AGREEMENT_FILE, agreed)
     else:
         late = [site for site in reported if site not in agreed.counts]
-        refused |= {site: f"{site} was not there when this run began; left out" for site in late}
+        refused |= {site: f"{site} was absent when this run began; skipped" for site in late}
         reported = {site: own for site, own in reported.items() if site not in late}
         fault = "has another table than when this run began"
         before = {
@@ -245,7 +245,7 @@ def _drop_mismatches(
     fault: str,
     refused: dict[str, str],
 ) -> dict[str, list[int]]:
-    """Return the sites that told what was expected; note why the others are refused."""
+    """Return the sites that reported what was expected; note why the others are refused."""
     fitting = {site: own for site, own in reported.items() if own == expected.get(site)}
     refused |= {site: f"{site} {fault}; refused" for site in reported if site not in fitting}
     return fitting
@@ -254,7 +254,7 @@ def _drop_mismatches(
 def _summaries(
     plan: NetworkPlan, transport: Transport
 ) -> tuple[dict[str, HolderSummary], dict[str, str]]:
-    """Send the plan; return what each site told of its rows, and the reasons of the others."""
+    """Send the plan; return each site's summary, and the reasons of the others."""
     answers = gather(transport(plan.holders, "prepare", {"plan": plan_to_bytes(plan)}))
     summaries, refused = {}, dict(answers.failures)
     max_rows = plan.site_rules.max_rows * plan.max_sites_per_reply
@@ -288,7 +288,7 @@ def _new_encoding(
 def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
     if summary.rows > most:
         raise RefusedError(
-            f"{site} tells of {summary.rows:,} training rows, more than {most:,}; "
+            f"{site} reports {summary.rows:,} training rows, more than {most:,}; "
             "refused (if it has them, raise --max-rows)"
         )
 
@@ -296,9 +296,9 @@ def _check_rows(summary: HolderSummary, most: int, site: str) -> None:
 def _check_small_groups(
     plan: NetworkPlan, encoding: Encoding, summaries: Mapping[str, HolderSummary]
 ) -> None:
-    """Stop before the first round if a group that plays is so small that a row or two would rule.
+    """Stop before the first round if a group that plays has so few rows that they would dominate.
 
-    Groups that the configuration calls small do not play.
+    Groups that the configuration treats as small do not play.
     """
     least = plan.site_rules.minimum_group
     counts = {site: encoding.count(own.group_counts) for site, own in summaries.items()}
@@ -317,13 +317,13 @@ def _check_small_groups(
 def _check_groups_left(
     encoding: Encoding, counts: Mapping[str, Sequence[int]], refused: Mapping[str, str]
 ) -> None:
-    """Stop if a group was at refused sites alone: nobody could learn anything about it."""
+    """Stop if only refused sites have a group: nothing could be learned about it."""
     left = [sum(own) for own in zip(*counts.values(), strict=True)]
     for name, rows in zip(encoding.group_names, left or [0] * len(encoding.groups), strict=True):
         if rows == 0:
             raise InputError(
-                f"nobody who is left has group '{name}' ({'; '.join(refused.values())}); correct "
-                "that site, or begin a run without it"
+                f"no remaining site has group '{name}' ({'; '.join(refused.values())}); correct "
+                "that site, or start a run without it"
             )
 
 

@@ -1,9 +1,8 @@
-"""The server's disk: room that is kept for the end of a run, and one writer per run folder.
+"""The server's disk: space reserved for the end of a run, and one writer per run folder.
 
-A run that cannot save stops. How it ended must still be written down, by us and by NVIDIA FLARE,
-whose own files (logs, results, the state of each job) are on the same disk. So a run keeps some
-room while it goes on, and frees it before it writes how it ended. The messages about a full disk
-are here, too.
+A run that cannot save stops. Its outcome must still be written, by us and by NVIDIA FLARE, whose
+own files (logs, results, the state of each job) are on the same disk. So a run reserves some space,
+and frees it before it writes its outcome. The messages about a full disk are here, too.
 
 The folder is locked because a job that was lost may still be ending when the next one begins.
 """
@@ -20,7 +19,7 @@ from fedminmax.core.files import held
 
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 4 * 2**20
-# What the engine writes when a job ends, besides the results: its logs, and the job's state.
+# Space for what the engine writes at the end of a job besides the results: logs and job state.
 ENGINE_BYTES = 2**20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_REASON = 200
@@ -33,7 +32,7 @@ def reserve_space(folder: Path) -> Iterator[None]:
     """Hold some room on the folder's disk while the block runs; refuse to begin without it."""
     path = folder / RESERVE_FILE
     try:
-        # Of zeros some disks would keep nothing but their number.
+        # Not zeros: some file systems do not allocate space for them.
         path.write_bytes(os.urandom(RESERVE_BYTES))
         yield
     finally:
@@ -48,27 +47,27 @@ def check_space_for_copy(folder: Path) -> None:
 
 
 def cannot_save(error: OSError) -> str:
-    """Return what a coordinator is told of a server that could not write a file."""
+    """Return the message for a coordinator if the server could not write a file."""
     reason = error.strerror or str(error)[:MAX_REASON]
     if error.errno in DISK_FULL:
         return disk_is_full(reason)
     return (
-        f"the server cannot save ({reason}); mend its folder there and resume the run: everything "
-        "saved is kept, and it goes on after its last saved round"
+        f"the server cannot save ({reason}); fix its folder there and resume the run: everything "
+        "saved is kept, and it continues after its last saved round"
     )
 
 
 def disk_is_full(reason: str) -> str:
-    """Return what a coordinator is told of a disk without room."""
+    """Return the message for a coordinator if the disk is full."""
     return (
-        f"the server cannot save: its disk is full ({reason}); make room there and resume the run: "
-        "everything saved is kept, and it goes on after its last saved round"
+        f"the server cannot save: its disk is full ({reason}); free space there and resume the "
+        "run: everything saved is kept, and it continues after its last saved round"
     )
 
 
-def find_disk_full(words: str) -> str | None:
-    """Return the system's words for a disk without room, if these words have them."""
-    return next((os.strerror(code) for code in DISK_FULL if os.strerror(code) in words), None)
+def find_disk_full(message: str) -> str | None:
+    """Return the system's text for a full disk, if the message contains it."""
+    return next((os.strerror(code) for code in DISK_FULL if os.strerror(code) in message), None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How the trained models do on held-out rows: the server asks all sites and adds up their sums.
+"""Measure the trained models on held-out rows: the server collects and sums the sites' sums.
 
 The result is a file of tensors by name, written in full or not at all, and checked when it is read.
 """
@@ -68,7 +68,7 @@ def by_group(sums: ScoreSums, encoding: Encoding) -> tuple[ScoreSums, ScoreSums]
 def measure(
     agreement: Agreement, transport: Transport, members: Sequence[Tensor]
 ) -> tuple[Measured, dict[str, str]]:
-    """Return what the sites tell of each run's models, and why some tell nothing."""
+    """Return the sums of each run's models, and why some sites sent none."""
     plan, groups = agreement.plan, len(agreement.encoding.groups)
     scores = len(members) * 2 * len(metric_names(agreement.encoding))
     asked = [site for site in plan.holders if site not in agreement.refused]
@@ -111,7 +111,7 @@ def _checked_sums(
 
 
 def _check_held_out(counts: list[int], agreement: Agreement, site: str) -> None:
-    """Refuse more held-out rows than the agreed share allows beside the site's training rows."""
+    """Refuse more held-out rows than the agreed share allows for the site's training rows."""
     plan, encoding = agreement.plan, agreement.encoding
     place = plan.holders.index(site)
     left = agreement.census.counts[place]
@@ -146,7 +146,7 @@ def _check_scores(sums: ScoreSums, most: Tensor, site: str) -> None:
     rows = sums.counts[:, None] * (1.0 + ROUNDING)
     squares = sums.products.diagonal(dim1=1, dim2=2)
     if bool((sums.totals.abs() > rows * most).any()) or bool((squares > rows * most**2).any()):
-        raise RefusedError(f"{site} sent scores that are larger than any row's; refused")
+        raise RefusedError(f"{site} sent scores that are too large for its rows; refused")
 
 
 def write_measured(folder: Path, measured: Measured) -> None:

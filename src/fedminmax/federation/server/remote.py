@@ -1,8 +1,7 @@
-"""The federation over a network: every reply is checked, and added up in the order of the sites.
+"""The federation over a network: every reply is checked, and summed in the order of the sites.
 
-A reply that cannot be true is left out of its round by its site's name; a site that was too late
-is left out for some rounds, and then asked again if it is connected. What happened is noted for
-each round.
+An impossible reply is skipped in its round; a site that was too late is skipped for some rounds,
+and then asked again if it is connected. What happened is noted for each round.
 """
 
 import time
@@ -50,7 +49,7 @@ from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMetho
 from fedminmax.methods.shared.expected_reply import Sender
 
 SECONDS_BETWEEN_TRIES = 5.0
-# A site may have a bad day; limits that hold for every table leave no other excuse.
+# A site may fail now and then, but honest replies never exceed limits that hold for every table.
 MAX_INVALID_REPLIES = 10
 
 
@@ -60,7 +59,7 @@ class TooFewSitesError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class SentOrder:
-    """An order to some sites, as the method's and as bytes, and what a row can do at its model."""
+    """An order to some sites, as a record and as bytes, and a row's limits at its model."""
 
     method: AnyMethod[Any]
     order: Order
@@ -71,7 +70,7 @@ class SentOrder:
 
 @dataclass(frozen=True, eq=False)
 class ValidReply:
-    """A reply that can be true, how long its step is, and how many bytes it had."""
+    """A plausible reply, the length of its step, and its size in bytes."""
 
     sums: Sums
     step: StepLength
@@ -173,7 +172,7 @@ class RemoteFederation:
     def validate(self, order: Order, participants: Sequence[int]) -> LossSums:
         """Ask these sites for the losses of the order's model on validation rows alone.
 
-        Who does not answer, or not as it can be true, is left out: nothing waits for it.
+        Sites that do not reply, or send impossible losses, are skipped without waiting.
         """
         agreement, sites = self._agreement, self._agreement.plan.holders
         away = {
@@ -212,7 +211,7 @@ class RemoteFederation:
     def _replies(
         self, method: AnyMethod[StateT], order: Order, participants: Sequence[int]
     ) -> list[Sums]:
-        """Return all good replies, in the sites' order; wait until they are enough."""
+        """Return all valid replies, in the sites' order; wait until there are enough."""
         site_rules, sites = self._agreement.plan.site_rules, self._agreement.plan.holders
         wanted = {sites[number]: number for number in participants}
         enough = min(self._agreement.plan.minimum_replies, len(wanted))
@@ -254,7 +253,7 @@ class RemoteFederation:
             self._pause(SECONDS_BETWEEN_TRIES)
 
     def _banned(self) -> dict[str, str]:
-        """Return the sites that are not asked any more, since honest ones never get there."""
+        """Return the sites that are no longer asked, because no honest site fails this often."""
         return {
             site: f"{site} sent {MAX_INVALID_REPLIES} impossible replies; ignored from now on"
             for site, times in self._false.items()
@@ -262,7 +261,7 @@ class RemoteFederation:
         }
 
     def _sites_to_ask(self, wanted: Mapping[str, int], number: int) -> list[str]:
-        """Return who is asked in this round, and note why the others are not."""
+        """Return the sites to ask in this round, and note why the others are skipped."""
         reasons = dict(self._agreement.refused) | self._attendance.away(number) | self._banned()
         self._notes.refused |= {site: why for site, why in reasons.items() if site in wanted}
         return [site for site in wanted if site not in reasons]
@@ -270,9 +269,9 @@ class RemoteFederation:
     def _ask_once(
         self, asked: list[str], sent: SentOrder
     ) -> tuple[dict[str, ValidReply], dict[str, str]]:
-        """Ask these sites; return the replies that can be true, and why the others cannot.
+        """Send the order; return the plausible replies, and why the others were refused.
 
-        Each reply is checked as it comes.
+        Each reply is checked as it arrives.
         """
         number = sent.order.key.round
         asked = self._there(asked, number)
@@ -300,7 +299,7 @@ class RemoteFederation:
         return replies, false
 
     def _there(self, asked: list[str], number: int) -> list[str]:
-        """Return these sites without those that were too late before and are not connected now."""
+        """Return these sites, without those that were late before and are not connected now."""
         doubtful = [site for site in asked if self._attendance.missed_before(site)]
         if not doubtful:
             return asked

@@ -1,4 +1,4 @@
-"""The server's whole work in a job: agree, then the round loop of each run, saved as it goes.
+"""The server's whole work in a job: agree, then the round loop of each run, with checkpoints.
 
 Called again with the same folder it resumes, so a lost job can simply be submitted again.
 ``ProgressReporter`` collects what a running job sends to its coordinator: its new rounds, its
@@ -69,7 +69,7 @@ VALIDATION_FILE = "validation.json"
 PROOF_FILE = "proof.json"
 # What the run waits for, while it waits.
 NOTICE_FILE = "notice.txt"
-# Checkpoints may take this share of the time; of a large model they come every few seconds.
+# Checkpoints may take this share of the time; for a large model they are every few seconds.
 SAVING_SHARE = 0.04
 
 
@@ -77,8 +77,8 @@ SAVING_SHARE = 0.04
 class Outcome:
     """How a job ended: an error's text or None, the groups, and who took no part and why.
 
-    ``unmeasured`` are the sites that told nothing of their held-out rows, ``small_groups`` the
-    groups that are too small to be trained for.
+    ``unmeasured`` are the sites that reported nothing about held-out rows, ``small_groups`` the
+    groups that are too small for minimax training.
     """
 
     error: str | None
@@ -90,7 +90,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ProofResult:
-    """What was proved of a run's answer after its rounds, or why nothing was."""
+    """What was proved about a run's model after its rounds, or why nothing was."""
 
     certificate: Certificate | None
     reason: str | None = None
@@ -130,7 +130,7 @@ def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     except OSError as failed:
         return Outcome(cannot_save(failed))
     except (ArithmeticError, ValueError, TypeError, LookupError, RuntimeError) as unexpected:
-        # Sent again, the job would end in the same way: it is told, and not lost without a word.
+        # A repeated job would end in the same way, so the error is reported instead.
         logging.getLogger("fedminmax.server").exception("the run ended")
         return Outcome(
             f"the server stopped at an error that it did not expect ({type(unexpected).__name__}: "
@@ -139,7 +139,7 @@ def _ended(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
 
 
 def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
-    """Copy a run that has ended to where its coordinator fetches it; return how it ended.
+    """Copy a finished run to where its coordinator fetches it; return its outcome.
 
     Of a run that failed these are its rounds and the reason. The engine makes a copy, too: without
     room for both, the reason alone is left.
@@ -205,13 +205,13 @@ def read_members(folder: Path) -> Tensor:
 
 
 def read_alternative_model(folder: Path) -> Tensor:
-    """Read the last model where validation rows chose the answer, and else their choice."""
+    """Read the last model if validation rows chose the result, otherwise their choice."""
     (beside,) = read_tensors(folder / MEMBERS_FILE, ("beside",))
     return beside
 
 
 def read_validation(folder: Path) -> ValidationResult | None:
-    """Read what validation rows told of a finished run; None if there were none."""
+    """Read a finished run's validation result; None without validation rows."""
     path = folder / VALIDATION_FILE
     if not path.exists():
         return None
@@ -222,7 +222,7 @@ def read_validation(folder: Path) -> ValidationResult | None:
 
 
 def read_proof(folder: Path) -> ProofResult | None:
-    """Read what was proved after a finished run; None if nobody asked for it."""
+    """Read what was proved after a finished run; None if it was not requested."""
     path = folder / PROOF_FILE
     if not path.exists():
         return None
@@ -380,7 +380,7 @@ def _notice(path: Path) -> str | None:
 
 @cache
 def _adapter() -> TypeAdapter[News]:
-    """Return what checks and writes news; to make it takes longer than to use it."""
+    """Return the (cached) adapter for news; creating it takes longer than using it."""
     return TypeAdapter(News)
 
 

@@ -1,12 +1,12 @@
-"""How the server reaches its sites, whatever carries the messages, and how long it waits for them.
+"""How the server calls its sites, independent of the transport, and how long it waits for them.
 
-A site that was killed, or whose network is down, does not say goodbye. So a site that has not
-answered yet is asked now and then whether it is there, which it can say while it works, and one
-that is no longer connected is not waited for.
+A site that was killed, or whose network is down, does not sign off. So a site that has not replied
+yet is regularly checked for presence, to which it can reply while it works, and the server does not
+wait for a site that is no longer connected.
 
 How long a site may take depends on its own times so far. A site that was too late is asked again
-some rounds later, and after twice as many if it is too late again, so that a site that is gone for
-good costs little, and one that is back misses at most as many rounds again as it was away.
+some rounds later, and after twice as many if it is late again, so that a site that is gone for good
+costs little, and a returning one misses at most as many rounds again as it was absent.
 """
 
 import time
@@ -17,21 +17,21 @@ from typing import Protocol
 
 from fedminmax.federation.wire.plan import SiteRules
 
-# So long may a site take to say that it is there.
+# How long a site may take to reply to a presence check.
 PRESENCE_TIMEOUT = 5.0
 NO_LIMITS: Mapping[str, float] = MappingProxyType({})
 POLL_SECONDS = 5.0
-# So often in a row must a site be missing: one endpoint can get lost, or come at a bad moment.
+# How many checks in a row a site must miss: a single one may get lost or be delayed.
 CHECKS_UNTIL_GONE = 2
-# A site is never given up sooner, unless the plan says so: machines have bad moments.
+# Minimum time before the server gives up on a site, unless the plan sets another.
 MIN_SECONDS = 30.0
-# It may take this many times its longest time so far.
+# A site may take this many times its longest time so far.
 SLOWEST_FACTOR = 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What came of one site: a message, or why there is none, and whether it was too late.
+    """The result for one site: a message, or why there is none, and whether it was too late.
 
     Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
     are not in the total, each with the reason, and ``bytes`` is the size of the longest upload.
@@ -47,14 +47,14 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What came of all: messages by site, and the reasons of those who sent none."""
+    """The results for all sites: messages by site, and the reasons of those that sent none."""
 
     messages: Mapping[str, object]
     failures: Mapping[str, str]
 
 
 class Transport(Protocol):
-    """Calls one of a site's questions (present, prepare, answer, ...) at several sites at once."""
+    """Calls an endpoint (present, prepare, answer, ...) at several sites at once."""
 
     def __call__(
         self,
@@ -63,10 +63,10 @@ class Transport(Protocol):
         payload: Mapping[str, object],
         seconds: Mapping[str, float] = NO_LIMITS,
     ) -> Iterator[Answer]:
-        """Ask these sites and yield each one's answer as it comes.
+        """Call these sites and yield each one's answer as it arrives.
 
-        A site may take its own ``seconds``, or the agreed time if it has none; one that is no
-        longer connected is not waited for.
+        A site may take its own ``seconds``, or the agreed time if it has none; the call does not
+        wait for a site that is no longer connected.
         """
         ...
 
