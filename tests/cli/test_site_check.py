@@ -145,3 +145,16 @@ def test_the_administrators_page_has_every_setting() -> None:
         f'"{policy.value}"' for policy in SmallGroups
     }
     assert {word for word in words if not any(f"`{word}`" in line for line in settings)} == set()
+
+
+def test_a_site_sees_that_what_leaves_is_masked(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    config = tmp_path / "masked.toml"
+    text = write_tables(tmp_path).read_text()
+    listed = '[groups]\nvalues = { sex = ["Female", "Male"] }'
+    masked = text.replace("[groups]", listed) + "[federation]\nsecure_sums = true\n"
+    config.write_text(masked)
+    assert check(tmp_path, config=config) == 0
+    shown = capsys.readouterr().out
+    assert "All of it is masked: the server learns only totals over at least 3 sites." in shown
+    assert "by itself" not in shown
