@@ -29,7 +29,7 @@ COMPARISONS = {
 }
 # Algorithm 1 takes 500 rounds of the linear model; of the network it would take thousands.
 SKIPPED = ("mlp", "algorithm1-mean")
-# What happens if a group of 50 rows, of 24 pupils, may be the worst: the product's default.
+# What happens if a group of 50 rows, of 26 pupils, may be the worst: the product's default.
 MINIMUM, DEFAULT_MINIMUM = "minimum_size = 100", "minimum_size = 30"
 
 
