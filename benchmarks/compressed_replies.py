@@ -93,7 +93,14 @@ def main() -> None:
             for loss in LOSSES:
                 model = ModelChoice("logistic", (), loss)
                 plan = NetworkPlan(
-                    "bench", SITES, config.schema, model, (run,), 0.0, 0, config.format
+                    "bench",
+                    SITES,
+                    schema=config.schema,
+                    model=model,
+                    runs=(run,),
+                    held_out=0.0,
+                    seed=0,
+                    format=config.format,
                 )
                 for compress in (False, True):
                     print(line(folder, replace(plan, compress=compress)), flush=True)

@@ -119,7 +119,7 @@ def main() -> None:
                 losses = brier_loss(answer(rows), labels).double().numpy()
             by_group = np.bincount(group, losses) / np.array(SIZES)
             risk = by_group.max() if goal.minimax else losses.mean()
-            found = judge_convergence(log, SIZES, goal, Iterate.TAIL_AVERAGE)
+            found = judge_convergence(log, SIZES, goal, answer=Iterate.TAIL_AVERAGE)
             print(_line(method.name, found, float(risk / best - 1)), flush=True)
 
 

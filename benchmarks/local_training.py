@@ -73,7 +73,7 @@ def make_holders(rows: int) -> list[Holder]:
                 torch.randint(0, CLASSES, (rows,), generator=generator),
                 torch.arange(rows) % 2,
             ),
-            HOLDERS,
+            holders=HOLDERS,
             groups=2,
             rows_per_chunk=rows,
             kept=torch.zeros(0),

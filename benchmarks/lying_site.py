@@ -187,7 +187,7 @@ class LyingTransport:
         lie, groups = self._lie, len(SHARES)
         if endpoint == "answer" and lie.reply is not None:
             like = torch.zeros(2 * (FEATURES + 1), dtype=torch.float64)
-            reply, seconds = sums_from_bytes(message, like, groups, 2**20, LIAR)
+            reply, seconds = sums_from_bytes(message, like, groups=groups, limit=2**20, sender=LIAR)
             return sums_to_bytes(lie.reply(reply), seconds)
         if endpoint == "prepare" and lie.summary is not None:
             content = json.loads(message)

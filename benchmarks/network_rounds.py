@@ -55,7 +55,16 @@ def measure(folder: Path, sites: int, name: str, *, masked: bool) -> None:
     names = [f"site-{number}" for number in range(1, sites + 1)]
     config = write_tables(folder, names, rows)
     run = PlannedRun(method, {}, rounds)
-    plan = NetworkPlan("bench", tuple(names), config.schema, model, (run,), 0.0, 0, config.format)
+    plan = NetworkPlan(
+        "bench",
+        tuple(names),
+        schema=config.schema,
+        model=model,
+        runs=(run,),
+        held_out=0.0,
+        seed=0,
+        format=config.format,
+    )
     if masked:
         plan = replace(plan, secure_sums=SecureSums(threshold_for(sites)))
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
@@ -91,7 +100,7 @@ def write_tables(folder: Path, sites: Sequence[str], rows: int) -> TableConfig:
         (folder / f"{site}.csv").write_text(text, encoding="utf-8")
     path = folder / "fedminmax.toml"
     files = [folder / f"{site}.csv" for site in sites]
-    init_config(files, "income", ["sex"], None, path, InitChoices())
+    init_config(files, "income", groups=["sex"], holder=None, out=path, choices=InitChoices())
     return read_config(path)
 
 

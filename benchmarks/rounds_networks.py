@@ -139,7 +139,18 @@ def _fashion(rows: int) -> FashionStudy:
     folder = find_fashion_mnist(folders_to_search(None), Path())
     if folder is None:
         raise SystemExit("FashionMNIST is not on this machine; run: fedminmax fetch fashion-mnist")
-    config = FashionConfig(rows, HOLDERS, (16, 32), 0.1, 0.1, 0.0, 15, 100, 0, "cpu")
+    config = FashionConfig(
+        rows,
+        HOLDERS,
+        channels=(16, 32),
+        learning_rate=0.1,
+        adversary_rate=0.1,
+        epsilon=0.0,
+        epochs=15,
+        batch_size=100,
+        seed=0,
+        device="cpu",
+    )
     return FashionStudy(config, load_fashion_mnist(folder))
 
 

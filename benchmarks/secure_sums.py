@@ -37,7 +37,7 @@ class TimedSites:
     """Calls the sites in this process, and notes how long each call took."""
 
     def __init__(self, folder: Path, names: Sequence[str], length: int) -> None:
-        kits = provision(folder / "kits", "localhost", 8002, names).sites
+        kits = provision(folder / "kits", host="localhost", port=8002, sites=names).sites
         self.terms = Terms("bench", "0", tuple(names), default_threshold(len(names)))
         authority = read_authority(kits[names[0]] / "startup" / "rootCA.pem")
         self._sites = {}
@@ -99,7 +99,7 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
         timed.context = Context("answer", round=number)
         before = sum(map(sum, timed.seconds.values()))
         started, clock = time.process_time(), time.perf_counter()
-        total = totals.total(timed.context, {}, order_hash(), layout, names)
+        total = totals.total(timed.context, {}, order_hash(), layout=layout, sites=names)
         at_sites = sum(map(sum, timed.seconds.values())) - before
         server.append(time.process_time() - started - at_sites)
         rounds.append(time.perf_counter() - clock)

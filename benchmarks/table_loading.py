@@ -123,7 +123,7 @@ def main() -> None:
         paths = write_holders(folder, options.rows, options.holders, options.format)
         config = folder / "fedminmax.toml"
         start = time.perf_counter()
-        proposal = propose(paths, "outcome", ["sex"], None, InitChoices())
+        proposal = propose(paths, "outcome", ["sex"], holder_column=None, choices=InitChoices())
         config.write_text(config_text(proposal, config))
         print(f"fedminmax init: {time.perf_counter() - start:.1f} s")
         for _ in range(options.repeats):

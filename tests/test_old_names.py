@@ -58,7 +58,9 @@ def test_a_configuration_with_hyphens_says_the_same(tmp_path: Path) -> None:
 @pytest.fixture
 def plan(tmp_path: Path) -> NetworkPlan:
     text = CONFIG.replace('kind = "logistic"', MODEL).replace('columns = ["sex"]', GROUPS)
-    run = PlannedRun("fedminmax-fast", {"gap": "1e-5"}, 7, 0.5, Iterate.TAIL_AVERAGE)
+    run = PlannedRun(
+        "fedminmax-fast", {"gap": "1e-5"}, 7, participation=0.5, iterate=Iterate.TAIL_AVERAGE
+    )
     return plan_of(read_text(tmp_path, text), [run])
 
 

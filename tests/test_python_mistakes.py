@@ -117,7 +117,7 @@ def metrics(y_true: list[Any], **words: Any) -> object:
 
 def test_numpys_numbers_are_numbers() -> None:
     plain = fm.FedAvg(learning_rate=0.5, epochs=2, batch_size=2)
-    from_numpy = anything.FedAvg(np.float64(0.5), np.int64(2), np.int32(2))
+    from_numpy = anything.FedAvg(np.float64(0.5), np.int64(2), batch_size=np.int32(2))
     expected = train(plain, rounds=3, seed=4, participation=0.5)
     found = train(from_numpy, rounds=np.uint8(3), seed=np.int64(4), participation=np.float64(0.5))
     assert torch.equal(found.parameters(), expected.parameters())

@@ -50,8 +50,10 @@ def main() -> None:
         device="cpu",
     )
     study = FashionStudy(config, data)
-    method = FedAvg(config.learning_rate, config.epochs, config.batch_size)
-    federation = study.federation(RunPlan(options.setting, method, 0, options.rounds, 0))
+    method = FedAvg(config.learning_rate, config.epochs, batch_size=config.batch_size)
+    federation = study.federation(
+        RunPlan(options.setting, method, 0, rounds=options.rounds, cost=0)
+    )
     for done in train(federation, method, rounds=options.rounds, seed=study.fold_seed(0)):
         risks = study.scores(federation.model(done.parameters(Iterate.LAST))).risks
         worst = max(range(len(risks)), key=lambda group: risks[group])

@@ -81,7 +81,7 @@ def run_once(data: Adult, name: str, epsilon: float, seed: int) -> Run:
         group_names=data.group_names,
         minimum_group=MIN_ROWS,
         seed=seed,
-        privacy=Privacy(epsilon, DELTA, clip, rounds) if private else None,
+        privacy=Privacy(epsilon, DELTA, clip=clip, rounds=rounds) if private else None,
     )
     *_, last = train(federation, method, rounds=rounds, seed=seed)
     groups = len(data.group_names)

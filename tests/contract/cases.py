@@ -96,11 +96,11 @@ LOCAL = [
     ),
     Case(
         "FedFB-demographic",
-        lambda batch: FedFB(0.3, 0.1, Parity.DEMOGRAPHIC, epochs=3, batch_size=batch),
+        lambda batch: FedFB(0.3, 0.1, parity=Parity.DEMOGRAPHIC, epochs=3, batch_size=batch),
     ),
     Case(
         "FedFB-opportunity",
-        lambda batch: FedFB(0.3, 0.1, Parity.OPPORTUNITY, epochs=3, batch_size=batch),
+        lambda batch: FedFB(0.3, 0.1, parity=Parity.OPPORTUNITY, epochs=3, batch_size=batch),
     ),
     Case(
         "FairFed-demographic",
@@ -156,7 +156,9 @@ LOCAL = [
     ),
     Case(
         "FCFL-opportunity",
-        lambda batch: FCFL(0.3, 0.2, Parity.OPPORTUNITY, stage_one_rounds=4, batch_size=batch),
+        lambda batch: FCFL(
+            0.3, 0.2, parity=Parity.OPPORTUNITY, stage_one_rounds=4, batch_size=batch
+        ),
     ),
     Case(
         "FedMinMaxLocal",
@@ -172,7 +174,9 @@ LOCAL = [
     ),
     Case(
         "GroupSCAFFPD-epsilon",
-        lambda batch: GroupSCAFFPD(0.3, 0.4, 0.5, 0.1, epochs=3, batch_size=batch),
+        lambda batch: GroupSCAFFPD(
+            0.3, 0.4, extrapolation=0.5, epsilon=0.1, epochs=3, batch_size=batch
+        ),
     ),
     Case(
         "StochasticAFL-domains",
@@ -182,7 +186,7 @@ LOCAL = [
     Case(
         "StochasticAFL-weighted",
         lambda batch: StochasticAFL(
-            0.3, 0.4, GradientEstimator.WEIGHTED, draws=3, batch_size=batch
+            0.3, 0.4, estimator=GradientEstimator.WEIGHTED, draws=3, batch_size=batch
         ),
         draws_lots=True,
     ),

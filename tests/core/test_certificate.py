@@ -36,7 +36,11 @@ def test_any_weights_of_any_points_prove_a_bound_and_the_best_ones_a_tight_one()
     pieces = []
     for point in points:
         values, slopes = map(torch.from_numpy, risks(point))
-        pieces.append(cuts_at(torch.from_numpy(point), values, slopes, ridge, NO_ERRORS, best))
+        pieces.append(
+            cuts_at(
+                torch.from_numpy(point), values, slopes, ridge=ridge, errors=NO_ERRORS, worst=best
+            )
+        )
     cuts = Cuts(
         torch.cat([piece.constants for piece in pieces]),
         torch.cat([piece.slopes for piece in pieces]),
@@ -55,7 +59,7 @@ def test_the_one_round_bound_is_that_of_a_strongly_convex_function() -> None:
     point = torch.tensor([1.0, 2.0], dtype=torch.float64)
     risk = torch.tensor([3.0], dtype=torch.float64)
     slope = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
-    cuts = cuts_at(point, risk, slope, 0.8, NO_ERRORS, 3.0)
+    cuts = cuts_at(point, risk, slope, ridge=0.8, errors=NO_ERRORS, worst=3.0)
     assert lower_bound(cuts, 0.8) == pytest.approx(3.0 - (0.25 + 1.0) / 1.6, rel=1e-12)
 
 

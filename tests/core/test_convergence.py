@@ -37,7 +37,7 @@ def judge(
     answer: Iterate | None = Iterate.LAST,
 ) -> Convergence:
     """The verdict on one group's curve."""
-    return judge_convergence(log_of(rounds, lambda t: [curve(t)]), [10], goal, answer)
+    return judge_convergence(log_of(rounds, lambda t: [curve(t)]), [10], goal, answer=answer)
 
 
 @pytest.mark.parametrize("answer", [Iterate.LAST, Iterate.TAIL_AVERAGE, None])
@@ -127,23 +127,24 @@ def test_a_rise_is_no_end_either() -> None:
 
 def test_the_mean_counts_where_it_is_what_the_method_minimises() -> None:
     log = log_of(500, lambda t: [0.4, 0.2 + 0.5 / t**0.5])
-    assert judge_convergence(log, [10, 90], WORST, Iterate.LAST).converged
-    found = judge_convergence(log, [10, 90], BOTH, Iterate.LAST)
+    assert judge_convergence(log, [10, 90], WORST, answer=Iterate.LAST).converged
+    found = judge_convergence(log, [10, 90], BOTH, answer=Iterate.LAST)
     assert (found.converged, found.measure) == (False, "mean risk")
 
 
 def test_the_worst_group_counts_where_the_mean_is_minimised() -> None:
     log = log_of(500, lambda t: [0.4 + 0.5 / t**0.5, 0.2])
-    found = judge_convergence(log, [1, 9_999], BOTH, Iterate.LAST)
+    found = judge_convergence(log, [1, 9_999], BOTH, answer=Iterate.LAST)
     assert (found.converged, found.measure) == (False, "worst group's risk")
 
 
 def test_a_group_that_is_too_small_is_not_the_worst() -> None:
     """Neither its risk counts, nor that it has its share of the weights and no more."""
     lines = [Line(t, (0.4, 0.3, 0.9 + 5.0 / t), (0.9, 0.0, 0.1)) for t in range(1, 501)]
-    counts = ([80, 10, 10], WEIGHED, Iterate.TAIL_AVERAGE)
-    assert not judge_convergence(lines, *counts).converged
-    found = judge_convergence(lines, *counts, playable=[True, True, False])
+    counts, answer = [80, 10, 10], Iterate.TAIL_AVERAGE
+    assert not judge_convergence(lines, counts, WEIGHED, answer=answer).converged
+    playable = [True, True, False]
+    found = judge_convergence(lines, counts, WEIGHED, answer=answer, playable=playable)
     assert found.converged
     assert found.risk == pytest.approx(0.4)
     assert found.weights_gap == pytest.approx(0.0, abs=1e-15)
@@ -152,7 +153,7 @@ def test_a_group_that_is_too_small_is_not_the_worst() -> None:
 def test_weights_that_have_not_got_far() -> None:
     # Risks stand still, but half of the weight is on a group that is better off by 0.1.
     lines = [Line(t, (0.4, 0.3), (0.5, 0.5)) for t in range(1, 501)]
-    found = judge_convergence(lines, [50, 50], WEIGHED, Iterate.TAIL_AVERAGE)
+    found = judge_convergence(lines, [50, 50], WEIGHED, answer=Iterate.TAIL_AVERAGE)
     assert (found.converged, found.reason) == (False, "weights")
     assert found.weights_gap == pytest.approx(0.05)
 
@@ -163,7 +164,7 @@ def test_weights_that_have_not_got_far() -> None:
 def test_weights_that_are_where_they_belong(weights: tuple[float, float], floor: float) -> None:
     lines = [Line(t, (0.4, 0.3), weights) for t in range(1, 501)]
     goal = Goal(minimax=True, weights_floor=floor)
-    found = judge_convergence(lines, [50, 50], goal, Iterate.TAIL_AVERAGE)
+    found = judge_convergence(lines, [50, 50], goal, answer=Iterate.TAIL_AVERAGE)
     assert found.converged
     assert found.weights_gap == pytest.approx(0.0, abs=1e-15)
 
@@ -199,7 +200,7 @@ def test_units_and_gaps_in_the_log_change_nothing(share_left: float) -> None:
         for line in whole
     ]
     verdicts = {
-        judge_convergence(log, [50, 50], BOTH, Iterate.TAIL_AVERAGE).converged
+        judge_convergence(log, [50, 50], BOTH, answer=Iterate.TAIL_AVERAGE).converged
         for log in (whole, large, tenth, holes)
     }
     assert verdicts == {share_left < 0.001}
@@ -207,6 +208,6 @@ def test_units_and_gaps_in_the_log_change_nothing(share_left: float) -> None:
 
 def test_a_group_that_nobody_has_is_not_judged() -> None:
     log = log_of(100, lambda _: [None, LIMIT])
-    assert judge_convergence(log, [50, 50], BOTH, Iterate.LAST).converged
+    assert judge_convergence(log, [50, 50], BOTH, answer=Iterate.LAST).converged
     nobody = log_of(100, lambda _: [None, None])
-    assert not judge_convergence(nobody, [50, 50], BOTH, Iterate.LAST).converged
+    assert not judge_convergence(nobody, [50, 50], BOTH, answer=Iterate.LAST).converged

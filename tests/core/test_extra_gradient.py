@@ -23,7 +23,7 @@ def test_each_step_of_a_cnn_adds_the_vector_at_the_parameters_before_it() -> Non
         Examples(*rows),
         LocalEpochs(4, None, 0.3),
         torch.Generator(),
-        lambda present: 0.5 * (present - stored),
+        extra=lambda present: 0.5 * (present - stored),
     )
     for _ in range(4):
         theta = theta - 0.3 * (mean_gradient(theta, rows) + 0.5 * (theta - centre))
@@ -43,7 +43,12 @@ def test_nothing_added_is_plain_local_training(batch_size: int | None) -> None:
     plain, other = (Workspace(Task(model, brier_loss)) for _ in range(2))
     expected = train_locally(plain, rows, plan, torch.Generator().manual_seed(1), weights)
     trained = train_with_extra_gradient(
-        other, rows, plan, torch.Generator().manual_seed(1), torch.zeros_like, weights
+        other,
+        rows,
+        plan,
+        torch.Generator().manual_seed(1),
+        extra=torch.zeros_like,
+        row_weights=weights,
     )
     assert torch.equal(trained, expected)
     assert not torch.equal(trained, start_vector(model))

@@ -61,13 +61,13 @@ def reply(step: list[float], scale: float) -> Sums:
     return Sums(
         torch.tensor(step, dtype=torch.float64),
         scale,
-        0.0,
-        torch.tensor([3.0, 0.0], dtype=torch.float64),
-        torch.tensor([2, 0]),
-        torch.zeros(0, dtype=torch.float64),
-        torch.zeros(0, dtype=torch.int64),
-        torch.zeros(0, dtype=torch.float64),
-        2,
+        curvature=0.0,
+        group_loss=torch.tensor([3.0, 0.0], dtype=torch.float64),
+        group_count=torch.tensor([2, 0]),
+        holder_loss=torch.zeros(0, dtype=torch.float64),
+        holder_count=torch.zeros(0, dtype=torch.int64),
+        statistics=torch.zeros(0, dtype=torch.float64),
+        gradient_evaluations=2,
     )
 
 

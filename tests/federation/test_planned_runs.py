@@ -22,7 +22,9 @@ from tests.federation.network_problem import write_tables
 
 
 def chosen(name: str, baseline: str | None = "fedavg", **options: str) -> MethodChoice:
-    return MethodChoice(name, options, 20, 0.5, baseline, Iterate.LAST)
+    return MethodChoice(
+        name, options, 20, participation=0.5, baseline=baseline, iterate=Iterate.LAST
+    )
 
 
 def built(runs: tuple[PlannedRun, ...]) -> list[Any]:

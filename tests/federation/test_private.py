@@ -286,7 +286,7 @@ def test_few_noisy_rounds_come_close_to_the_minimax() -> None:
     best = worst_of(
         InProcessFederation(model, cross_entropy_loss, easy_problem()), FedMinMaxFast(), 30
     )
-    promise = Privacy(2.0, 1e-5, default_clip(cross_entropy_loss, 2), rounds=20)
+    promise = Privacy(2.0, 1e-5, clip=default_clip(cross_entropy_loss, 2), rounds=20)
     federation = InProcessFederation(model, cross_entropy_loss, easy_problem(), privacy=promise)
     assert worst_of(federation, FAST, 20) < best + 0.02
 

@@ -32,7 +32,7 @@ def test_compressed_replies_have_the_bytes_that_were_expected(key: str, tmp_path
     agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
     assert agreed is not None
     task = task_of(plan, agreed.encoding)
-    census = Census(agreed.rows(SITES), 2, linear_structure_of(task))
+    census = Census(agreed.rows(SITES), 2, linear=linear_structure_of(task))
     row = torch.zeros(len(agreed.encoding.names))
     said = message_bytes(plan.runs[0].build(), task, census, row, compress=True)
     assert {(entry.bytes_out, entry.bytes_in) for entry in rounds} == {(said.down, said.up)}

@@ -143,7 +143,7 @@ def test_a_round_has_the_models_that_its_parameters_are_of() -> None:
 def test_the_model_of_a_mixture_averages_its_members_probabilities() -> None:
     federation = softmax_problem([[2, 1]]).federation()
     x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    done = list(train(federation, MinimaxFair(0.5, 2.0, 2), rounds=9))[-1]
+    done = list(train(federation, MinimaxFair(0.5, 2.0, fit_rounds=2), rounds=9))[-1]
     assert len(done.members) == 3
     own = [torch.softmax(federation.model(member)(x), dim=1) for member in done.members]
     found = done.model()

@@ -76,8 +76,8 @@ def test_a_certificate_of_another_federation_is_refused(
     trained: TrainedFederation, tmp_path: Path
 ) -> None:
     kits = trained.federation.kits
-    stranger = provision(tmp_path / "a", "localhost", trained.port, ["north"])
-    unreachable = provision(tmp_path / "b", "localhost", free_port(), ["north"])
+    stranger = provision(tmp_path / "a", host="localhost", port=trained.port, sites=["north"])
+    unreachable = provision(tmp_path / "b", host="localhost", port=free_port(), sites=["north"])
     assert speaks_tls(trained.port, kits.sites["north"], kits.server)
     assert not speaks_tls(trained.port, stranger.sites["north"], kits.server)
     assert connection_problem(kits.sites["north"]) is None

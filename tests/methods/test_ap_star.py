@@ -57,7 +57,7 @@ def ap_star_by_hand(
 )
 def test_it_is_the_papers_loop(alpha: float, k: int, k_min: int, patience: int) -> None:
     """The last case runs out of patience, and then nothing changes any more."""
-    method = APStar(0.5, 2, alpha, k, k_min, patience)
+    method = APStar(0.5, 2, alpha=alpha, divisor=k, divisor_cap=k_min, fit_patience=patience)
     hand = ap_star_by_hand(
         fits=25, eta=0.5, steps=2, alpha=alpha, k=k, k_min=k_min, patience=patience
     )
@@ -119,10 +119,10 @@ def test_weight_moves_only_among_the_groups_seen() -> None:
     """Two of three groups share 0.6: half of it moves to the one behind, (.3, .3) -> (.15, .45)."""
     weights = torch.tensor([0.3, 0.4, 0.3], dtype=torch.float64)
     seen, behind = torch.tensor([True, False, True]), torch.tensor([False, False, True])
-    moved = move_towards(behind, seen, weights, 0.5, 1)
+    moved = move_towards(behind, seen, weights, alpha=0.5, divisor=1)
     assert moved.tolist() == pytest.approx([0.15, 0.4, 0.45], abs=1e-15)
     assert torch.equal(moved[1], weights[1])
-    damped = move_towards(behind, seen, weights, 0.5, 4)
+    damped = move_towards(behind, seen, weights, alpha=0.5, divisor=4)
     assert damped.tolist() == pytest.approx([0.24, 0.4, 0.36], abs=1e-15)
 
 

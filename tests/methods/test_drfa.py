@@ -53,7 +53,9 @@ def test_one_full_step_is_afl_whose_adversary_sees_the_new_model(gamma: float) -
 @pytest.mark.parametrize("holders_drawn", [None, 2])
 def test_the_paper_loop_with_the_lots_that_were_drawn(holders_drawn: int | None) -> None:
     eta, gamma, tau = 0.3, 0.2, 3
-    method = DRFA(eta, gamma, tau, None, holders_drawn=holders_drawn, start=AFLStart.UNIFORM)
+    method = DRFA(
+        eta, gamma, steps=tau, batch_size=None, holders_drawn=holders_drawn, start=AFLStart.UNIFORM
+    )
     federation = PROBLEM.federation()
     state = initial_progress(federation, method).state
     theta, weights, seen = PROBLEM.start, EVEN, set()

@@ -33,7 +33,9 @@ def told_of(
     sums = linear_group_sums(structure, theta, Examples(x, y, group), 2).curvature.flatten()
     limits = row_limits([nn.Linear(FEATURES, outputs)], theta, LOSSES_BY_NAME[loss])
     length = math.sqrt(float(x.square().sum()) + len(x))
-    sender = Sender(0, torch.bincount(group, minlength=2), 1, limits, RowLengths(length))
+    sender = Sender(
+        0, torch.bincount(group, minlength=2), holders=1, limits=limits, lengths=RowLengths(length)
+    )
     reply = replace(zero_sums(0, 2, 0), statistics=sums)
     layout = layout_of(len(theta), sender)
     assert layout is not None

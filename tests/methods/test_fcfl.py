@@ -112,7 +112,7 @@ def test_equal_opportunity_needs_positive_rows_of_two_groups() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
 def test_stage_one_by_hand(parity: Parity, epsilon: float) -> None:
     """The two-vector programme in closed form, the schedule of delta, the weight decay."""
-    method = FCFL(0.1, epsilon, parity, batch_size=None, weight_decay=0.01)
+    method = FCFL(0.1, epsilon, parity=parity, batch_size=None, weight_decay=0.01)
     theta, deltas = PROBLEM.start, [0.5, 0.5]
     for done in train(PROBLEM.federation(), method, rounds=25):
         values, gradients = [], []
@@ -237,7 +237,7 @@ def test_stage_two_raises_no_holders_loss() -> None:
     losses = losses_along(stage_two)
     assert np.diff(losses, axis=0).max() <= 1e-5
     assert (losses[0] - losses[-1]).mean() > 5e-3
-    assert np.diff(losses_along(FedAvg(1e-2, 1, None)), axis=0).max() > 1e-4
+    assert np.diff(losses_along(FedAvg(1e-2, 1, batch_size=None)), axis=0).max() > 1e-4
 
 
 def test_batches_have_the_size_asked_for() -> None:

@@ -23,7 +23,7 @@ THREE_GROUPS = softmax_problem([[9, 5, 7], [4, 8, 0], [0, 6, 9]], seed=5, classe
 @BOTH
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_no_rate_is_fedavg(parity: Parity, batch_size: int | None) -> None:
-    method = FedFB(0.3, 0.0, parity, epochs=2, batch_size=batch_size)
+    method = FedFB(0.3, 0.0, parity=parity, epochs=2, batch_size=batch_size)
     fedavg = FedAvg(0.3, epochs=2, batch_size=batch_size)
     both = zip(
         train(THREE_GROUPS.federation(), method, rounds=10, participation=0.6),
@@ -37,7 +37,7 @@ def test_no_rate_is_fedavg(parity: Parity, batch_size: int | None) -> None:
 @BOTH
 @pytest.mark.parametrize("problem", [TWO_GROUPS, THREE_GROUPS], ids=["two", "three"])
 def test_the_loop_by_hand(parity: Parity, problem: Problem) -> None:
-    method = FedFB(0.3, 0.15, parity, epochs=3, batch_size=None)
+    method = FedFB(0.3, 0.15, parity=parity, epochs=3, batch_size=None)
     expected = fedfb_by_hand(problem, parity, rounds=15, eta=0.3, alpha=0.15, epochs=3)
     moved = 0.0
     for done, (theta, weights) in zip(
@@ -89,7 +89,7 @@ def test_mass_stays_where_it_must(parity: Parity, rate: float) -> None:
     """Per group under demographic parity; among positive rows under equal opportunity."""
     federation = THREE_GROUPS.federation()
     share = federation.census.group_shares
-    method = FedFB(0.3, rate, parity, epochs=1, batch_size=None)
+    method = FedFB(0.3, rate, parity=parity, epochs=1, batch_size=None)
     lowest = 1.0
     for done in train(federation, method, rounds=20, participation=0.6):
         negative, positive = done.weights.view(2, 3)
@@ -107,7 +107,7 @@ def test_mass_stays_where_it_must(parity: Parity, rate: float) -> None:
 def test_a_cell_not_seen_keeps_its_weight(parity: Parity) -> None:
     """Holder 2 has no row of group 0, holder 1 none of group 2."""
     federation = THREE_GROUPS.federation()
-    method = FedFB(0.3, 0.1, parity, epochs=1, batch_size=None)
+    method = FedFB(0.3, 0.1, parity=parity, epochs=1, batch_size=None)
     weights = initial_progress(federation, method).state.weights
     absences = changes = 0
     for done in train(federation, method, rounds=30, seed=2, participation=0.3):
@@ -133,7 +133,7 @@ def test_demographic_parity_comes_near() -> None:
     problem = unequal_problem()
     before, after = (
         hard_gap(Parity.DEMOGRAPHIC, problem, trained(problem, method))
-        for method in (PLAIN, FedFB(0.5, 0.1, Parity.DEMOGRAPHIC, epochs=5, batch_size=None))
+        for method in (PLAIN, FedFB(0.5, 0.1, parity=Parity.DEMOGRAPHIC, epochs=5, batch_size=None))
     )
     assert before > 0.25
     assert after < 0.2 * before
@@ -143,7 +143,7 @@ def test_equal_opportunity_equalises_the_losses_of_positive_rows() -> None:
     problem = unequal_problem()
     x, y, group = pooled_rows(problem)
     gaps = []
-    for method in (PLAIN, FedFB(0.5, 0.1, Parity.OPPORTUNITY, epochs=5, batch_size=None)):
+    for method in (PLAIN, FedFB(0.5, 0.1, parity=Parity.OPPORTUNITY, epochs=5, batch_size=None)):
         losses = problem.brier_losses(to_numpy(trained(problem, method)), x, y)
         gaps.append(float(np.ptp(rates(Parity.OPPORTUNITY, losses, y, group, 2))))
     assert gaps[0] > 0.1

@@ -108,7 +108,7 @@ def test_steps_shorten_by_the_decay() -> None:
 
 def test_the_paper_by_hand() -> None:
     """Full batches; the shortest mixture by non-negative least squares."""
-    method = FedMGDA(1.0, 0.3, 0.9, learning_rate=0.2, epochs=3, batch_size=None)
+    method = FedMGDA(1.0, 0.3, server_decay=0.9, learning_rate=0.2, epochs=3, batch_size=None)
     theta, rate = PROBLEM.start, 0.3
     for done in train(PROBLEM.federation(), method, rounds=10):
         units = []

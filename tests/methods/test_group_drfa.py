@@ -41,7 +41,7 @@ def group_risks(theta: Vector) -> Vector:
 def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
     """With one step, t' = 1: FedMinMax whose adversary sees the new model (Gauss-Seidel)."""
     eta, gamma = 0.3, 0.3
-    method = GroupDRFA(eta, gamma, epsilon, steps=tau, batch_size=None)
+    method = GroupDRFA(eta, gamma, epsilon=epsilon, steps=tau, batch_size=None)
     federation = PROBLEM.federation()
     state = initial_progress(federation, method).state
     theta, mu, seen = PROBLEM.start, RHO, set()
@@ -60,7 +60,7 @@ def test_the_loop_by_hand(tau: int, epsilon: float) -> None:
         state = done.progress.state
         seen.add(snapshot_step)
     assert seen == set(range(1, tau + 1))
-    jacobi = run(PROBLEM, FedMinMax(eta, tau * gamma, epsilon), rounds=25)[-1]
+    jacobi = run(PROBLEM, FedMinMax(eta, tau * gamma, epsilon=epsilon), rounds=25)[-1]
     assert not np.allclose(to_numpy(jacobi.parameters(Iterate.LAST)), theta, atol=1e-6)
 
 
@@ -88,8 +88,8 @@ def test_a_first_round_of_many_steps_with_one_holder_per_group_is_drfa() -> None
 
 def test_without_ascent_it_is_fedminmax_with_local_epochs() -> None:
     """No ascent from a floor that moved mu away from rho: the weights matter, and stay."""
-    one = run(UNEVEN, GroupDRFA(0.3, 0.0, 0.25, steps=3, batch_size=None), 5)[-1]
-    other = run(UNEVEN, FedMinMaxLocal(0.3, 0.0, 0.25, epochs=3, batch_size=None), 5)[-1]
+    one = run(UNEVEN, GroupDRFA(0.3, 0.0, epsilon=0.25, steps=3, batch_size=None), 5)[-1]
+    other = run(UNEVEN, FedMinMaxLocal(0.3, 0.0, epsilon=0.25, epochs=3, batch_size=None), 5)[-1]
     assert not np.allclose(to_numpy(one.weights), [5 / 16, 8 / 16, 3 / 16])
     torch.testing.assert_close(
         one.parameters(Iterate.LAST), other.parameters(Iterate.LAST), rtol=0, atol=1e-12

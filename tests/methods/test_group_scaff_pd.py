@@ -103,7 +103,7 @@ def full_batches(problem: Problem, steps: int) -> list[list[Labels]]:
 @pytest.mark.parametrize("epochs", [1, 4])
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_the_loop_by_hand(extrapolation: float, epochs: int, participation: float) -> None:
-    method = GroupSCAFFPD(ETA, ETA_MU, extrapolation, epochs=epochs, batch_size=None)
+    method = GroupSCAFFPD(ETA, ETA_MU, extrapolation=extrapolation, epochs=epochs, batch_size=None)
     point, batches = start_by_hand(PROBLEM), full_batches(PROBLEM, epochs)
     absences = 0
     for done in train(PROBLEM.federation(), method, rounds=15, participation=participation):
@@ -133,7 +133,7 @@ def _draw(rows: int, holder: int, number: int) -> list[Labels]:
 
 def test_one_full_batch_is_a_step_of_algorithm_1_with_the_new_weights() -> None:
     """theta - eta c, where c = sum_a mu_a grad r_a of all rows pooled, wherever they are."""
-    method = GroupSCAFFPD(ETA, ETA_MU, 0.0, epochs=1, batch_size=None)
+    method = GroupSCAFFPD(ETA, ETA_MU, extrapolation=0.0, epochs=1, batch_size=None)
     everything = pooled(PROBLEM.holders)
     both = zip(
         train(PROBLEM.federation(), method, rounds=8),
@@ -176,7 +176,7 @@ SADDLE = torch.tensor([0.75, 0.25], dtype=torch.float64)
 @pytest.mark.parametrize("extrapolation", [0.0, 1.0])
 @pytest.mark.parametrize("epochs", [1, 2, 10])
 def test_at_a_saddle_a_round_is_the_identity(extrapolation: float, epochs: int) -> None:
-    method = GroupSCAFFPD(0.5, 0.5, extrapolation, epochs=epochs, batch_size=None)
+    method = GroupSCAFFPD(0.5, 0.5, extrapolation=extrapolation, epochs=epochs, batch_size=None)
     federation = quadratic_federation([0.25], UNEQUAL)
     start = initial_progress(federation, method)
     there = replace(start, state=replace(start.state, weights=SADDLE))
@@ -220,7 +220,9 @@ GAMES: list[Game] = [
 @pytest.mark.parametrize("game", GAMES, ids=["split", "unequal", "corner", "obtuse"])
 def test_local_steps_reach_the_minimax_of_unlike_holders(game: Game, extrapolation: float) -> None:
     holders, theta, mu = game
-    method = GroupSCAFFPD(0.2, 0.4 / len(theta) ** 3, extrapolation, epochs=3, batch_size=None)
+    method = GroupSCAFFPD(
+        0.2, 0.4 / len(theta) ** 3, extrapolation=extrapolation, epochs=3, batch_size=None
+    )
     federation = quadratic_federation([0.9] * len(theta), holders)
     done = list(train(federation, method, rounds=80))[-1]
     np.testing.assert_allclose(to_numpy(done.parameters()), theta, atol=1e-6)

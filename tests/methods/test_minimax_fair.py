@@ -27,7 +27,7 @@ def test_it_is_the_papers_loop(*, warm: bool) -> None:
     models, weights = fits_by_hand(
         pooled, pooled.rho, lambda mu: mu, move, fits=12, eta=0.5, steps=4, warm=warm
     )
-    method = MinimaxFair(0.5, 2.0, 4, warm)
+    method = MinimaxFair(0.5, 2.0, fit_rounds=4, warm_start=warm)
     rounds = list(train(PROBLEM.federation(), method, rounds=12 * 5))
     np.testing.assert_allclose(to_numpy(rounds[-1].members), models, rtol=0, atol=1e-10)
     for done in rounds:
@@ -37,7 +37,7 @@ def test_it_is_the_papers_loop(*, warm: bool) -> None:
 
 
 def test_the_mixture_approaches_the_exact_minimax() -> None:
-    members = sides.after(MinimaxFair(4.0, 4.0, 4), 60).members
+    members = sides.after(MinimaxFair(4.0, 4.0, fit_rounds=4), 60).members
     assert len(members) == 60
     risks = sides.mixture_risks(members)
     assert risks == pytest.approx([MINIMAX_RISKS.group_0, MINIMAX_RISKS.group_1], abs=0.01)
@@ -51,7 +51,7 @@ def test_the_weights_have_no_regret() -> None:
     is the minimum, so no group's risk can stay above that value.
     """
     fits, rate = 40, 4.0
-    rounds = list(train(sides.federation(), MinimaxFair(4.0, rate, 4), rounds=fits * 5))
+    rounds = list(train(sides.federation(), MinimaxFair(4.0, rate, fit_rounds=4), rounds=fits * 5))
     risks = sides.member_risks(rounds[-1].members)
     weights = torch.stack(
         [torch.full((2,), 0.5, dtype=torch.float64)] + [done.weights for done in rounds[4:-1:5]]
@@ -66,7 +66,7 @@ def test_the_weights_have_no_regret() -> None:
 
 
 def test_without_an_adversary_every_fit_is_to_the_mean_risk() -> None:
-    method = MinimaxFair(4.0, 0.0, 10)
+    method = MinimaxFair(4.0, 0.0, fit_rounds=10)
     done = sides.after(method, 3)
     assert done.weights.tolist() == [0.5, 0.5]
     assert sides.mixture_risks(done.members[-1:]) == pytest.approx([0.4825, 0.2125], abs=1e-4)

@@ -37,7 +37,9 @@ def test_it_is_the_papers_loop_on_cumulative_risks() -> None:
         eta=0.5,
         steps=4,
     )
-    rounds = list(train(PROBLEM.federation(), OracleMinimax(fits, 0.5, 4), rounds=fits * 5))
+    rounds = list(
+        train(PROBLEM.federation(), OracleMinimax(fits, 0.5, fit_rounds=4), rounds=fits * 5)
+    )
     np.testing.assert_allclose(to_numpy(rounds[-1].members), models, rtol=0, atol=1e-10)
     for done in rounds:
         np.testing.assert_allclose(
@@ -68,7 +70,7 @@ def test_the_bound_of_the_paper_in_closed_form(fits: int) -> None:
 
 def test_the_library_follows_the_closed_form() -> None:
     fits = 40
-    risks = sides.mixture_risks(sides.after(OracleMinimax(fits, 4.0, 6), fits).members)
+    risks = sides.mixture_risks(sides.after(OracleMinimax(fits, 4.0, fit_rounds=6), fits).members)
     assert max(risks) == pytest.approx(exact_worst_risk(fits), abs=2e-4)
     assert max(risks) > MINIMAX_RISKS.worst + 0.01
 
@@ -80,7 +82,7 @@ def test_the_mixture_approaches_the_exact_minimax() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return 40.0 * brier_loss(outputs, targets)
 
-    members = sides.after(OracleMinimax(60, 0.1, 5), 60, loss=loss).members
+    members = sides.after(OracleMinimax(60, 0.1, fit_rounds=5), 60, loss=loss).members
     assert max(sides.mixture_risks(members)) == pytest.approx(MINIMAX_RISKS.worst, abs=0.003)
 
 

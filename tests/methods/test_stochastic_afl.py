@@ -41,7 +41,7 @@ def test_both_gradients_are_unbiased_over_the_lots(
     )
     risks = np.array([PROBLEM.brier_losses(PROBLEM.start, x, y).mean() for x, y, _ in rows])
     federation = PROBLEM.federation()
-    method = StochasticAFL(0.1, 1e-3, estimator, draws, batch_size=None)
+    method = StochasticAFL(0.1, 1e-3, estimator=estimator, draws=draws, batch_size=None)
     state = replace(initial_progress(federation, method).state, weights=torch.from_numpy(LAMBDA))
     step, ascent = np.zeros_like(PROBLEM.start), np.zeros(3)
     order = method.order(state, RoundKey(0, 1))

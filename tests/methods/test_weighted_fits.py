@@ -20,9 +20,9 @@ from tests.problems import softmax_problem
 
 METHODS: list[OneStepMethod[Any]] = [
     APStar(2.0, 3),
-    MinimaxFair(2.0, 4.0, 3),
-    RelaxedMinimaxFair(0.46, 2.0, 30.0, 3),
-    OracleMinimax(10, 2.0, 3),
+    MinimaxFair(2.0, 4.0, fit_rounds=3),
+    RelaxedMinimaxFair(0.46, 2.0, adversary_rate=30.0, fit_rounds=3),
+    OracleMinimax(10, 2.0, fit_rounds=3),
 ]
 every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
@@ -67,9 +67,9 @@ def test_the_first_fit_is_gradient_descent_and_its_evaluation_takes_no_step(
     "method",
     [
         APStar(2.0, 3, warm_start=False),
-        MinimaxFair(2.0, 4.0, 3, warm_start=False),
-        RelaxedMinimaxFair(0.46, 2.0, 30.0, 3, warm_start=False),
-        OracleMinimax(10, 2.0, 3, warm_start=False),
+        MinimaxFair(2.0, 4.0, fit_rounds=3, warm_start=False),
+        RelaxedMinimaxFair(0.46, 2.0, adversary_rate=30.0, fit_rounds=3, warm_start=False),
+        OracleMinimax(10, 2.0, fit_rounds=3, warm_start=False),
     ],
     ids=lambda method: method.name,
 )

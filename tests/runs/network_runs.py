@@ -33,7 +33,7 @@ def run_between_sites(
     site_rules: SiteRules = AT_ONCE,
 ) -> NetworkRun:
     """Do all but the collecting, with sites in this process."""
-    record = FederationRecord("", config, None, SITES, None, site_rules)
+    record = FederationRecord("", config, kit=None, sites=SITES, rounds=None, site_rules=site_rules)
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"

@@ -24,7 +24,9 @@ from tests.runs.run_folders import GROUPS, results
 
 @pytest.fixture
 def record(tmp_path: Path) -> FederationRecord:
-    return FederationRecord("", write_tables(tmp_path), None, SITES, None, SiteRules())
+    return FederationRecord(
+        "", write_tables(tmp_path), kit=None, sites=SITES, rounds=None, site_rules=SiteRules()
+    )
 
 
 @pytest.fixture

@@ -73,7 +73,14 @@ def test_a_card_of_hostile_names_has_no_markup_of_theirs(name: str, tmp_path: Pa
     census = CensusFile(format=1, holders=(name,), groups=groups, train=((1, 2),), test=((1, 2),))
     saved = saved_model(("no", "yes"))
     words = ReportSection(title=name, intended_use=name)
-    write_card(tmp_path, saved, Results.model_validate(content), census, CARDS["fedminmax"], words)
+    write_card(
+        tmp_path,
+        saved,
+        Results.model_validate(content),
+        census=census,
+        card=CARDS["fedminmax"],
+        section=words,
+    )
     card = (tmp_path / "model_card.md").read_text()
     assert "- Not for: not stated" in card
     tokens = READER.parse((tmp_path / "model_card.md").read_text())

@@ -20,7 +20,9 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     config = tmp_path / "fedminmax.toml"
     config.write_text(config.read_text() + "[federation]\nsecure_sums = true\n")
     folder = tmp_path / "run"
-    record = FederationRecord("", config, None, SITES, None, SiteRules(give_up_after=0.0))
+    record = FederationRecord(
+        "", config, kit=None, sites=SITES, rounds=None, site_rules=SiteRules(give_up_after=0.0)
+    )
     record = open_federation_run(folder, record)
     content = record.read_config()
     plan, fetched = plan_of(record, content), folder / PLACE / "results"
@@ -56,7 +58,9 @@ def test_what_cannot_be_masked_is_refused_before_anything_starts(
     listed_config(tmp_path)
     config = tmp_path / "fedminmax.toml"
     config.write_text(config.read_text().replace(*change) if change[0] else config.read_text())
-    record = FederationRecord("", config, None, sites, None, SiteRules(), secure_sums=True)
+    record = FederationRecord(
+        "", config, kit=None, sites=sites, rounds=None, site_rules=SiteRules(), secure_sums=True
+    )
     with pytest.raises(InputError, match=f"secure_sums: .*{reason}"):
         open_federation_run(tmp_path / "run", record)
     assert not (tmp_path / "run").exists()

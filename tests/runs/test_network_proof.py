@@ -32,5 +32,13 @@ def test_the_same_bounds_after_as_many_rounds(tmp_path: Path) -> None:
 
 
 def test_the_command_line_says_when_to_stop(tmp_path: Path) -> None:
-    record = FederationRecord("", fast_config(tmp_path), None, SITES, None, SiteRules(), gap=0.5)
+    record = FederationRecord(
+        "",
+        fast_config(tmp_path),
+        kit=None,
+        sites=SITES,
+        rounds=None,
+        site_rules=SiteRules(),
+        gap=0.5,
+    )
     assert record.read_config().method.options["gap"] == "0.5"

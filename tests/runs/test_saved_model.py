@@ -51,11 +51,19 @@ def saved_model(
 ) -> SavedModel:
     schema = Schema(Target("y", classes), FEATURES, (Protected("sex"),))
     scale = None if classes else Scale(1e4, 25.0)
-    encoding = Encoding(schema, ENCODED, (("f",), ("m",)), scale, ())
+    encoding = Encoding(schema, ENCODED, (("f",), ("m",)), target_scale=scale, dropped=())
     torch.manual_seed(0)
     models = [_drawn(len(encoding.names), encoding.outputs, hidden) for _ in range(members)]
     whole = models[0] if members == 1 else Mixture(models, classifies=bool(classes))
-    return SavedModel(whole.eval(), encoding, "mlp", hidden, members, "brier", "last")
+    return SavedModel(
+        whole.eval(),
+        encoding,
+        kind="mlp",
+        hidden=hidden,
+        members=members,
+        loss="brier",
+        iterate="last",
+    )
 
 
 def _drawn(features: int, outputs: int, hidden: tuple[int, ...]) -> nn.Module:

@@ -24,7 +24,7 @@ from tests.problems import softmax_problem
 
 PROBLEM = softmax_problem([[5, 9, 3]], seed=6, classes=2)
 HOLDERS = [PROBLEM.holders[0]] * 4
-FEDAVG = FedAvg(0.3, 1, None)
+FEDAVG = FedAvg(0.3, 1, batch_size=None)
 
 
 def iterates(method: AnyMethod[Any], rounds: int) -> torch.Tensor:
@@ -39,9 +39,9 @@ def iterates(method: AnyMethod[Any], rounds: int) -> torch.Tensor:
     [
         AFL(0.3, 0.5),
         DRFA(0.3, 0.5, steps=1, batch_size=None),
-        TERM(5.0, 0.0, 0.3, 1, None),
+        TERM(5.0, 0.0, learning_rate=0.3, epochs=1, batch_size=None),
         FairFed(learning_rate=0.3, epochs=1, batch_size=None),
-        QFedAvg(0.0, 0.3, 1, None),
+        QFedAvg(0.0, 0.3, epochs=1, batch_size=None),
     ],
     ids=lambda method: method.name,
 )
@@ -51,7 +51,10 @@ def test_the_trajectory_is_fedavgs(method: AnyMethod[Any]) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [QFedAvg(5.0, 0.3, 1, None), FedMGDA(1.0, learning_rate=0.3, epochs=1, batch_size=None)],
+    [
+        QFedAvg(5.0, 0.3, epochs=1, batch_size=None),
+        FedMGDA(1.0, learning_rate=0.3, epochs=1, batch_size=None),
+    ],
     ids=lambda method: method.name,
 )
 def test_the_direction_is_fedavgs(method: AnyMethod[Any]) -> None:

@@ -9,7 +9,7 @@ hold for every table, so a value above them must be wrong.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from decimal import ROUND_DOWN, Context
 
 import torch
@@ -156,6 +156,7 @@ class RowLimits:
 
     classes: int
     max_loss: float
+    _: KW_ONLY
     slope: float
     squared_slope_per_loss: float
     score_slope: float

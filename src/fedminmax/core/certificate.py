@@ -179,7 +179,7 @@ def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: in
 
 
 def cuts_at(
-    point: Tensor, risks: Tensor, slopes: Tensor, ridge: float, errors: Errors, worst: float
+    point: Tensor, risks: Tensor, slopes: Tensor, *, ridge: float, errors: Errors, worst: float
 ) -> Cuts:
     """Return a cut per group from risks [A] and their gradients [A, f], ridge included.
 

@@ -24,7 +24,7 @@ not predicted, nor are changes smaller than the digits in the log.
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
@@ -80,6 +80,7 @@ class Convergence:
 
     converged: bool
     reason: str
+    _: KW_ONLY
     rounds: int
     measure: str
     risk: float | None = None
@@ -100,6 +101,7 @@ class _Movement:
 
     measure: str
     risk: float
+    _: KW_ONLY
     slope: float
     allowed: float
     remaining: float
@@ -116,6 +118,7 @@ def judge_convergence(
     rounds: Sequence[LoggedRound],
     rows: Sequence[int],
     goal: Goal,
+    *,
     answer: Iterate | None,
     playable: Sequence[bool] | None = None,
     left: float | None = None,
@@ -152,13 +155,13 @@ def judge_convergence(
     return Convergence(
         converged,
         "converged" if converged else move.reason if move.excess > 1.0 else "weights",
-        last,
-        move.measure,
-        move.risk,
-        move.slope,
-        move.remaining,
-        gap,
-        None if converged else _rounds_needed(last, growths),
+        rounds=last,
+        measure=move.measure,
+        risk=move.risk,
+        slope=move.slope,
+        remaining=move.remaining,
+        weights_gap=gap,
+        rounds_needed=None if converged else _rounds_needed(last, growths),
     )
 
 
@@ -174,13 +177,23 @@ def _from_known_gap(
     converged = left <= TOLERANCE
     reason = WITHIN_GAP if converged else "gap"
     if goal.over_holders:
-        return Convergence(converged, reason, last.round, WORST_HOLDER, remaining=left)
+        return Convergence(
+            converged, reason, rounds=last.round, measure=WORST_HOLDER, remaining=left
+        )
     if goal.minimax:
         measure, risk = WORST_GROUP, max((risk for risk, _, plays in known if plays), default=0.0)
     else:
         total = sum(count for _, count, _ in known)
         measure, risk = MEAN, sum(risk * count for risk, count, _ in known) / max(total, 1)
-    return Convergence(converged, reason, last.round, measure, risk, 0.0, left * risk)
+    return Convergence(
+        converged,
+        reason,
+        rounds=last.round,
+        measure=measure,
+        risk=risk,
+        slope=0.0,
+        remaining=left * risk,
+    )
 
 
 def _movement(log: RiskLog, measure: str, answer: Iterate | None) -> _Movement:
@@ -222,7 +235,15 @@ def _movement(log: RiskLog, measure: str, answer: Iterate | None) -> _Movement:
             worst = _Outlook(lag, max(1.0, lag / allowed))
     # Losses are not negative, so a risk cannot fall by more than itself.
     remaining = worst.remaining if reason == "rising" else min(worst.remaining, end)
-    return _Movement(measure, end, slope, allowed, remaining, reason, worst.growth)
+    return _Movement(
+        measure,
+        end,
+        slope=slope,
+        allowed=allowed,
+        remaining=remaining,
+        reason=reason,
+        growth=worst.growth,
+    )
 
 
 def _steps(first: float, second: float, third: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ A run can therefore be extended and still equals one that was planned longer. ``
 describes how the best one is chosen.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 
 import torch
@@ -38,6 +38,7 @@ class Iterates:
 
     rounds: int
     last: Tensor
+    _: KW_ONLY
     early_sum: Tensor
     previous_block_sum: Tensor
     current_block_sum: Tensor
@@ -50,19 +51,19 @@ class Iterates:
             return Iterates(
                 rounds,
                 parameters,
-                self.early_sum + self.previous_block_sum,
-                self.current_block_sum,
-                parameters.to(torch.float64),
-                self.best,
+                early_sum=self.early_sum + self.previous_block_sum,
+                previous_block_sum=self.current_block_sum,
+                current_block_sum=parameters.to(torch.float64),
+                best=self.best,
             )
         # The sum is a new tensor: earlier records must not change.
         return Iterates(
             rounds,
             parameters,
-            self.early_sum,
-            self.previous_block_sum,
-            self.current_block_sum + parameters,
-            self.best,
+            early_sum=self.early_sum,
+            previous_block_sum=self.previous_block_sum,
+            current_block_sum=self.current_block_sum + parameters,
+            best=self.best,
         )
 
     def measured(self, parameters: Tensor, sums: LossSums, rows: Tensor) -> "Iterates":
@@ -97,4 +98,11 @@ def tail_start(rounds: int) -> int:
 def initial_iterates(initial: Tensor) -> Iterates:
     """Before the first round: every iterate is the initial model."""
     nothing = torch.zeros_like(initial, dtype=torch.float64)
-    return Iterates(0, initial, nothing, nothing, nothing, no_best_model(initial))
+    return Iterates(
+        0,
+        initial,
+        early_sum=nothing,
+        previous_block_sum=nothing,
+        current_block_sum=nothing,
+        best=no_best_model(initial),
+    )

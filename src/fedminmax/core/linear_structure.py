@@ -10,7 +10,7 @@ risk would not be strongly convex, and nothing could be proved about its minimum
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 import torch
@@ -31,6 +31,7 @@ class LinearStructure:
 
     outputs: int
     inputs: int
+    _: KW_ONLY
     intercept: bool
     loss: str
     ridge: float = 0.0
@@ -139,7 +140,7 @@ def linear_structure_of(task: Task) -> LinearStructure | None:
     ((outputs, inputs, intercept),) = layers.shapes
     if names[0] == "squared_error" and outputs != 1:
         return None
-    return LinearStructure(outputs, inputs, intercept, names[0], task.ridge)
+    return LinearStructure(outputs, inputs, intercept=intercept, loss=names[0], ridge=task.ridge)
 
 
 def check_ridge(task: Task) -> None:

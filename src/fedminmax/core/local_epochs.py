@@ -147,6 +147,7 @@ def train_with_extra_gradient(
     examples: Examples,
     plan: LocalEpochs,
     generator: torch.Generator,
+    *,
     extra: Callable[[Tensor], Tensor],
     row_weights: Tensor | None = None,
 ) -> Tensor:

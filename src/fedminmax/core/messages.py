@@ -15,7 +15,7 @@ holder without a group returns 0 instead of 0/0, and any party can do the adding
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import cached_property
 
@@ -43,6 +43,7 @@ class Census:
 
     counts: Tensor
     classes: int = 0
+    _: KW_ONLY
     linear: LinearStructure | None = None
     minimum_group: int = 0
     row_lengths: Tensor | None = None
@@ -137,6 +138,7 @@ class Sums:
 
     step: Tensor
     scale: float
+    _: KW_ONLY
     curvature: float
     group_loss: Tensor
     group_count: Tensor
@@ -150,14 +152,14 @@ class Sums:
         return Sums(
             self.step + other.step,
             self.scale + other.scale,
-            self.curvature + other.curvature,
-            self.group_loss + other.group_loss,
-            self.group_count + other.group_count,
-            self.holder_loss + other.holder_loss,
-            self.holder_count + other.holder_count,
-            self.statistics + other.statistics,
-            self.gradient_evaluations + other.gradient_evaluations,
-            self.validation + other.validation,
+            curvature=self.curvature + other.curvature,
+            group_loss=self.group_loss + other.group_loss,
+            group_count=self.group_count + other.group_count,
+            holder_loss=self.holder_loss + other.holder_loss,
+            holder_count=self.holder_count + other.holder_count,
+            statistics=self.statistics + other.statistics,
+            gradient_evaluations=self.gradient_evaluations + other.gradient_evaluations,
+            validation=self.validation + other.validation,
         )
 
     @property

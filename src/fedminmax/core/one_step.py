@@ -71,7 +71,12 @@ def add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor
         if limits is not None:
             slots = list(zip(workspace.parameters, workspace.gradient_slots, strict=True))
             return add_clipped_rows(
-                workspace.model, workspace.loss, slots, (x, y), row_weights, limits
+                workspace.model,
+                workspace.loss,
+                slots,
+                rows=(x, y),
+                row_weights=row_weights,
+                limits=limits,
             )
         losses = workspace.loss(workspace.model(x), y)
         torch.autograd.backward(torch.dot(losses, row_weights))

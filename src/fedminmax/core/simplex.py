@@ -106,12 +106,14 @@ def maximise_on_simplex(
     """
     low = np.full(len(linear), floor)
     high = np.full(len(linear), 1.0 - floor * (len(linear) - 1))
-    found = minimise_on_simplex(quadratic.numpy(), linear.numpy(), start.numpy(), low, high)
+    found = minimise_on_simplex(
+        quadratic.numpy(), linear.numpy(), start.numpy(), low=low, high=high
+    )
     return torch.from_numpy(found)
 
 
 def minimise_on_simplex(
-    quadratic: Array, linear: Array, start: Array, low: Array, high: Array
+    quadratic: Array, linear: Array, start: Array, *, low: Array, high: Array
 ) -> Array:
     """Return a minimiser of a quadratic over the simplex with bounds, exact up to rounding.
 
@@ -121,7 +123,7 @@ def minimise_on_simplex(
     must satisfy the constraints.
 
     >>> minimise_on_simplex(
-    ...     np.diag([1.0, 3.0]), np.zeros(2), np.full(2, 0.5), np.zeros(2), np.ones(2)
+    ...     np.diag([1.0, 3.0]), np.zeros(2), np.full(2, 0.5), low=np.zeros(2), high=np.ones(2)
     ... ).round(9).tolist()
     [0.75, 0.25]
     """
@@ -131,11 +133,11 @@ def minimise_on_simplex(
     size = max(float(np.abs(quadratic).max()), float(np.abs(shifted).max()))
     if not movable.any() or size == 0.0:
         return start
-    return _active_set(quadratic / size, shifted / size, start, low, high, movable)
+    return _active_set(quadratic / size, shifted / size, start, low=low, high=high, movable=movable)
 
 
 def _active_set(
-    quadratic: Array, linear: Array, start: Array, low: Array, high: Array, movable: Mask
+    quadratic: Array, linear: Array, start: Array, *, low: Array, high: Array, movable: Mask
 ) -> Array:
     """Optimise the free weights, fix those that reach a bound, free those that gain by it."""
     weights, free = start.copy(), movable & (low < start) & (start < high)
@@ -238,7 +240,7 @@ def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
     start = centre.numpy()
     low, high = np.maximum(start - radius, 0.0), np.minimum(start + radius, 1.0)
     return torch.from_numpy(
-        minimise_on_simplex(gram.numpy(), np.zeros(len(start)), start, low, high)
+        minimise_on_simplex(gram.numpy(), np.zeros(len(start)), start, low=low, high=high)
     )
 
 

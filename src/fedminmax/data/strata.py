@@ -26,6 +26,7 @@ Positions = NDArray[np.int64]
 def split_strata(
     strata: NDArray[np.int64],
     share: float,
+    *,
     seed: int,
     holder: str,
     purpose: Purpose = Purpose.FOLDS,
@@ -91,7 +92,7 @@ def set_aside(rows: Examples, share: float, seed: int, holder: str) -> tuple[Exa
     # Quantities and shares of classes are not labels.
     labels = rows.y.cpu() if rows.y.dtype == torch.int64 and rows.y.dim() == 1 else group
     strata = torch.stack([group, labels]).numpy()
-    split = split_strata(strata, share, seed, holder, Purpose.VALIDATION)
+    split = split_strata(strata, share, seed=seed, holder=holder, purpose=Purpose.VALIDATION)
     train, validation = (torch.from_numpy(own).to(rows.group.device) for own in split)
     return rows.rows(train), rows.rows(validation)
 

@@ -81,10 +81,16 @@ class FedMinMaxClassifier(ClassifierMixin, TrainingSettings, BaseEstimator):
                 "give rows of at least two classes"
             )
         seed = seed_of(self.random_state)
-        places = place_rows(labels, sensitive_features, holders, validation_share(self), seed)
+        places = place_rows(
+            labels,
+            sensitive_features=sensitive_features,
+            holders=holders,
+            validation=validation_share(self),
+            seed=seed,
+        )
         self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         rows = Rows(self.scaling_.apply(features), labels, places)
-        trained = train_rows(self, rows, loss, len(self.classes_), seed)
+        trained = train_rows(self, rows, loss_name=loss, outputs=len(self.classes_), seed=seed)
         set_fitted(self, trained)
         return self
 

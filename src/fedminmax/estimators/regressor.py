@@ -43,14 +43,22 @@ class FedMinMaxRegressor(RegressorMixin, TrainingSettings, BaseEstimator):
         features, y = validate_data(self, X, y, dtype=PRECISIONS, y_numeric=True)
         seed = seed_of(self.random_state)
         no_classes = np.zeros(len(y), dtype=np.int64)
-        places = place_rows(no_classes, sensitive_features, holders, validation_share(self), seed)
+        places = place_rows(
+            no_classes,
+            sensitive_features=sensitive_features,
+            holders=holders,
+            validation=validation_share(self),
+            seed=seed,
+        )
         self.scaling_ = measure_scaling(features[places.train], wanted=self.standardize)
         column = y.astype(np.float64)[:, None]
         self.target_scaling_ = measure_scaling(column[places.train], wanted=self.standardize)
         target = self.target_scaling_.apply(column)[:, 0].astype(features.dtype)
         rows = Rows(self.scaling_.apply(features), target, places)
         unit = float(self.target_scaling_.scale[0]) ** 2
-        trained = train_rows(self, rows, "squared_error", 1, seed, risk_unit=unit)
+        trained = train_rows(
+            self, rows, loss_name="squared_error", outputs=1, seed=seed, risk_unit=unit
+        )
         set_fitted(self, trained)
         return self
 

@@ -141,7 +141,7 @@ def method_of(settings: TrainingSettings) -> AnyMethod[Any]:
     adversary = ADVERSARY_RATE if settings.adversary_rate is None else settings.adversary_rate
     # The average of all rounds is still biased towards the start.
     return FedMinMax(
-        settings.learning_rate, adversary, settings.epsilon, output=Iterate.TAIL_AVERAGE
+        settings.learning_rate, adversary, epsilon=settings.epsilon, output=Iterate.TAIL_AVERAGE
     )
 
 

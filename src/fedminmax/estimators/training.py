@@ -6,7 +6,7 @@ Features are scaled before training (``Scaling``).
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class Rows:
 
 
 def place_rows(
-    labels: NDArray[Any], sensitive_features: Any, holders: Any, validation: float, seed: int
+    labels: NDArray[Any], *, sensitive_features: Any, holders: Any, validation: float, seed: int
 ) -> RowPlaces:
     """Find groups and holders, and draw the validation rows; None is one group, or one holder.
 
@@ -96,7 +96,9 @@ def place_rows(
     for holder in range(int(at.max()) + 1 if validation else 0):
         own = np.flatnonzero(at == holder)
         strata = np.stack([groups.numbers[own], labels[own].astype(np.int64)])
-        _, drawn = split_strata(strata, validation, seed, str(holder), Purpose.VALIDATION)
+        _, drawn = split_strata(
+            strata, validation, seed=seed, holder=str(holder), purpose=Purpose.VALIDATION
+        )
         set_aside[own[drawn]] = True
     return RowPlaces(groups, at, set_aside)
 
@@ -107,6 +109,7 @@ class Trained:
 
     model: nn.Module
     groups: tuple[str, ...]
+    _: KW_ONLY
     small_groups: tuple[str, ...]
     risks_by_group: dict[str, float]
     group_weights: dict[str, float]
@@ -119,10 +122,10 @@ class Trained:
 def train_rows(
     settings: TrainingSettings,
     rows: Rows,
+    *,
     loss_name: str,
     outputs: int,
     seed: int,
-    *,
     risk_unit: float = 1.0,
 ) -> Trained:
     """Train a model with this many outputs by this loss; 1 output is regression.
@@ -166,8 +169,8 @@ def train_rows(
         history,
         federation.census.counts.sum(dim=0).tolist(),
         goal_of(method),
-        which or done.answer,
-        federation.census.playable.tolist(),
+        answer=which or done.answer,
+        playable=federation.census.playable.tolist(),
         # The method's own estimate is for the model that it chose.
         left=done.remaining if which is None else None,
     )
@@ -177,15 +180,15 @@ def train_rows(
     return Trained(
         trained,
         names,
-        tuple(name for name, plays in zip(names, playable, strict=True) if not plays),
-        dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
-        dict(zip(federation.group_names, weights, strict=False)),
-        history,
-        stopped_by_validation(convergence)
+        small_groups=tuple(name for name, plays in zip(names, playable, strict=True) if not plays),
+        risks_by_group=dict(zip(names, (risks * risk_unit).tolist(), strict=True)),
+        group_weights=dict(zip(federation.group_names, weights, strict=False)),
+        history=history,
+        convergence=stopped_by_validation(convergence)
         if is_out_of_patience(done.progress, patience)
         else convergence,
-        proved and proved.in_units(risk_unit),
-        _in_unit(done.chosen, risk_unit),
+        certificate=proved and proved.in_units(risk_unit),
+        validation=_in_unit(done.chosen, risk_unit),
     )
 
 

@@ -116,7 +116,9 @@ def one_round_bound(
     size = row_size(census, structure, linear_rows_per_chunk(structure))
     errors = errors_at(structure, size, float(point.norm()), worst)
     upper = worst + errors.value
-    lower = lower_bound(cuts_at(point, risks, slopes, ridge, errors, upper), ridge)
+    lower = lower_bound(
+        cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=upper), ridge
+    )
     # Losses are not negative.
     return Certificate(upper, min(max(lower, 0.0), upper), penalty, ridge)
 
@@ -172,7 +174,9 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     if structure is not None and prover_for(structure, census.groups) is WIDE_PROVER:
         still = WIDE_PROVER.init(parameters, census)
         key, everyone = RoundKey(0, 1), census.occupied
-        only = run_round(federation, WIDE_PROVER, still, parameters[:0], key, everyone)
+        only = run_round(
+            federation, WIDE_PROVER, still, kept=parameters[:0], key=key, participants=everyone
+        )
         _check_complete(only.total, census)
         return one_round_bound(structure, census, parameters, only.total)
     state = PROVER.init(parameters, census)
@@ -181,7 +185,9 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
     for number in range(1, rounds + 1):
         key = RoundKey(0, number)
-        done = run_round(federation, PROVER, state, parameters[:0], key, census.occupied)
+        done = run_round(
+            federation, PROVER, state, kept=parameters[:0], key=key, participants=census.occupied
+        )
         if number == 1:
             _check_complete(done.total, census)
         if number == 1 and isinstance(state, SecondOrderState):

@@ -53,6 +53,7 @@ def ask_fused(
     order: Order,
     rows: PooledRows,
     participants: Tensor,
+    *,
     workspaces: Sequence[Workspace],
     rows_per_chunk: int,
 ) -> Sums:

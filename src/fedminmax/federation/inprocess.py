@@ -180,7 +180,9 @@ class InProcessFederation:
             linear = self._workspaces[0].linear
             proved = linear is not None and linear.ridge > 0
             lengths = row_lengths_of(self._holders, counts.shape[1]) if proved else None
-            self._census = Census(counts, classes, linear, least, lengths)
+            self._census = Census(
+                counts, classes, linear=linear, minimum_group=least, row_lengths=lengths
+            )
             if privacy is not None:
                 if any(len(rows) for rows in validation_rows):
                     raise InputError(
@@ -188,7 +190,14 @@ class InProcessFederation:
                         "validation to 0, and choose the rounds beforehand"
                     )
                 key = noise_key or f"simulation {seed}".encode()
-                self._hidden = hide(privacy, loss, self._holders, self._census, key, start.numel())
+                self._hidden = hide(
+                    privacy,
+                    loss,
+                    self._holders,
+                    exact=self._census,
+                    key=key,
+                    parameters=start.numel(),
+                )
                 self._make_workspaces()
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
@@ -317,8 +326,8 @@ class InProcessFederation:
                     order,
                     self._pooled,
                     torch.tensor(participants),
-                    self._pass_workers(rows),
-                    self._rows_per_chunk,
+                    workspaces=self._pass_workers(rows),
+                    rows_per_chunk=self._rows_per_chunk,
                 )
         if sums_over_rows(method) and self._pooled is not None:
             present = rows_of(self._pooled, torch.tensor(participants)).examples
@@ -424,10 +433,10 @@ class InProcessFederation:
         return Holder(
             number,
             self._holders[number],
-            self._census.holders,
-            self._census.groups,
-            self._rows_per_chunk,
-            NOTHING if kept is None else kept[number],
+            holders=self._census.holders,
+            groups=self._census.groups,
+            rows_per_chunk=self._rows_per_chunk,
+            kept=NOTHING if kept is None else kept[number],
         )
 
     def _pass_workers(self, rows: int) -> list[Workspace]:

@@ -41,6 +41,7 @@ def run_round(
     federation: Federation,
     method: AnyMethod[StateT],
     state: StateT,
+    *,
     kept: Tensor,
     key: RoundKey,
     participants: Sequence[int],

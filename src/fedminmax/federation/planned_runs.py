@@ -75,9 +75,9 @@ def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:
         choice.name,
         options,
         choice.rounds,
-        choice.participation,
-        choice.iterate,
-        choice.patience,
+        participation=choice.participation,
+        iterate=choice.iterate,
+        patience=choice.patience,
     )
     if choice.baseline is None or choice.baseline == choice.name:
         return (run,)

@@ -67,6 +67,7 @@ def hide(
     privacy: Privacy,
     loss: Loss,
     holders: Sequence[Examples],
+    *,
     exact: Census,
     key: bytes,
     parameters: int,

@@ -6,7 +6,7 @@ The number of rounds is an estimate from benchmarks (benchmarks/rounds_to_target
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -70,14 +70,21 @@ def message_bytes(
     """
     compressed = compressed_part(method, census.linear, compress=compress)
     rows = _dummy_rows(task, census, row)
-    posted = _MessageRecorder(task, census, rows, compressed, validates)
+    posted = _MessageRecorder(task, census, rows=rows, compressed=compressed, validates=validates)
     method = with_rate_of(method, posted)
     start = task.initial_parameters
     kept = NOTHING
     if lets_holders_keep(method):
         kept = method.start_keeping(start).repeat(census.holders, 1)
     first = census.occupied[0]
-    run_round(posted, method, method.init(start, census), kept, RoundKey(0, 1), [first])
+    run_round(
+        posted,
+        method,
+        method.init(start, census),
+        kept=kept,
+        key=RoundKey(0, 1),
+        participants=[first],
+    )
     return MessageBytes(sum(posted.down), sum(posted.up))
 
 
@@ -113,6 +120,7 @@ class _MessageRecorder:
 
     task: Task
     census: Census
+    _: KW_ONLY
     rows: Examples
     compressed: Compressed
     validates: bool
@@ -172,7 +180,14 @@ class _MessageRecorder:
 
     def _holder(self, participants: Sequence[int], kept: Tensor) -> Holder:
         holders, groups = self.census.holders, self.census.groups
-        return Holder(participants[0], self.rows, holders, groups, groups, kept)
+        return Holder(
+            participants[0],
+            self.rows,
+            holders=holders,
+            groups=groups,
+            rows_per_chunk=groups,
+            kept=kept,
+        )
 
     def _noted(self, order: Order, reply: Sums) -> Sums:
         # Imported here, because other advice does not need this package.

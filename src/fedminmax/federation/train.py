@@ -6,7 +6,7 @@ Progress bars, logging, checkpoints and early stopping belong to the caller's lo
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Generic
 
 import torch
@@ -44,6 +44,7 @@ class Progress(Generic[StateT]):
 
     method: str
     game: Game
+    _: KW_ONLY
     seed: int
     participation: float
     round: int
@@ -63,6 +64,7 @@ class Round(Generic[StateT]):
 
     number: int
     total: Sums
+    _: KW_ONLY
     participants: tuple[int, ...]
     progress: Progress[StateT]
     output: Iterate
@@ -190,13 +192,13 @@ def initial_progress(
     return Progress(
         settings_of(repr(method)),
         game_of(federation),
-        int(seed),
-        float(participation),
-        0,
-        state,
-        initial_iterates(initial),
-        0,
-        kept,
+        seed=int(seed),
+        participation=float(participation),
+        round=0,
+        state=state,
+        iterates=initial_iterates(initial),
+        gradient_evaluations=0,
+        kept=kept,
     )
 
 
@@ -325,7 +327,14 @@ def _rounds(
         check_modes(progress.iterates.last.device.type)
         # The caller's loop may be inside torch.no_grad().
         with torch.enable_grad():
-            done = run_round(federation, method, progress.state, progress.kept, key, participants)
+            done = run_round(
+                federation,
+                method,
+                progress.state,
+                kept=progress.kept,
+                key=key,
+                participants=participants,
+            )
         # The replies measured the model that entered the round.
         iterates = progress.iterates.measured(
             progress.state.parameters, done.total.validation, set_aside
@@ -333,13 +342,13 @@ def _rounds(
         progress = Progress(
             progress.method,
             progress.game,
-            progress.seed,
-            progress.participation,
-            key.round,
-            done.state,
-            iterates,
-            progress.gradient_evaluations + done.gradient_evaluations,
-            done.kept,
+            seed=progress.seed,
+            participation=progress.participation,
+            round=key.round,
+            state=done.state,
+            iterates=iterates,
+            gradient_evaluations=progress.gradient_evaluations + done.gradient_evaluations,
+            kept=done.kept,
         )
         ends = progress.round == rounds or is_done(method, progress.state)
         if len(set_aside) and (ends or _may_be_over(progress, patience)):
@@ -347,12 +356,12 @@ def _rounds(
         yield Round(
             key.round,
             done.total,
-            participants,
-            progress,
-            output,
-            federation,
-            federation.group_names,
-            census.playable,
+            participants=participants,
+            progress=progress,
+            output=output,
+            federation=federation,
+            group_names=federation.group_names,
+            playable=census.playable,
         )
 
 

@@ -13,7 +13,7 @@ With c holders per group, one ascent step moves a group's weight c times as far 
 FedMinMax's speed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 
 import torch
@@ -66,6 +66,7 @@ class AFL:
 
     learning_rate: float | None = None
     adversary_rate: float = 0.1
+    _: KW_ONLY
     start: AFLStart = AFLStart.ROWS
     scale_adversary_rate: bool = False
     name: str = "AFL"

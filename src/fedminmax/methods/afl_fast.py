@@ -5,7 +5,7 @@ the server is FedMinMaxFast's, with holders for groups. It sees each holder's ow
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
 from operator import add
 
@@ -88,6 +88,7 @@ class AFLFast:
 
     curvature: bool = True
     learning_rate: float = 0.001
+    _: KW_ONLY
     momentum: float = 0.9
     gap: float = field(default=DEFAULT_GAP, repr=False)
     name: str = "AFLFast"
@@ -102,7 +103,7 @@ class AFLFast:
         players = torch.tensor(census.occupied)
         counts = torch.diag(census.holder_counts[players])
         over_holders = Census(
-            counts, census.classes, census.linear, row_lengths=_longest_rows(census)
+            counts, census.classes, linear=census.linear, row_lengths=_longest_rows(census)
         )
         weights = census.holder_shares[players]
         # Holders cannot know which others have no rows: both sides count all of them.

@@ -23,7 +23,7 @@ One outer step is ``fit_rounds`` + 1 rounds (see ``shared.fits``).
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ class APStarState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     fits: Fits
     selected: Tensor
     best_worst_risk: float
@@ -77,6 +78,7 @@ class APStar:
 
     learning_rate: float | None = None
     fit_rounds: int = 20
+    _: KW_ONLY
     alpha: float = 0.5
     divisor: int = 1
     divisor_cap: int = 20
@@ -102,7 +104,7 @@ class APStar:
         return APStarState(
             parameters,
             uniform_weights(census),
-            initial_fits(parameters, census),
+            fits=initial_fits(parameters, census),
             selected=parameters.unsqueeze(0),
             best_worst_risk=math.inf,
             divisor=self.divisor,
@@ -137,7 +139,9 @@ class APStar:
         return replace(
             judged,
             parameters=next_start(state.parameters, state.fits, warm=self.warm_start),
-            weights=move_towards(behind, seen, state.weights, self.alpha, judged.divisor),
+            weights=move_towards(
+                behind, seen, state.weights, alpha=self.alpha, divisor=judged.divisor
+            ),
             fits=after_fit(state.fits),
         )
 
@@ -155,12 +159,12 @@ class APStar:
 
 
 def move_towards(
-    behind: Tensor, seen: Tensor, weights: Tensor, alpha: float, divisor: int
+    behind: Tensor, seen: Tensor, weights: Tensor, *, alpha: float, divisor: int
 ) -> Tensor:
     """Shift weight towards the groups ``behind``, within the total weight of the groups ``seen``.
 
     >>> half, both = torch.tensor([0.5, 0.5], dtype=torch.float64), torch.tensor([True, True])
-    >>> move_towards(torch.tensor([True, False]), both, half, 0.5, 1).tolist()
+    >>> move_towards(torch.tensor([True, False]), both, half, alpha=0.5, divisor=1).tolist()
     [0.75, 0.25]
     """
     mass = weights[seen].sum()

@@ -5,7 +5,7 @@ share.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -79,6 +79,7 @@ class MethodCard:
 
     key: str
     make: type[Any]
+    _: KW_ONLY
     paper: str
     optimises: str
     over: Over

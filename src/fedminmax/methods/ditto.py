@@ -23,7 +23,7 @@ predictions is sum_k (n_{a,k} / n_a) r_{a,k}(v_k), where r_{a,k}(v_k) is the mea
 holder k's rows of group a: again a quotient of sums over holders.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -60,6 +60,7 @@ class Ditto:
 
     pull: float = 1.0
     learning_rate: float = 0.1
+    _: KW_ONLY
     personal_rate: float | None = None
     epochs: int = 15
     batch_size: int | None = 100
@@ -77,7 +78,7 @@ class Ditto:
     @property
     def fedavg(self) -> FedAvg:
         """The method that trains the common model."""
-        return FedAvg(self.learning_rate, self.epochs, self.batch_size, name=self.name)
+        return FedAvg(self.learning_rate, self.epochs, batch_size=self.batch_size, name=self.name)
 
     def init(self, parameters: Tensor, census: Census) -> FedAvgState:
         """As in FedAvg."""
@@ -105,7 +106,7 @@ class Ditto:
             holder.examples,
             LocalEpochs(self.epochs, self.batch_size, rate),
             local_stream(order, holder),
-            lambda present: torch.sub(present, centre, out=buffer).mul_(self.pull),
+            extra=lambda present: torch.sub(present, centre, out=buffer).mul_(self.pull),
         )
         both = 2 * reply.gradient_evaluations
         return replace(reply, gradient_evaluations=both), personal.clone()

@@ -17,7 +17,7 @@ Without ``holders_drawn`` there are no draws: all participants train, weighted b
 return their loss, which equals the draws in expectation.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -68,6 +68,7 @@ class DRFAState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     weight_sum: Tensor
     rounds: int
     occupied: Tensor
@@ -99,6 +100,7 @@ class DRFA:
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.01
+    _: KW_ONLY
     steps: int = 10
     batch_size: int | None = 50
     holders_drawn: int | None = None
@@ -123,10 +125,10 @@ class DRFA:
         return DRFAState(
             parameters,
             weights,
-            torch.zeros_like(weights),
-            0,
-            census.holder_counts > 0,
-            no_snapshot(parameters),
+            weight_sum=torch.zeros_like(weights),
+            rounds=0,
+            occupied=census.holder_counts > 0,
+            snapshot=no_snapshot(parameters),
         )
 
     def order(self, state: DRFAState, key: RoundKey) -> Order:

@@ -23,7 +23,7 @@ cell, and one number of the holder's own: F_k or Acc_k.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -89,6 +89,7 @@ class FairFed:
 
     beta: float = 1.0
     parity: Parity = Parity.DEMOGRAPHIC
+    _: KW_ONLY
     learning_rate: float = 0.1
     epochs: int = 15
     batch_size: int | None = 100

@@ -43,7 +43,7 @@ Choices that the paper or its code leaves open:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -168,6 +168,7 @@ class FCFL:
 
     learning_rate: float = 0.01
     epsilon: float = 0.1
+    _: KW_ONLY
     parity: Parity = Parity.DEMOGRAPHIC
     stage_one_rounds: int = 800
     batch_size: int | None = 100

@@ -11,7 +11,7 @@ holders that took part.
 | n_k (w - w_k)   | Sums.step                |
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -59,6 +59,7 @@ class FedAvg:
 
     learning_rate: float = 0.1
     epochs: int = 15
+    _: KW_ONLY
     batch_size: int | None = 100
     name: str = "FedAvg"
     output: Iterate = Iterate.LAST

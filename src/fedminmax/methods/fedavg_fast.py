@@ -8,7 +8,7 @@ only in its objective, and is as close to its own optimum.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -83,6 +83,7 @@ class FedAvgFast:
 
     curvature: bool = True
     learning_rate: float = 0.001
+    _: KW_ONLY
     momentum: float = 0.9
     gap: float = field(default=DEFAULT_GAP, repr=False)
     name: str = "FedAvgFast"

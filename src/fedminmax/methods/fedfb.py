@@ -31,7 +31,7 @@ around parity, so alpha_t = alpha / sqrt(t), as in the authors' experiments.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -95,6 +95,7 @@ class FedFB:
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.1
+    _: KW_ONLY
     parity: Parity = Parity.DEMOGRAPHIC
     epochs: int = 15
     batch_size: int | None = 100

@@ -24,7 +24,7 @@ A missing group keeps its last known m_a. Large penalties need small steps, beca
 not change while a holder trains.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -86,6 +86,7 @@ class FedGFT:
 
     penalty: float = 1.0
     parity: Parity = Parity.DEMOGRAPHIC
+    _: KW_ONLY
     learning_rate: float = 0.1
     epochs: int = 15
     batch_size: int | None = 100

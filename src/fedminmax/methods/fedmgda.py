@@ -24,7 +24,7 @@ constant eta_g the model keeps moving by about that length. The paper decreases 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 from torch import Tensor
@@ -87,6 +87,7 @@ class FedMGDA:
 
     epsilon: float = 0.1
     server_rate: float = 1.0
+    _: KW_ONLY
     server_decay: float = 0.99
     weighting: HolderWeighting = HolderWeighting.ROWS
     learning_rate: float = 0.1
@@ -121,7 +122,7 @@ class FedMGDA:
 
     @property
     def _fedavg(self) -> FedAvg:
-        return FedAvg(self.learning_rate, self.epochs, self.batch_size)
+        return FedAvg(self.learning_rate, self.epochs, batch_size=self.batch_size)
 
     def update_from_each(self, state: FedMGDAState, replies: Sequence[Sums]) -> FedMGDAState:
         """Step along the shortest mixture; shorten the next step."""

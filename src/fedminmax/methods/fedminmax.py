@@ -18,7 +18,7 @@ Both players move simultaneously: mu is updated with the risks of theta^{t-1}, f
 the gradient.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -67,6 +67,7 @@ class FedMinMax:
 
     learning_rate: float | None = None
     adversary_rate: float = 0.1
+    _: KW_ONLY
     epsilon: float = 0.0
     name: str = "FedMinMax"
     output: Iterate = Iterate.TAIL_AVERAGE

@@ -8,7 +8,7 @@ gradient sums by group, and curvature sums for linear models of moderate size;
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -69,6 +69,7 @@ class FedMinMaxFast:
 
     epsilon: float = 0.0
     curvature: bool = True
+    _: KW_ONLY
     learning_rate: float = 0.001
     momentum: float = 0.9
     gap: float = field(default=DEFAULT_GAP, repr=False)

@@ -6,7 +6,7 @@ received. One epoch with one full batch is Algorithm 1; more steps may have a di
 because each holder drifts towards its own optimum.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -42,6 +42,7 @@ class FedMinMaxLocal:
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.1
+    _: KW_ONLY
     epsilon: float = 0.0
     epochs: int = 15
     batch_size: int | None = 100
@@ -58,7 +59,7 @@ class FedMinMaxLocal:
     @property
     def minmax(self) -> FedMinMax:
         """Algorithm 1 with the same settings, for the server's half."""
-        return FedMinMax(self.learning_rate, self.adversary_rate, self.epsilon)
+        return FedMinMax(self.learning_rate, self.adversary_rate, epsilon=self.epsilon)
 
     def init(self, parameters: Tensor, census: Census) -> FedMinMaxState:
         """As in Algorithm 1."""

@@ -15,7 +15,7 @@ collects exact loss sums by group at the mean snapshot, so no holder's own loss 
 | theta^{(t')}     | state.snapshot              |
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from torch import Tensor
 
@@ -73,6 +73,7 @@ class GroupDRFA:
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.01
+    _: KW_ONLY
     epsilon: float = 0.0
     steps: int = 10
     batch_size: int | None = 50

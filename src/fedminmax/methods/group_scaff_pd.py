@@ -31,7 +31,7 @@ some holders take part, kappa also amplifies the difference between them from ro
 more stable then.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -65,6 +65,7 @@ class GroupSCAFFPDState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     group_shares: Tensor
     playable: Tensor
     last_loss: Tensor
@@ -93,6 +94,7 @@ class GroupSCAFFPD:
 
     learning_rate: float = 0.1
     adversary_rate: float = 0.1
+    _: KW_ONLY
     extrapolation: float = 1.0
     epsilon: float = 0.0
     epochs: int = 15
@@ -153,8 +155,8 @@ class GroupSCAFFPD:
             examples,
             LocalEpochs(self.epochs, self.batch_size, self.learning_rate),
             local_stream(order, holder),
-            lambda _: correction,
-            row_weights,
+            extra=lambda _: correction,
+            row_weights=row_weights,
         )
         return replace(
             zero_sums(0, holder.groups, 0),

@@ -13,7 +13,7 @@ point is the same. t near 0 is plain risk minimisation, large t approaches minim
 | rho    | state.group_shares |
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ class GroupTERM:
 
     tilt: float
     learning_rate: float | None = None
+    _: KW_ONLY
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
 

@@ -8,7 +8,7 @@ method needs each reply separately.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import Tensor
@@ -165,6 +165,7 @@ class Holder:
 
     number: int
     examples: Examples
+    _: KW_ONLY
     holders: int
     groups: int
     rows_per_chunk: int

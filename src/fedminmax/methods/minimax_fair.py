@@ -16,7 +16,7 @@ quantities; here losses are not rescaled, so choose a to match their size. One o
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
@@ -51,6 +51,7 @@ class MinimaxFair:
 
     learning_rate: float | None = None
     adversary_rate: float = 1.0
+    _: KW_ONLY
     fit_rounds: int = 20
     warm_start: bool = True
     name: str = "MinimaxFair"

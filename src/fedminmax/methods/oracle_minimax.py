@@ -19,7 +19,7 @@ rounds (see ``shared.fits``); a longer run keeps the rate.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
@@ -54,6 +54,7 @@ class OracleMinimax:
 
     fits: int = 100
     learning_rate: float | None = None
+    _: KW_ONLY
     fit_rounds: int = 20
     warm_start: bool = True
     name: str = "OracleMinimax"

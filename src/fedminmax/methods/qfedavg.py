@@ -22,7 +22,7 @@ q = 0 exactly FedAvg.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 
 import torch
@@ -98,6 +98,7 @@ class QFedAvg:
 
     q: float
     learning_rate: float = 0.1
+    _: KW_ONLY
     epochs: int = 15
     batch_size: int | None = 100
     weighting: HolderWeighting = HolderWeighting.ROWS

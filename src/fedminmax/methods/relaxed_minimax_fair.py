@@ -33,7 +33,7 @@ with the opposite sign, which allows for twice their current risk; this term van
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class RelaxedMinimaxFairState:
 
     parameters: Tensor
     multipliers: Tensor
+    _: KW_ONLY
     fits: Fits
     members: Tensor
     entering_risk: float
@@ -113,6 +114,7 @@ class RelaxedMinimaxFair:
 
     gamma: float
     learning_rate: float | None = None
+    _: KW_ONLY
     adversary_rate: float = 1.0
     fit_rounds: int = 20
     discard: int = 0
@@ -138,8 +140,8 @@ class RelaxedMinimaxFair:
         return RelaxedMinimaxFairState(
             parameters,
             torch.zeros(census.groups, dtype=torch.float64),
-            initial_fits(parameters, census),
-            no_members(parameters),
+            fits=initial_fits(parameters, census),
+            members=no_members(parameters),
             entering_risk=math.inf,
             stalled_fits=0,
         )
@@ -166,8 +168,8 @@ class RelaxedMinimaxFair:
         return RelaxedMinimaxFairState(
             next_start(state.parameters, state.fits, warm=self.warm_start),
             self._ascend(state, total),
-            after_fit(state.fits),
-            with_member(state.members, state.parameters) if kept else state.members,
+            fits=after_fit(state.fits),
+            members=with_member(state.members, state.parameters) if kept else state.members,
             entering_risk=risk,
             stalled_fits=self._count_stalled(state, risk),
         )

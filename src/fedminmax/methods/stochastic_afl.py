@@ -16,7 +16,7 @@ With a penalty, lambda ascends on <lambda, r> - c sum_k (lambda_k - p_k)^2 / p_k
 overshoot p: adversary_rate * c should stay below half of the smallest p_k.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 
 import torch
@@ -95,6 +95,7 @@ class StochasticAFL:
 
     learning_rate: float | None = None
     adversary_rate: float = 0.1
+    _: KW_ONLY
     estimator: GradientEstimator = GradientEstimator.PER_DOMAIN
     draws: int = 1
     batch_size: int | None = 1

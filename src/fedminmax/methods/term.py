@@ -19,7 +19,7 @@ the largest, which a sum of replies would not reveal: exp(t R_k) itself overflow
 single precision at 88.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -72,6 +72,7 @@ class TERM:
 
     tilt: float = 0.1
     group_tilt: float = 0.0
+    _: KW_ONLY
     learning_rate: float = 0.1
     epochs: int = 15
     batch_size: int | None = 100

@@ -63,15 +63,15 @@ def mixes_figure(advice: Advice, name: str, run: RunWeights | None = None) -> Re
     return ReportFigure(
         name,
         "What weights over holders can reach",
-        f"{'Triangle' if is_triangle else 'Horizontal bars'} of "
+        description=f"{'Triangle' if is_triangle else 'Horizontal bars'} of "
         f"{counted(len(advice.groups), 'group')} and {counted(len(advice.holders), 'holder')}. "
         f"{answer(advice)}",
-        _caption(advice, run, is_triangle=is_triangle),
-        5.6 if is_triangle else 8.2,
-        5.2 if is_triangle else bars,
-        3.9 if is_triangle else bars + 0.7,
-        lambda figure: (_triangle if is_triangle else _bars)(figure, advice, run),
-        (groups_table(advice),),
+        caption=_caption(advice, run, is_triangle=is_triangle),
+        width=5.6 if is_triangle else 8.2,
+        height=5.2 if is_triangle else bars,
+        narrow_height=3.9 if is_triangle else bars + 0.7,
+        draw=lambda figure: (_triangle if is_triangle else _bars)(figure, advice, run),
+        tables=(groups_table(advice),),
     )
 
 

@@ -105,7 +105,7 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
     return ReportFigure(
         name,
         f"{risk_name(results)[0].upper()}{risk_name(results)[1:]} by group",
-        f"Horizontal bars with intervals for {run.label}{against}, "
+        description=f"Horizontal bars with intervals for {run.label}{against}, "
         f"{counted(len(order), 'group')} and all rows."
         + (
             f" The highest bar of {run.label} is {worst[0]} with "
@@ -113,7 +113,8 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
             if worst
             else ""
         ),
-        f"Risk on the test rows; lower is better. Lines are the {interval} of each value: how far "
+        caption=f"Risk on the test rows; lower is better. Lines are the {interval} of each value: "
+        "how far "
         "it would move with other test rows of the same group. The worst-off group was selected "
         "for its high value, which in small groups is partly chance."
         f"{how_sure(run)}"
@@ -122,11 +123,11 @@ def risk_by_group_figure(run: Run, name: str) -> ReportFigure:
             f" {counted(len(small), 'group')} with fewer than {MIN_ROWS} test rows, or too few "
             "training rows: only at the end of the table." * bool(small)
         ),
-        8.2,
-        1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
-        1.7 + 0.6 * (len(order) + 1),
-        lambda figure: _draw(figure, run, order),
-        (risk_table(run),),
+        width=8.2,
+        height=1.3 + 0.5 * (len(order) + 1) * (1 if run.baseline else 0.7),
+        narrow_height=1.7 + 0.6 * (len(order) + 1),
+        draw=lambda figure: _draw(figure, run, order),
+        tables=(risk_table(run),),
     )
 
 

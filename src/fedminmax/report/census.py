@@ -39,8 +39,10 @@ def census_figure(run: Run, name: str) -> ReportFigure:
         "Training rows by group, all sites together"
         if census.holders == (ALL_SITES,)
         else "Training rows by holder and group",
-        f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are 0.",
-        f"The darker a cell, the more training rows (on a logarithmic scale); {empty} of {cells} "
+        description=f"Heat map with numbers, {holders} by {groups}. {empty} of {cells} cells are "
+        "0.",
+        caption=f"The darker a cell, the more training rows (on a logarithmic scale); {empty} of "
+        f"{cells} "
         "cells have no colour: that holder has no rows of that group."
         + (
             f" The last line is the sum of the {len(census.holders) - MAX_HOLDERS + 1} smallest "
@@ -48,11 +50,11 @@ def census_figure(run: Run, name: str) -> ReportFigure:
             if len(shown.names) < len(census.holders)
             else ""
         ),
-        max(4.5, min(11.0, 2.2 + 0.72 * len(census.groups))),
-        1.6 + 0.27 * len(shown.names),
-        1.9 + 0.27 * len(shown.names),
-        lambda figure: _draw(figure, shown, census.groups),
-        (
+        width=max(4.5, min(11.0, 2.2 + 0.72 * len(census.groups))),
+        height=1.6 + 0.27 * len(shown.names),
+        narrow_height=1.9 + 0.27 * len(shown.names),
+        draw=lambda figure: _draw(figure, shown, census.groups),
+        tables=(
             _table("training", _by_holder(census, census.train), census.groups),
             _table("test", _by_holder(census, census.test) | census.other_tests, census.groups),
         ),

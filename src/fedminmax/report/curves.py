@@ -6,7 +6,7 @@ own panels.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ class Panel:
 
     title: str
     names: tuple[str, ...]
+    _: KW_ONLY
     named: tuple[int, ...]
     values: Callable[[RoundRecord], tuple[float | None, ...]]
     decimals: int
@@ -66,16 +67,31 @@ def panels_of(run: Run) -> list[Panel]:
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
     order = _highest(last.risks, last.weights if by_group else ())
     title, decimals = "risk by group on training rows", decimals_of(run.chosen.results)
-    panels = [Panel(title, groups, order, lambda line: line.risks, decimals)]
+    panels = [Panel(title, groups, named=order, values=lambda line: line.risks, decimals=decimals)]
     if any(line.validation_risks for line in run.chosen.rounds):
         title = "risk by group on validation rows"
-        panels.append(Panel(title, groups, order, lambda line: line.validation_risks, decimals))
+        panels.append(
+            Panel(
+                title,
+                groups,
+                named=order,
+                values=lambda line: line.validation_risks,
+                decimals=decimals,
+            )
+        )
     if last.weights and len(last.weights) == len(names):
         # Groups keep their styles from the panel above.
         chosen = order if by_group else _highest(last.weights)
         title = f"weight by {last.weights_over.removesuffix('s')}"
         panels.append(
-            Panel(title, names, chosen, lambda line: line.weights, WEIGHT_DECIMALS, risks=False)
+            Panel(
+                title,
+                names,
+                named=chosen,
+                values=lambda line: line.weights,
+                decimals=WEIGHT_DECIMALS,
+                risks=False,
+            )
         )
     return panels
 
@@ -133,16 +149,18 @@ def rounds_figure(run: Run, name: str) -> ReportFigure:
     return ReportFigure(
         name,
         f"Risk by group{weights} over rounds",
-        f"Lines over {counted(rounds[-1].round, 'round')} of {run.label}: "
+        description=f"Lines over {counted(rounds[-1].round, 'round')} of {run.label}: "
         + ". Below: ".join(panel.title for panel in panels)
         + "."
         + _chosen_text(run),
-        _caption(run, panels) + _grey_text(panels),
-        8.2,
-        3.2 + 2.2 * (len(panels) - 1),
-        3.2 + 2.0 * (len(panels) - 1) + 0.2 * sum(len(own.named) + 2 for own in panels),
-        lambda figure: _draw(figure, run, panels),
-        tuple(panel_table(run, panel) for panel in panels),
+        caption=_caption(run, panels) + _grey_text(panels),
+        width=8.2,
+        height=3.2 + 2.2 * (len(panels) - 1),
+        narrow_height=3.2
+        + 2.0 * (len(panels) - 1)
+        + 0.2 * sum(len(own.named) + 2 for own in panels),
+        draw=lambda figure: _draw(figure, run, panels),
+        tables=tuple(panel_table(run, panel) for panel in panels),
     )
 
 

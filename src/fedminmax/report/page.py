@@ -10,7 +10,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,7 @@ class RunPart:
 
     name: str
     run: Run
+    _: KW_ONLY
     people: str
     story: str
     small_groups: str
@@ -218,9 +219,9 @@ def _part(run: Run, name: str) -> RunPart:
     return RunPart(
         name,
         run,
-        people(run),
-        " ".join([story(run), *(text for text in further if text)]),
-        " ".join(
+        people=people(run),
+        story=" ".join([story(run), *(text for text in further if text)]),
+        small_groups=" ".join(
             text
             for text in (
                 small_groups_text(results.groups, results.test),
@@ -228,21 +229,21 @@ def _part(run: Run, name: str) -> RunPart:
             )
             if text
         ),
-        tuple(facts(run)),
-        (
+        facts=tuple(facts(run)),
+        figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
             rounds_figure(run, f"{name}-rounds"),
             census_figure(run, f"{name}-census"),
             mixes_of_run(run, f"{name}-mixes"),
         ),
-        tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
-        settings_table(run),
-        tuple(
+        measures=tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
+        settings=settings_table(run),
+        warnings=tuple(
             dict.fromkeys(
                 (*not_converged, *_old_intervals(results), *results.warnings, *from_baseline)
             )
         ),
-        (*after_training(results), *results.notes),
+        notes=(*after_training(results), *results.notes),
     )
 
 

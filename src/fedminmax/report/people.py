@@ -51,8 +51,16 @@ def _of_errors(change: Change, metric: str) -> Change:
     if metric != ACCURACY:
         return change
     before, after = PEOPLE * (1.0 - change.before), PEOPLE * (1.0 - change.after)
-    ends = (-PEOPLE * change.value, -PEOPLE * change.high, -PEOPLE * change.low)
-    return Change(change.name, change.rows, before, after, *ends, small=change.small)
+    return Change(
+        change.name,
+        change.rows,
+        before=before,
+        after=after,
+        value=-PEOPLE * change.value,
+        low=-PEOPLE * change.high,
+        high=-PEOPLE * change.low,
+        small=change.small,
+    )
 
 
 def _alone(results: Results, name: str, metric: str) -> str:

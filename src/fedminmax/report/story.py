@@ -5,7 +5,7 @@ Groups with few test rows are not mentioned.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from fedminmax.core.text import counted, listed
 from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference
@@ -38,6 +38,7 @@ class Change:
 
     name: str
     rows: int
+    _: KW_ONLY
     before: float
     after: float
     value: float
@@ -69,8 +70,16 @@ def change_between(name: str, rows: int, before: Interval, after: Interval) -> C
     if old is None or new is None:
         return None
     found = difference(new, old)
-    ends = (found.value, found.low, found.high)
-    return Change(name, rows, old.value, new.value, *ends, small=after.small)
+    return Change(
+        name,
+        rows,
+        before=old.value,
+        after=new.value,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        small=after.small,
+    )
 
 
 def estimate_of(interval: Interval) -> Estimate | None:
@@ -130,8 +139,16 @@ def _measured(
     measured = estimate_of(own)
     if before.value is None or after.value is None or measured is None:
         return None
-    ends = (measured.value, measured.low, measured.high)
-    return Change(name, rows, before.value, after.value, *ends, small=after.small)
+    return Change(
+        name,
+        rows,
+        before=before.value,
+        after=after.value,
+        value=measured.value,
+        low=measured.low,
+        high=measured.high,
+        small=after.small,
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,6 +178,7 @@ class ReportFigure:
 
     name: str
     title: str
+    _: KW_ONLY
     description: str
     caption: str
     width: float

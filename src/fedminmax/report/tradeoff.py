@@ -53,15 +53,17 @@ def trade_off_figure(runs: Sequence[Run], name: str) -> ReportFigure | None:
     return ReportFigure(
         name,
         "Worst group against the mean over all rows",
-        f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. {lowest.label} is "
+        description=f"{counted(len(labels), 'point')} with intervals: {listed(labels)}. "
+        f"{lowest.label} is "
         "lowest for its worst group.",
-        "Down is better for the worst group, left is better on average over all rows. An arrow "
+        caption="Down is better for the worst group, left is better on average over all rows. An "
+        "arrow "
         f"leads from a run's baseline to the run. Lines are each value's {interval_name(results)}.",
-        8.2,
-        4.2,
-        3.4 + 0.22 * len(labels),
-        lambda figure: _draw(figure, found, risk_name(results)),
-        (_table(found, results),),
+        width=8.2,
+        height=4.2,
+        narrow_height=3.4 + 0.22 * len(labels),
+        draw=lambda figure: _draw(figure, found, risk_name(results)),
+        tables=(_table(found, results),),
     )
 
 

@@ -19,7 +19,7 @@ same group differ by chance, and a method over holders then also protects the un
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 import numpy as np
@@ -98,7 +98,7 @@ def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
         corners, weights = np.append(corners, farthest), np.append(weights, 0.0)
         between = away[corners]
         none, all_of_it = np.zeros(len(corners)), np.ones(len(corners))
-        weights = minimise_on_simplex(between @ between.T, none, weights, none, all_of_it)
+        weights = minimise_on_simplex(between @ between.T, none, weights, low=none, high=all_of_it)
         nearer = weights @ between
         if nearer @ nearer >= point @ point:
             break
@@ -127,6 +127,7 @@ class GroupAdvice:
 
     name: str
     rows: int
+    _: KW_ONLY
     share: float
     holders: int
     largest_holder: str | None
@@ -188,6 +189,7 @@ class Advice:
 
     reach: Reach
     spread: float
+    _: KW_ONLY
     loss: str
     minimum_group: int
     holders: tuple[str, ...]
@@ -249,7 +251,7 @@ def advise(
     overall = census.group_shares
     spread = float(torch.linalg.vector_norm(mixes - overall, dim=1).max())
     found = tuple(
-        _group_advice(census, place, name, holders, test_rows, loss)
+        _group_advice(census, place, name, holders=holders, test_rows=test_rows, loss=loss)
         for place, name in enumerate(groups)
     )
     # A group without rows does not enter any holder's risk.
@@ -260,15 +262,15 @@ def advise(
     return Advice(
         reach,
         spread,
-        loss,
-        census.minimum_group or MINIMUM_GROUP,
-        tuple(holders[place] for place in census.occupied),
-        tuple(census.holder_counts[list(census.occupied)].tolist()),
-        tuple(map(tuple, mixes.tolist())),
-        found,
-        _reveals(),
-        chosen,
-        tuple(costs),
+        loss=loss,
+        minimum_group=census.minimum_group or MINIMUM_GROUP,
+        holders=tuple(holders[place] for place in census.occupied),
+        holder_rows=tuple(census.holder_counts[list(census.occupied)].tolist()),
+        mixes=tuple(map(tuple, mixes.tolist())),
+        groups=found,
+        reveals=_reveals(),
+        chosen=chosen,
+        costs=tuple(costs),
     )
 
 
@@ -307,6 +309,7 @@ def _group_advice(
     census: Census,
     place: int,
     name: str,
+    *,
     holders: Sequence[str],
     test_rows: Sequence[int] | None,
     loss: str,
@@ -320,15 +323,15 @@ def _group_advice(
     return GroupAdvice(
         name,
         rows,
-        float(census.group_shares[place]),
-        int((counts > 0).sum()),
-        holders[census.occupied[largest]] if rows else None,
-        float(mixes[largest, place]),
-        nearest_mix(mixes, alone).distance,
-        standard_error(rows, loss),
-        tested,
-        None if tested is None else standard_error(tested, loss),
-        0 < rows < (census.minimum_group or MINIMUM_GROUP),
+        share=float(census.group_shares[place]),
+        holders=int((counts > 0).sum()),
+        largest_holder=holders[census.occupied[largest]] if rows else None,
+        largest_share=float(mixes[largest, place]),
+        distance=nearest_mix(mixes, alone).distance,
+        standard_error=standard_error(rows, loss),
+        test_rows=tested,
+        test_standard_error=None if tested is None else standard_error(tested, loss),
+        is_small=0 < rows < (census.minimum_group or MINIMUM_GROUP),
     )
 
 

@@ -86,7 +86,9 @@ def advise_config(config: TableConfig) -> Advice:
     task = task_of_tables(config.model, tables.encoding)
     classes = len(config.schema.target.classes)
     least = config.schema.minimum_group_size
-    census = Census(torch.tensor(file.train), classes, linear_structure_of(task), least)
+    census = Census(
+        torch.tensor(file.train), classes, linear=linear_structure_of(task), minimum_group=least
+    )
     row = torch.zeros(len(tables.encoding.names))
     return advise(
         census,
@@ -159,12 +161,12 @@ def _costs(config: TableConfig, task: Task, census: Census, row: Tensor) -> list
 def add_advice(
     results: Results,
     run: TableRun,
+    *,
     task: Task,
     encoding: Encoding,
     census: CensusFile,
     rounds: Sequence[RoundRecord],
     counted: Sequence[NetworkRound] = (),
-    *,
     compress: bool = False,
     masked: bool = False,
 ) -> Results:
@@ -173,7 +175,7 @@ def add_advice(
     With ``masked`` sums nobody knows whose rows are whose, and uploads are as long as counted.
     """
     linear = linear_structure_of(task)
-    rows = Census(torch.tensor(census.train), len(results.classes), linear)
+    rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
     row = torch.zeros(len(encoding.names))
     validates = any(map(any, census.validation))
     messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)

@@ -116,6 +116,7 @@ def write_card(
     folder: Path,
     saved: SavedModel,
     results: Results,
+    *,
     census: CensusFile,
     card: MethodCard,
     section: ReportSection,

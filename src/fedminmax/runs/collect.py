@@ -171,11 +171,11 @@ def results_of_runs(
         own = add_advice(
             own,
             run.table_run,
-            task,
-            encoding,
-            census,
-            records,
-            run.rounds,
+            task=task,
+            encoding=encoding,
+            census=census,
+            rounds=records,
+            counted=run.rounds,
             compress=plan.compress,
             masked=plan.secure_sums is not None,
         )
@@ -218,7 +218,12 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     records = run.records(plan)
     convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
     return TrainingFacts(
-        method, plan.seed, seconds, last.gradient_evaluations, convergence, today()
+        method,
+        plan.seed,
+        seconds=seconds,
+        gradient_evaluations=last.gradient_evaluations,
+        convergence=convergence,
+        finished=today(),
     )
 
 
@@ -256,5 +261,5 @@ def _write(
     if run.alternative is not None:
         save_model(folder / f"{run.alternative.iterate}.safetensors", run.alternative)
     save_model(folder / MODEL_FILE, run.saved)
-    write_card(folder, run.saved, results, census, run.table_run.card, section)
+    write_card(folder, run.saved, results, census=census, card=run.table_run.card, section=section)
     write_results(folder, results)

@@ -6,7 +6,7 @@ The folder belongs to one configuration and one set of sites; the waiting times 
 import json
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -34,6 +34,7 @@ class FederationRecord:
 
     run: str
     config: Path
+    _: KW_ONLY
     kit: Path | None
     sites: tuple[str, ...]
     rounds: int | None

@@ -5,7 +5,7 @@ sites' rows arrive as sums; rows of files are scored here and added to them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -60,6 +60,7 @@ class FinishedRun:
     table_run: TableRun
     fetched: Path
     rounds: tuple[NetworkRound, ...]
+    _: KW_ONLY
     saved: SavedModel
     alternative: SavedModel | None = None
     validation: ValidationOfRun | None = None
@@ -85,11 +86,11 @@ class FinishedRun:
                 RoundRecord(
                     entry.round,
                     round(seconds, 3),
-                    tuple(None if risk is None else risk * unit for risk in entry.risks),
-                    entry.weights,
-                    self.table_run.card.weights.value,
-                    tuple(dict.fromkeys(places[site] for site in entry.took_part)),
-                    entry.gradient_evaluations,
+                    risks=tuple(None if risk is None else risk * unit for risk in entry.risks),
+                    weights=entry.weights,
+                    weights_over=self.table_run.card.weights.value,
+                    participants=tuple(dict.fromkeys(places[site] for site in entry.took_part)),
+                    gradient_evaluations=entry.gradient_evaluations,
                     remaining=entry.remaining,
                     certificate=entry.certificate and entry.certificate.in_units(unit),
                     validation_risks=tuple(
@@ -117,10 +118,10 @@ def finished_runs(
             folder / BASELINE_FOLDER if number else folder,
             CARDS[run.method],
             method,
-            run.rounds,
-            run.participation,
-            run.iterate or method.output,
-            run.patience,
+            rounds=run.rounds,
+            participation=run.participation,
+            iterate=run.iterate or method.output,
+            patience=run.patience,
         )
         rounds = tuple(read_network_rounds(own / ROUNDS_FILE))
         stored = read_validation(own)
@@ -136,17 +137,27 @@ def finished_runs(
             validation = validation_of(
                 stored.chosen or NOT_MEASURED,
                 stored.latest or NOT_MEASURED,
-                stored.rows,
-                agreed.encoding.group_names,
-                scale.deviation**2 if scale else 1.0,
-                run.patience,
+                rows=stored.rows,
+                groups=agreed.encoding.group_names,
+                unit=scale.deviation**2 if scale else 1.0,
+                patience=run.patience,
             )
             if stored.chosen is not None:
                 other = Iterate.LAST if name == Iterate.BEST.value else Iterate.BEST
                 line = read_alternative_model(own).unsqueeze(0)
                 alternative = _saved_model(line, other.value, task, agreed, config)
         proof = read_proof(own)
-        finished.append(FinishedRun(table_run, own, rounds, saved, alternative, validation, proof))
+        finished.append(
+            FinishedRun(
+                table_run,
+                own,
+                rounds,
+                saved=saved,
+                alternative=alternative,
+                validation=validation,
+                proof=proof,
+            )
+        )
     return finished
 
 
@@ -158,12 +169,12 @@ def _saved_model(
     return SavedModel(
         single_model(models, classifies=encoding.outputs > 1),
         encoding,
-        config.model.kind,
-        config.model.hidden,
-        len(models),
-        config.model.loss,
-        name,
-        config.format,
+        kind=config.model.kind,
+        hidden=config.model.hidden,
+        members=len(models),
+        loss=config.model.loss,
+        iterate=name,
+        format=config.format,
     )
 
 

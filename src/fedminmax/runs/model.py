@@ -5,7 +5,7 @@ it runs no code, and other programs can read it without fedminmax.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class SavedModel:
 
     model: nn.Module
     encoding: Encoding
+    _: KW_ONLY
     kind: str
     hidden: tuple[int, ...]
     members: int
@@ -165,13 +166,13 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
     return SavedModel(
         single_model(models, classifies=encoding.outputs > 1),
         encoding,
-        metadata["model"],
-        hidden,
-        members,
-        current_name(metadata["loss"]),
-        metadata["iterate"],
+        kind=metadata["model"],
+        hidden=hidden,
+        members=members,
+        loss=current_name(metadata["loss"]),
+        iterate=metadata["iterate"],
         # Models of older versions have only a delimiter.
-        FileFormat(**json.loads(metadata["file_format"]))
+        format=FileFormat(**json.loads(metadata["file_format"]))
         if "file_format" in metadata
         else FileFormat(metadata["delimiter"]),
     )

@@ -8,7 +8,7 @@ that determines their numbers, apart from the method.
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class TableRun:
     folder: Path
     card: MethodCard
     method: AnyMethod[Any]
+    _: KW_ONLY
     rounds: int
     participation: float
     iterate: Iterate
@@ -88,7 +89,9 @@ class TableRun:
         iterate = None if answer == CHOSEN else self.iterate
         playable = [group not in census.small_groups for group in census.groups]
         left = rounds[-1].remaining if rounds else None
-        found = judge_convergence(rounds, rows, goal_of(self.method), iterate, playable, left)
+        found = judge_convergence(
+            rounds, rows, goal_of(self.method), answer=iterate, playable=playable, left=left
+        )
         if validation is None or not validation.exhausts(self.patience):
             return found
         return stopped_by_validation(found)
@@ -108,10 +111,10 @@ def plan_table_runs(
             own,
             CARDS[run.method],
             run.build(),
-            run.rounds,
-            run.participation,
-            config.iterate,
-            config.patience,
+            rounds=run.rounds,
+            participation=run.participation,
+            iterate=config.iterate,
+            patience=config.patience,
         )
         for own, run in zip(folders, runs, strict=False)
     ]

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
@@ -37,6 +37,7 @@ class Spent:
 
     data: str
     run: str
+    _: KW_ONLY
     unit: str
     epsilon: float
     delta: float
@@ -179,12 +180,12 @@ def _line(config: TableConfig, promise: Privacy, key: bytes) -> Spent:
     return Spent(
         fingerprint(config),
         hashlib.sha256(key).hexdigest()[:16],
-        promise.unit.value,
-        promise.epsilon,
-        promise.delta,
-        releases.number,
-        releases.noise_multiplier,
-        today(),
+        unit=promise.unit.value,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        releases=releases.number,
+        noise_multiplier=releases.noise_multiplier,
+        day=today(),
     )
 
 

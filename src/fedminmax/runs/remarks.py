@@ -89,6 +89,7 @@ def _distinct(lower: float, upper: float) -> tuple[str, str]:
 def validation_of(
     chosen: ValidationRisk,
     latest: ValidationRisk,
+    *,
     rows: Sequence[int],
     groups: Sequence[str],
     unit: float,

@@ -1,6 +1,6 @@
 """results.json of a run on tables: how it was trained and what it scored."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class TrainingFacts:
 
     method: MethodOfRun
     seed: int
+    _: KW_ONLY
     seconds: float
     gradient_evaluations: int
     convergence: Convergence

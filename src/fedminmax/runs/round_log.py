@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, Protocol, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
@@ -23,6 +23,7 @@ class RoundRecord:
 
     round: int
     seconds: float
+    _: KW_ONLY
     risks: tuple[float | None, ...]
     weights: tuple[float, ...]
     weights_over: str
@@ -60,7 +61,15 @@ class RoundSink(Protocol):
 def scalars(record: RoundRecord, groups: Sequence[str]) -> dict[str, float]:
     """Return a round's numbers by name, for programs that plot curves.
 
-    >>> record = RoundRecord(1, 0.5, (0.25, None), (0.5, 0.5), "groups", (0,), 10)
+    >>> record = RoundRecord(
+    ...     1,
+    ...     0.5,
+    ...     risks=(0.25, None),
+    ...     weights=(0.5, 0.5),
+    ...     weights_over="groups",
+    ...     participants=(0,),
+    ...     gradient_evaluations=10,
+    ... )
     >>> scalars(record, ["f", "m"])
     {'risk/f': 0.25, 'worst risk': 0.25, 'weight/f': 0.5, 'weight/m': 0.5}
     """

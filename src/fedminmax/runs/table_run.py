@@ -6,7 +6,7 @@ An interrupted run continues from its last checkpoint and ends with the same num
 import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -62,28 +62,40 @@ from fedminmax.runs.results import (
 from fedminmax.runs.round_log import RoundRecord, RoundSink, in_unit
 
 
+@dataclass(frozen=True, eq=False)
+class TableJob:
+    """What the runs of one configuration share; ``config_text`` is the file's text."""
+
+    config: TableConfig
+    config_text: str
+    _: KW_ONLY
+    tables: FederatedTables = field(repr=False)
+    federation: InProcessFederation
+    device: str
+    noise_key: bytes | None = field(default=None, repr=False)
+
+
 def finish_table(
+    job: TableJob,
     run: TableRun,
-    config: TableConfig,
-    tables: FederatedTables,
-    federation: InProcessFederation,
     progress: Progress[Any],
+    *,
     rounds: Sequence[RoundRecord],
     seconds: float,
-    *,
     certified: bool = False,
 ) -> None:
     """Write the model, its card and, last, the results, which mark the run as finished.
 
     With ``certified``, prove a bound for the answer unless the method has already done so.
     """
+    config, tables, federation = job.config, job.tables, job.federation
     answer = answer_of(progress, run.iterate)
     members = members_of(progress, run.iterate)
     name = CHOSEN if answer is None else answer.value
-    saved = _saved_model(members, name, config, tables, federation)
+    saved = _saved_model(job, members, name)
     last = rounds[-1]
     if certified and not (last.certificate and last.certificate.is_of_groups):
-        last = replace(last, certificate=_certificate(members, tables, federation))
+        last = replace(last, certificate=_certificate(job, members))
     census = census_of(tables)
     validation: ValidationOfRun | None = None
     if tables.validation:
@@ -91,18 +103,18 @@ def finish_table(
         validation = validation_of(
             progress.iterates.best.chosen,
             progress.iterates.best.latest,
-            federation.validation_rows.tolist(),
-            federation.group_names,
-            scale.deviation**2 if scale else 1.0,
-            run.patience,
+            rows=federation.validation_rows.tolist(),
+            groups=federation.group_names,
+            unit=scale.deviation**2 if scale else 1.0,
+            patience=run.patience,
         )
     facts = TrainingFacts(
         run.trained_for(progress.round),
         config.seed,
-        seconds,
-        progress.gradient_evaluations,
-        run.judge(rounds, census, saved.iterate, validation),
-        today(),
+        seconds=seconds,
+        gradient_evaluations=progress.gradient_evaluations,
+        convergence=run.judge(rounds, census, saved.iterate, validation),
+        finished=today(),
     )
     test = measure(saved, [part.examples for part in tables.test])
     personal: Measured | None = None
@@ -112,7 +124,9 @@ def finish_table(
     remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
     results = with_proof(results_of(saved, facts, test, remarks), last)
     task = task_of_tables(config.model, tables.encoding)
-    results = add_advice(results, run, task, tables.encoding, census, rounds)
+    results = add_advice(
+        results, run, task=task, encoding=tables.encoding, census=census, rounds=rounds
+    )
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     merged = measure_merged(saved, [(part.examples, part.merged) for part in tables.test])
@@ -125,53 +139,34 @@ def finish_table(
             alternative = progress.iterates.parameters(other).unsqueeze(0)
             save_model(
                 run.folder / f"{other.value}.safetensors",
-                _saved_model(alternative, other.value, config, tables, federation),
+                _saved_model(job, alternative, other.value),
             )
     if config.privacy is not None:
         results = results.model_copy(update={"privacy": privacy_of_run(config, federation)})
         forget_noise_key(run.folder)
     save_model(run.folder / MODEL_FILE, saved)
-    write_card(run.folder, saved, results, census, run.card, config.report)
+    write_card(run.folder, saved, results, census=census, card=run.card, section=config.report)
     write_results(run.folder, results)
 
 
-def _certificate(
-    members: Tensor, tables: FederatedTables, federation: InProcessFederation
-) -> Certificate:
-    scale = tables.encoding.target_scale
-    return certify(federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
+def _certificate(job: TableJob, members: Tensor) -> Certificate:
+    scale = job.tables.encoding.target_scale
+    return certify(job.federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
 
 
-def _saved_model(
-    members: Tensor,
-    name: str,
-    config: TableConfig,
-    tables: FederatedTables,
-    federation: InProcessFederation,
-) -> SavedModel:
-    models = [federation.model(parameters).cpu() for parameters in members]
+def _saved_model(job: TableJob, members: Tensor, name: str) -> SavedModel:
+    config, encoding = job.config, job.tables.encoding
+    models = [job.federation.model(parameters).cpu() for parameters in members]
     return SavedModel(
-        single_model(models, classifies=tables.encoding.outputs > 1),
-        tables.encoding,
-        config.model.kind,
-        config.model.hidden,
-        len(models),
-        config.model.loss,
-        name,
-        config.format,
+        single_model(models, classifies=encoding.outputs > 1),
+        encoding,
+        kind=config.model.kind,
+        hidden=config.model.hidden,
+        members=len(models),
+        loss=config.model.loss,
+        iterate=name,
+        format=config.format,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file's text."""
-
-    config: TableConfig
-    config_text: str
-    tables: FederatedTables = field(repr=False)
-    federation: InProcessFederation
-    device: str
-    noise_key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -276,14 +271,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         ):
             seconds = watch.seconds
             finish_table(
-                run,
-                job.config,
-                job.tables,
-                job.federation,
-                progress,
-                log.read(),
-                seconds,
-                certified=certified,
+                job, run, progress, rounds=log.read(), seconds=seconds, certified=certified
             )
 
 
@@ -318,11 +306,11 @@ def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float)
     return RoundRecord(
         done.number,
         seconds,
-        in_unit(done.risks.tolist(), unit),
-        weights,
-        run.card.weights.value,
-        done.participants,
-        done.progress.gradient_evaluations,
+        risks=in_unit(done.risks.tolist(), unit),
+        weights=weights,
+        weights_over=run.card.weights.value,
+        participants=done.participants,
+        gradient_evaluations=done.progress.gradient_evaluations,
         remaining=done.remaining,
         certificate=done.certificate and done.certificate.in_units(unit),
         validation_risks=in_unit(done.validation_risks.tolist(), unit),

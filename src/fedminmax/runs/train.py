@@ -51,7 +51,7 @@ def add_change(job: TableJob, runs: Sequence[TableRun]) -> None:
         )
         results = with_change(results, paired_sums(own, other, len(saved.groups)), before)
         census, section = census_of(job.tables), job.config.report
-        write_card(chosen.folder, saved, results, census, chosen.card, section)
+        write_card(chosen.folder, saved, results, census=census, card=chosen.card, section=section)
         write_results(chosen.folder, results)
 
 
@@ -153,7 +153,9 @@ def open_training(config: TableConfig, folder: Path, device: str = "cpu") -> Tab
     tables = load_federated_tables(config)
     key = None if config.privacy is None else noise_key_of(folder)
     federation = federate(config, tables, device, key)
-    job = TableJob(config, _text(config), tables, federation, device, key)
+    job = TableJob(
+        config, _text(config), tables=tables, federation=federation, device=device, noise_key=key
+    )
     runs = tuple(plan_table_runs(config, federation, folder))
     open_runs(job, runs)
     return TableTraining(job, runs)

@@ -7,7 +7,7 @@ has risks by group, parity, rounds and cost, over seeds.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import DivergedError, InputError
@@ -129,8 +129,8 @@ def plan_comparison(
             setting,
             entry.method,
             seed,
-            length.of(entry.method),
-            cost_of(entry.method, length, rows),
+            rounds=length.of(entry.method),
+            cost=cost_of(entry.method, length, rows),
             label=entry.label,
             validation=validation_share(entry.method, network=network),
         )
@@ -192,6 +192,7 @@ class ComparisonRow:
 
     setting: str
     method: str
+    _: KW_ONLY
     seeds: int
     worst: Spread
     best: Spread

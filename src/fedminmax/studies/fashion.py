@@ -7,7 +7,7 @@ Results are shown next to the paper's, as text, Markdown and JSON.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -105,6 +105,7 @@ class FashionConfig:
 
     rows: int
     holders: int
+    _: KW_ONLY
     channels: tuple[int, int]
     learning_rate: float
     adversary_rate: float
@@ -181,6 +182,7 @@ class GroupSpread:
 
     risks: tuple[Spread, ...]
     accuracies: tuple[Spread, ...]
+    _: KW_ONLY
     worst: Spread
     best: Spread
     mean: Spread
@@ -197,6 +199,7 @@ class FashionRow:
 
     setting: str
     method: str
+    _: KW_ONLY
     follows: str | None
     folds: int
     rounds_by_fold: tuple[int, ...]

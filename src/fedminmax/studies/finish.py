@@ -155,7 +155,9 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
         answer = result.shown if result.chosen is None else None
         playable = federation.census.playable.tolist()
         goal, left = goal_of(plan.method), result.gap_left
-        found = judge_convergence(history.read(), counts, goal, answer, playable, left)
+        found = judge_convergence(
+            history.read(), counts, goal, answer=answer, playable=playable, left=left
+        )
         write_result(folder, replace(result, convergence=found))
 
 

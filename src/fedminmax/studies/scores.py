@@ -7,7 +7,7 @@ iterate and its cost; a table shows their mean and deviation over folds.
 import copy
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -127,6 +127,7 @@ class RunResult:
     setting: str
     method: str
     fold: int
+    _: KW_ONLY
     groups: tuple[str, ...]
     rounds: int
     gradient_evaluations: int

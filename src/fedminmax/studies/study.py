@@ -1,7 +1,7 @@
 """The definition of a study: its runs, and how a run is set up and scored."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 import torch
@@ -54,6 +54,7 @@ class RunPlan:
     setting: str
     method: StudyMethod
     fold: int
+    _: KW_ONLY
     rounds: int
     cost: int
     rounds_between_tests: int = 0
@@ -214,13 +215,13 @@ def methods_of_paper(
     rate, adversary = config.learning_rate, config.adversary_rate
     return {
         "afl": AFL(rate, adversary),
-        "fedavg": FedAvg(rate, config.epochs, config.batch_size),
+        "fedavg": FedAvg(rate, config.epochs, batch_size=config.batch_size),
         **(others or {}),
-        "fedminmax": FedMinMax(rate, adversary, config.epsilon),
+        "fedminmax": FedMinMax(rate, adversary, epsilon=config.epsilon),
         "afl-fast": AFLFast(),
         "fedavg-fast": FedAvgFast(),
         "fedminmax-fast": FedMinMaxFast(config.epsilon),
-        CENTRALIZED: FedMinMax(rate, adversary, config.epsilon),
+        CENTRALIZED: FedMinMax(rate, adversary, epsilon=config.epsilon),
     }
 
 

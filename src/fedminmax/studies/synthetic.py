@@ -5,7 +5,7 @@ as text, Markdown and JSON.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import KW_ONLY, asdict, astuple, dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,7 @@ class SyntheticConfig:
 
     rows: int
     holders: int
+    _: KW_ONLY
     model: str
     hidden: tuple[int, ...]
     learning_rate: float
@@ -117,9 +118,8 @@ class SyntheticStudy:
 
 def methods_of(config: SyntheticConfig) -> dict[str, StudyMethod]:
     """Return the methods of the table by their names on the command line."""
-    local = (config.learning_rate, config.epochs, config.batch_size)
-    others = {"q-fedavg-0.2": QFedAvg(0.2, *local), "q-fedavg-5": QFedAvg(5.0, *local)}
-    return methods_of_paper(config, others)
+    mild = QFedAvg(0.2, config.learning_rate, epochs=config.epochs, batch_size=config.batch_size)
+    return methods_of_paper(config, {"q-fedavg-0.2": mild, "q-fedavg-5": replace(mild, q=5.0)})
 
 
 def synthetic_plans(config: SyntheticConfig, selection: Selection) -> list[RunPlan]:
@@ -174,6 +174,7 @@ class TableRow:
 
     setting: str
     method: str
+    _: KW_ONLY
     folds: int
     worst: Spread
     best: Spread

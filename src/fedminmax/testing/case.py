@@ -79,6 +79,7 @@ def require_close(
     found: Tensor,
     expected: Tensor,
     what: str,
+    *,
     rtol: float = 1e-10,
     atol: float = 1e-12,
 ) -> None:

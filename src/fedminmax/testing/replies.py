@@ -135,7 +135,8 @@ def check_fused_equals_plain(
             _check_same_round(case, one, other)
         elif one.number == rounds:
             models = one.parameters(Iterate.LAST), other.parameters(Iterate.LAST)
-            require_close(case, *models, "models on both paths", case.tolerance, case.tolerance)
+            both, room = "models on both paths", case.tolerance
+            require_close(case, *models, both, rtol=room, atol=room)
             require(case, one.total.scale == other.total.scale, "scales differ between paths")
             counts = one.total.group_count, other.total.group_count
             require_equal(case, *counts, "counts on both paths")
@@ -274,13 +275,15 @@ class _OverBytes:
         message = sums_to_bytes(reply, 0.0)
         if len(message) > limit:
             raise RefusedError(f"{site} sent {len(message)} bytes, at most {limit} are expected")
-        read, _ = sums_from_bytes(message, start, census.groups, limit, site)
+        read, _ = sums_from_bytes(message, start, groups=census.groups, limit=limit, sender=site)
         layers = [layer for layer in self.model(start).modules() if isinstance(layer, nn.Linear)]
         limits = row_limits(layers, order.parameters, self._loss)
         counts = census.counts[number]
-        sender = Sender(number, counts, census.holders, limits, self._lengths[number])
+        sender = Sender(
+            number, counts, holders=census.holders, limits=limits, lengths=self._lengths[number]
+        )
         check_losses(read, sender, site)
-        check_reply(method, order, sender, read, site, self._told.get(number))
+        check_reply(method, order, sender, read, site=site, before=self._told.get(number))
         self._told[number] = ReportedLosses(order.parameters, read.group_loss)
         return read
 

@@ -256,7 +256,12 @@ def check_the_order_of_holders_does_not_matter(case: Case) -> None:
             (other.weights, weights, "weights"),
         ):
             require_close(
-                case, found, expected, f"{what} in another order of holders", 0, case.tolerance
+                case,
+                found,
+                expected,
+                f"{what} in another order of holders",
+                rtol=0,
+                atol=case.tolerance,
             )
 
 

@@ -29,7 +29,9 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     assert config.test == ()
     assert (config.held_out, config.seed, config.format.delimiter) == (0.0, 0, "auto")
     assert config.model == ModelChoice("logistic", (), "brier")
-    assert config.method == MethodChoice("fedminmax", {"epsilon": "0.01"}, 10, 1.0, "fedavg")
+    assert config.method == MethodChoice(
+        "fedminmax", {"epsilon": "0.01"}, 10, participation=1.0, baseline="fedavg"
+    )
 
 
 def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:

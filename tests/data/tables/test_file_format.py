@@ -126,7 +126,7 @@ def test_categories_with_decimal_commas_are_read_by_value(tmp_path: Path) -> Non
 
 
 def proposed(paths: list[Path]) -> Proposal:
-    return propose(paths, "ill", ["sex"], None, ANY_SIZE)
+    return propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
 
 
 def test_init_proposes_what_it_finds_and_the_configuration_reads_it(tmp_path: Path) -> None:
@@ -140,7 +140,9 @@ def test_init_proposes_what_it_finds_and_the_configuration_reads_it(tmp_path: Pa
     assert read.training[0].format is None
     south = read.training[1].format
     assert south is not None
-    assert south == FileFormat("auto", "cp1252", ",", ".", "%d.%m.%Y", own_dates=True)
+    assert south == FileFormat(
+        "auto", "cp1252", decimal=",", thousands=".", date_format="%d.%m.%Y", own_dates=True
+    )
     kinds = {feature.column: feature.kind for feature in read.schema.features}
     assert kinds == {"dose": Kind.NUMERIC, "income": Kind.NUMERIC, "seen": Kind.DATE}
     assert read.schema.protected[0].values == ("Female", "Male", "Männlich")
@@ -266,7 +268,9 @@ def test_a_cell_that_would_wipe_out_a_column(cell: str, tmp_path: Path) -> None:
     missing = ("held_out = 0", f'held_out = 0\nmissing_values = ["{cell}"]')
     assert not any("times as far" in words for words in load(tmp_path, missing).warnings)
     # init says so too, in its file as well, and without the value.
-    guess = propose([tmp_path / "north.csv"], "ill", ["sex"], None, ANY_SIZE).features["age"]
+    guess = propose(
+        [tmp_path / "north.csv"], "ill", ["sex"], holder_column=None, choices=ANY_SIZE
+    ).features["age"]
     assert "1 row is very far from all others" in guess.remark
 
 

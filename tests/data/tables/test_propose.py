@@ -22,7 +22,9 @@ def refused(
 ) -> str:
     """The complaint about these words, without their folder."""
     paths = [folder / file for file in files]
-    said = complaint_of(lambda: propose(paths, target, groups, holder, InitChoices()))
+    said = complaint_of(
+        lambda: propose(paths, target, groups, holder_column=holder, choices=InitChoices())
+    )
     return said.replace(f"{folder}/", "")
 
 
@@ -65,7 +67,9 @@ def test_a_column_of_lists_is_skipped(tmp_path: Path) -> None:
     frame = pl.DataFrame({"sex": ["f", "m"] * 20, "ill": ["no", "yes", "no", "no"] * 10})
     lists = frame.with_columns(scans=pl.Series([[1.5, 2.5]] * 40), age=pl.int_range(40))
     lists.write_parquet(tmp_path / "north.parquet")
-    found = propose([tmp_path / "north.parquet"], "ill", ["sex"], None, InitChoices())
+    found = propose(
+        [tmp_path / "north.parquet"], "ill", ["sex"], holder_column=None, choices=InitChoices()
+    )
     assert found.features["age"].feature is not None
     assert found.features["scans"].feature is None
     assert "lists" in found.features["scans"].remark

@@ -160,11 +160,11 @@ def test_init_sees_one_value_in_files_of_different_types(tmp_path: Path) -> None
     for path, text in zip(paths, (ZERO_ONE, FLOATS), strict=False):
         path.write_text(text)
     typed(pl.read_csv(paths[0]), pl.Boolean).write_parquet(paths[2])
-    proposal = propose(paths, "ill", ["sex"], None, ANY_SIZE)
+    proposal = propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
     assert proposal.target.classes == ("0", "1")
     assert proposal.protected[0].values == ("0", "1")
     # Where every file has words, the words are listed.
-    only = propose(paths[2:], "ill", ["sex"], None, ANY_SIZE)
+    only = propose(paths[2:], "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
     assert only.target.classes == only.protected[0].values == ("false", "true")
 
 
@@ -172,11 +172,15 @@ def test_init_refuses_two_spellings_and_merges_them_if_asked(tmp_path: Path) -> 
     write_files(tmp_path)
     paths = [tmp_path / "north.csv", tmp_path / "south.csv"]
     paths[1].write_text(paths[1].read_text().replace("Male,a", "Male,A"))
-    assert complaint_of(lambda: propose(paths, "ill", ["sex"], None, ANY_SIZE)) == (
+    assert complaint_of(
+        lambda: propose(paths, "ill", ["sex"], holder_column=None, choices=ANY_SIZE)
+    ) == (
         "column 'ward' has 'a' and 'A', which differ only in letter case or spaces; correct one "
         "of them, or read them as one with --merge-spellings"
     )
-    feature = propose(paths, "ill", ["sex"], None, MERGED).features["ward"].feature
+    feature = (
+        propose(paths, "ill", ["sex"], holder_column=None, choices=MERGED).features["ward"].feature
+    )
     assert feature is not None
     assert feature.categories == ("a", "b", "c")
 

@@ -168,7 +168,7 @@ class MaskedSites(DirectTransport):
     ) -> MaskedTotal:
         """The total of the first request."""
         asked = self.terms.sites if sites is None else sites
-        return totals.total(FIRST, {"order": order}, order_hash(order), layout, asked)
+        return totals.total(FIRST, {"order": order}, order_hash(order), layout=layout, sites=asked)
 
     def plain_total(self, sites: tuple[str, ...]) -> dict[str, Any]:
         """The sum that nobody masked."""

@@ -44,7 +44,7 @@ def test_three_rounds_equal_the_simulation(key: str, tmp_path: Path) -> None:
     agreed = read_agreement(tmp_path / "run" / AGREEMENT_FILE)
     assert agreed is not None
     task = task_of(plan, agreed.encoding)
-    census = Census(agreed.rows(SITES), 2, linear_structure_of(task))
+    census = Census(agreed.rows(SITES), 2, linear=linear_structure_of(task))
     row = torch.zeros(len(agreed.encoding.names))
     said = message_bytes(plan.runs[0].build(), task, census, row)
     assert {(entry.bytes_out, entry.bytes_in) for entry in rounds} == {(said.down, said.up)}

@@ -59,7 +59,7 @@ class FaultyTransport(DirectTransport):
 def spoiled(spoil: Spoil) -> Callable[[bytes], bytes]:
     def change(message: bytes) -> bytes:
         like = torch.zeros(10, dtype=torch.float64)
-        reply, seconds = sums_from_bytes(message, like, GROUPS, 2**20, "south")
+        reply, seconds = sums_from_bytes(message, like, groups=GROUPS, limit=2**20, sender="south")
         return sums_to_bytes(spoil(reply), seconds)
 
     return change

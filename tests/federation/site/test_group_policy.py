@@ -43,8 +43,8 @@ def rows_of(groups: list[int]) -> ParsedRows:
         FeatureRows(len(groups), {}, {}),
         np.arange(len(groups), dtype=np.float64),
         np.array(groups, dtype=np.int64),
-        KEYS,
-        np.arange(1, len(groups) + 1),
+        group_keys=KEYS,
+        numbers=np.arange(1, len(groups) + 1),
     )
 
 

@@ -77,7 +77,7 @@ def asked_site(
 def steps_told(message: bytes) -> tuple[float, ...]:
     """What an answer tells of the rows; the time that it took may differ."""
     like = torch.zeros(PARAMETERS, dtype=torch.float64)
-    sums, _ = sums_from_bytes(message, like, 2, 2**20, "north")
+    sums, _ = sums_from_bytes(message, like, groups=2, limit=2**20, sender="north")
     return (*sums.step.tolist(), *sums.group_loss.tolist())
 
 
@@ -210,7 +210,7 @@ def test_a_plan_that_may_go_on_with_one_site_is_refused(
 
 
 def test_sites_that_the_authority_did_not_sign_are_refused(tmp_path: Path) -> None:
-    kits = provision(tmp_path / "kits", "localhost", 8002, SITES[:2])
+    kits = provision(tmp_path / "kits", host="localhost", port=8002, sites=SITES[:2])
     kit = kits.sites["north"]
     roster = read_roster(kit)
     assert roster == SITES[:2]

@@ -23,7 +23,7 @@ from tests.federation.network_problem import plan_of, write_tables
 
 @pytest.fixture
 def plan(tmp_path: Path) -> NetworkPlan:
-    run = PlannedRun("qfedavg", {"q": "2"}, 7, 0.5, Iterate.LAST)
+    run = PlannedRun("qfedavg", {"q": "2"}, 7, participation=0.5, iterate=Iterate.LAST)
     return plan_of(read_config(write_tables(tmp_path)), [run])
 
 

@@ -48,20 +48,20 @@ def replies(draw: st.DrawFn) -> Sums:
     return Sums(
         draw(numbers(3)),
         draw(FINITE),
-        draw(FINITE),
-        draw(numbers(GROUPS)),
-        draw(counts(GROUPS)),
-        draw(numbers(holders)),
-        draw(counts(holders)),
-        draw(st.integers(0, 4).flatmap(numbers)),
-        draw(WHOLE),
+        curvature=draw(FINITE),
+        group_loss=draw(numbers(GROUPS)),
+        group_count=draw(counts(GROUPS)),
+        holder_loss=draw(numbers(holders)),
+        holder_count=draw(counts(holders)),
+        statistics=draw(st.integers(0, 4).flatmap(numbers)),
+        gradient_evaluations=draw(WHOLE),
     )
 
 
 @given(reply=replies(), seconds=st.floats(0, 1e6))
 def test_a_reply_comes_back_bit_for_bit(reply: Sums, seconds: float) -> None:
     message = sums_to_bytes(reply, seconds)
-    back, taken = sums_from_bytes(message, LIKE, GROUPS, LIMIT, "north")
+    back, taken = sums_from_bytes(message, LIKE, groups=GROUPS, limit=LIMIT, sender="north")
     assert taken == seconds
     for name, value in vars(reply).items():
         came = getattr(back, name)
@@ -100,14 +100,14 @@ GOOD = sums_to_bytes(zero_sums(3, GROUPS, 0), 0.0)
 @given(junk=st.binary(max_size=400))
 def test_junk_is_refused(junk: bytes) -> None:
     with pytest.raises(RefusedError, match="north sent"):
-        sums_from_bytes(junk, LIKE, GROUPS, LIMIT, "north")
+        sums_from_bytes(junk, LIKE, groups=GROUPS, limit=LIMIT, sender="north")
 
 
 @given(place=st.integers(0, len(GOOD) - 1), value=st.integers(0, 255), cut=st.booleans())
 def test_damage_is_refused_or_harmless(place: int, value: int, *, cut: bool) -> None:
     damaged = GOOD[:place] if cut else GOOD[:place] + bytes([value]) + GOOD[place + 1 :]
     try:
-        reply, _ = sums_from_bytes(damaged, LIKE, GROUPS, LIMIT, "north")
+        reply, _ = sums_from_bytes(damaged, LIKE, groups=GROUPS, limit=LIMIT, sender="north")
     except RefusedError:
         return
     # What passes has the right types and lengths, whatever its numbers are.
@@ -125,7 +125,7 @@ class Bomb:
 @pytest.mark.parametrize("message", [pickle.dumps(Bomb()), Bomb(), "text", None, 3, [GOOD]])
 def test_nothing_is_unpickled_and_nothing_but_bytes_is_read(message: object) -> None:
     with pytest.raises(RefusedError):
-        sums_from_bytes(message, LIKE, GROUPS, LIMIT, "north")
+        sums_from_bytes(message, LIKE, groups=GROUPS, limit=LIMIT, sender="north")
 
 
 def changed(**vectors: Tensor) -> bytes:
@@ -148,7 +148,7 @@ def changed(**vectors: Tensor) -> bytes:
 )
 def test_a_message_of_another_form_is_refused(message: bytes, reason: str) -> None:
     with pytest.raises(RefusedError, match=f"north sent .*{reason}"):
-        sums_from_bytes(message, LIKE, GROUPS, LIMIT, "north")
+        sums_from_bytes(message, LIKE, groups=GROUPS, limit=LIMIT, sender="north")
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

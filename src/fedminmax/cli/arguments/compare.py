@@ -4,7 +4,7 @@ The data sets (synthetic, fashion-mnist, adult) share most options; each has its
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class Defaults:
 
     rounds: int
     local_rounds: int
+    _: KW_ONLY
     fast_rounds: int = 100
     methods: str = "fedminmax-fast,fedminmax,fedavg,afl,qfedavg:q=5"
     settings: tuple[str, ...] = ("ESG", "SSG")

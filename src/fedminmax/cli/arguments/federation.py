@@ -82,12 +82,12 @@ def site_rules_of(options: argparse.Namespace) -> "SiteRules":
 
     return SiteRules(
         options.answer_within,
-        options.minimum_sites,
-        options.rounds_left_out,
-        options.give_up_after,
-        options.largest_step,
-        options.max_rows,
-        options.minimum_group,
+        minimum_sites=options.minimum_sites,
+        rounds_left_out=options.rounds_left_out,
+        give_up_after=options.give_up_after,
+        largest_step_ratio=options.largest_step,
+        max_rows=options.max_rows,
+        minimum_group=options.minimum_group,
     )
 
 
@@ -183,15 +183,15 @@ def _run_local(options: argparse.Namespace) -> None:
         LocalRequest(
             options.config,
             out,
-            options.sites,
-            options.rounds,
-            site_rules_of(options),
-            options.validation,
-            options.patience,
-            options.compress,
-            options.gap,
-            options.certify,
-            options.secure_sums,
+            sites=options.sites,
+            rounds=options.rounds,
+            site_rules=site_rules_of(options),
+            validation=options.validation,
+            patience=options.patience,
+            compress=options.compress,
+            gap=options.gap,
+            certify=options.certify,
+            secure_sums=options.secure_sums,
         )
     )
 
@@ -326,17 +326,17 @@ def _run_run(options: argparse.Namespace) -> None:
         RunRequest(
             options.config,
             options.kit,
-            options.out or default_folder(options.config),
-            sites,
-            options.rounds,
-            site_rules_of(options),
-            options.wait,
-            options.validation,
-            options.patience,
-            options.compress,
-            options.gap,
-            options.certify,
-            options.secure_sums,
+            folder=options.out or default_folder(options.config),
+            sites=sites,
+            rounds=options.rounds,
+            site_rules=site_rules_of(options),
+            wait=options.wait,
+            validation=options.validation,
+            patience=options.patience,
+            compress=options.compress,
+            gap=options.gap,
+            certify=options.certify,
+            secure_sums=options.secure_sums,
         )
     )
 

@@ -4,7 +4,7 @@ Nothing heavy is imported here, so that help is instant.
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class SyntheticDefaults:
 
     rows: int
     rounds: int
+    _: KW_ONLY
     local_rounds: int
     fast_rounds: int
     model: str
@@ -250,6 +251,7 @@ class FashionDefaults:
 
     rows: int
     holders: int
+    _: KW_ONLY
     rounds: int
     local_rounds: int
     fast_rounds: int

@@ -88,10 +88,10 @@ def _run_init(options: argparse.Namespace) -> None:
     init_config(
         options.files,
         options.target,
-        options.groups,
-        options.holder,
-        options.out,
-        choices,
+        groups=options.groups,
+        holder=options.holder,
+        out=options.out,
+        choices=choices,
         force=options.force,
     )
 
@@ -179,9 +179,9 @@ def _run_train(options: argparse.Namespace) -> None:
     request = Request(
         options.config,
         options.out or Path("runs", name),
-        options.rounds,
-        options.budget,
-        options.device,
+        rounds=options.rounds,
+        budget=options.budget,
+        device=options.device,
         tensorboard=options.tensorboard,
         mlflow=options.mlflow,
         as_json=options.json,

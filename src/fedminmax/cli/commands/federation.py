@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,14 @@ def create_federation(
         staged.mkdir(mode=0o700)
         made = Path(temporary) / "made"
         host, port = described.host, described.port
-        kits = provision(made, host, port, described.sites, described.people, asked)
+        kits = provision(
+            made,
+            host=host,
+            port=port,
+            sites=described.sites,
+            people=described.people,
+            requests=asked,
+        )
         kits.server.rename(staged / "server")
         for room, owners in (("sites", kits.sites), ("people", kits.people)):
             (staged / room).mkdir()
@@ -168,6 +175,7 @@ class RunRequest:
 
     config: Path
     kit: Path
+    _: KW_ONLY
     folder: Path
     sites: tuple[str, ...] | None
     rounds: int | None
@@ -193,16 +201,16 @@ def run_federation(request: RunRequest) -> None:
     record = FederationRecord(
         "",
         request.config.absolute(),
-        request.kit.absolute(),
-        sites,
-        request.rounds,
-        request.site_rules,
-        request.validation,
-        request.patience,
-        request.compress,
-        request.gap,
-        request.certify,
-        request.secure_sums,
+        kit=request.kit.absolute(),
+        sites=sites,
+        rounds=request.rounds,
+        site_rules=request.site_rules,
+        validation=request.validation,
+        patience=request.patience,
+        compress=request.compress,
+        gap=request.gap,
+        certify=request.certify,
+        secure_sums=request.secure_sums,
     )
     _open_and_finish(request.folder, record, request.wait)
 
@@ -264,6 +272,7 @@ class LocalRequest:
 
     config: Path
     folder: Path
+    _: KW_ONLY
     sites: int | None
     rounds: int | None
     site_rules: SiteRules
@@ -280,16 +289,16 @@ def run_local_federation(request: LocalRequest) -> None:
     blank = FederationRecord(
         "",
         request.config.absolute(),
-        None,
-        (),
-        request.rounds,
-        request.site_rules,
-        request.validation,
-        request.patience,
-        request.compress,
-        request.gap,
-        request.certify,
-        request.secure_sums,
+        kit=None,
+        sites=(),
+        rounds=request.rounds,
+        site_rules=request.site_rules,
+        validation=request.validation,
+        patience=request.patience,
+        compress=request.compress,
+        gap=request.gap,
+        certify=request.certify,
+        secure_sums=request.secure_sums,
     )
     config = blank.read_config()
     settings = _settings_of_sites(config)

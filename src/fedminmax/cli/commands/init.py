@@ -18,16 +18,16 @@ from fedminmax.data.tables.propose import InitChoices, Proposal, propose
 def init_config(
     files: Sequence[Path],
     target: str,
+    *,
     groups: Sequence[str],
     holder: str | None,
     out: Path,
     choices: InitChoices,
-    *,
     force: bool = False,
 ) -> None:
     """Write the configuration, and print what was found and what was skipped."""
     check_new_file(out, "--out", force=force)
-    proposal = propose(files, target, groups, holder, choices)
+    proposal = propose(files, target, groups, holder_column=holder, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
     for name, found in proposal.formats.items():

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -137,6 +137,7 @@ class Request:
 
     config: Path
     folder: Path
+    _: KW_ONLY
     rounds: int | None
     budget: float | None
     device: str

@@ -39,6 +39,7 @@ def add_clipped_rows(
     model: nn.Module,
     loss: Loss,
     slots: Sequence[tuple[nn.Parameter, Tensor]],
+    *,
     rows: tuple[Tensor, Tensor],
     row_weights: Tensor,
     limits: ClippedRows,

@@ -28,7 +28,7 @@ s^2 even if c of them stay silent, or tell what they drew.
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -86,6 +86,7 @@ class Privacy:
 
     epsilon: float
     delta: float
+    _: KW_ONLY
     clip: float
     rounds: int
     unit: Unit = Unit.ROW
@@ -165,6 +166,7 @@ class NoiseLevels:
 
     gradient: float
     loss: float
+    _: KW_ONLY
     moment: float
     max_row: float
     rounds: int

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +86,7 @@ class MethodChoice:
     name: str
     options: Mapping[str, str]
     rounds: int
+    _: KW_ONLY
     participation: float
     baseline: str | None = None
     iterate: Iterate | None = None
@@ -107,6 +108,7 @@ class PrivacyChoice:
 
     epsilon: float
     delta: float
+    _: KW_ONLY
     clip: float
     unit: Unit = Unit.ROW
     colluding: int = 0
@@ -123,6 +125,7 @@ class TableConfig:
 
     training: tuple[Source, ...]
     test: tuple[Source, ...]
+    _: KW_ONLY
     holder_column: str | None
     held_out: float
     seed: int
@@ -161,11 +164,11 @@ class TableConfig:
         return Privacy(
             own.epsilon,
             own.delta,
-            own.clip,
-            self.method.rounds,
-            own.unit,
-            own.colluding,
-            own.max_loss,
+            clip=own.clip,
+            rounds=self.method.rounds,
+            unit=own.unit,
+            colluding=own.colluding,
+            max_loss=own.max_loss,
         )
 
     @property
@@ -304,11 +307,11 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
             method.name,
             method_options(sections),
             method.rounds or default_rounds,
-            method.participation,
-            None if baseline == NO_BASELINE else baseline,
-            Iterate(method.iterate) if method.iterate else None,
-            method.patience,
-            method.certify,
+            participation=method.participation,
+            baseline=None if baseline == NO_BASELINE else baseline,
+            iterate=Iterate(method.iterate) if method.iterate else None,
+            patience=method.patience,
+            certify=method.certify,
         ),
         logging=LoggingChoice(sections.logging.tensorboard, sections.logging.mlflow),
         report=sections.report,
@@ -325,7 +328,13 @@ def _privacy(sections: ConfigSections, model: ModelChoice) -> PrivacyChoice | No
     loss, columns = LOSSES_BY_NAME[model.loss], len(sections.features)
     clip = own.clip or (NETWORK_CLIP if model.hidden else default_clip(loss, columns))
     return PrivacyChoice(
-        own.epsilon, own.delta, clip, Unit(own.unit), own.colluding, own.max_loss, own.limit
+        own.epsilon,
+        own.delta,
+        clip=clip,
+        unit=Unit(own.unit),
+        colluding=own.colluding,
+        max_loss=own.max_loss,
+        limit=own.limit,
     )
 
 

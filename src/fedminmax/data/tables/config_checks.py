@@ -26,7 +26,13 @@ from fedminmax.methods.method import check_hidden
 
 def format_of(data: DataSection) -> FileFormat:
     """Return the common format of all files, apart from changes by holder."""
-    return FileFormat(data.delimiter, data.encoding, data.decimal, data.thousands, data.date_format)
+    return FileFormat(
+        data.delimiter,
+        data.encoding,
+        decimal=data.decimal,
+        thousands=data.thousands,
+        date_format=data.date_format,
+    )
 
 
 def changes_of(section: FormatSection) -> FormatChanges:

@@ -11,7 +11,7 @@ holder's encoded rows from its summary, which limits its replies.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 
 from pydantic import TypeAdapter, ValidationError
@@ -82,6 +82,7 @@ class Encoding:
     schema: Schema
     features: tuple[EncodedQuantity | EncodedCategory, ...]
     groups: tuple[GroupKey, ...]
+    _: KW_ONLY
     target_scale: Scale | None
     dropped: tuple[str, ...]
     small_groups: tuple[GroupKey, ...] = ()
@@ -139,8 +140,8 @@ def agree_on_encoding(schema: Schema, total: HolderSummary) -> Encoding:
         schema,
         kept,
         groups,
-        _target_scale(schema, total),
-        tuple(column for column, entry in encoded.items() if not entry.names),
+        target_scale=_target_scale(schema, total),
+        dropped=tuple(column for column, entry in encoded.items() if not entry.names),
         merged_groups=merged,
     )
     return replace(encoding, small_groups=_small(encoding, total))

@@ -8,7 +8,7 @@ when rows are read; a value that only fits another format is refused with a hint
 import codecs
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -64,6 +64,7 @@ class FileFormat:
 
     delimiter: str = AUTO
     encoding: str = AUTO
+    _: KW_ONLY
     decimal: str = "."
     thousands: str = ""
     date_format: str | None = None

@@ -6,7 +6,7 @@ Notes and warnings tell users what they must know about group sizes before trust
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -124,6 +124,7 @@ class FederatedTables:
     train: tuple[OwnedExamples, ...]
     test: tuple[OwnedExamples, ...]
     encoding: Encoding
+    _: KW_ONLY
     summary: HolderSummary
     held_out: ListedRows
     set_aside: ListedRows
@@ -166,10 +167,10 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         tuple(_encoded(part, encoding) for part in training),
         tuple(_encoded(part, encoding) for part in tested),
         encoding,
-        total,
-        _listed(config.held_out, [test for _, test in split]),
-        _listed(config.validation, set_aside),
-        (
+        summary=total,
+        held_out=_listed(config.held_out, [test for _, test in split]),
+        set_aside=_listed(config.validation, set_aside),
+        notes=(
             *_unused_note(files, config.schema),
             *_encoding_notes(encoding, total),
             *absence_note(encoding, summaries),
@@ -179,12 +180,14 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_person_note([part for pair in split for part in pair], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
-        (
+        warnings=(
             *(warning for file in files for warning in file.warnings),
             *_data_warnings(training_files, training, summaries, config.schema),
             *size_warnings(encoding, total.group_counts, _group_counts(tested)),
         ),
-        tuple(_encoded(part, encoding) for part in set_aside) if config.validation else (),
+        validation=tuple(_encoded(part, encoding) for part in set_aside)
+        if config.validation
+        else (),
     )
 
 
@@ -209,7 +212,7 @@ def _listed(share: float, parts: Sequence[Part]) -> ListedRows:
 
 
 def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    train, test = hold_out(part.rows, config.held_out, config.seed, part.owner)
+    train, test = hold_out(part.rows, config.held_out, seed=config.seed, holder=part.owner)
     return (
         Part(
             part.source,
@@ -224,7 +227,9 @@ def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
 def _set_aside(part: Part, config: TableConfig) -> tuple[Part, Part]:
     """Split a holder's training rows into training and validation rows."""
     rows = part.rows
-    train, own = hold_out(rows, config.validation, config.seed, part.owner, Purpose.VALIDATION)
+    train, own = hold_out(
+        rows, config.validation, seed=config.seed, holder=part.owner, purpose=Purpose.VALIDATION
+    )
     left = replace(part, rows=rows.take(train)) if len(own) else part
     return left, replace(part, rows=rows.take(own), left_out=0)
 

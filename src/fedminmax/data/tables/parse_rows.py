@@ -1,6 +1,6 @@
 """Parse a table into rows that match the schema: numbers, category codes, target and groups."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import polars as pl
@@ -51,6 +51,7 @@ class ParsedRows:
     features: FeatureRows
     target: NDArray[np.int64] | NDArray[np.float64]
     group: NDArray[np.int64]
+    _: KW_ONLY
     group_keys: tuple[GroupKey, ...]
     numbers: NDArray[np.int64]
     person: NDArray[np.uint64] | None = None
@@ -64,9 +65,9 @@ class ParsedRows:
             self.features.take(rows),
             self.target[rows],
             self.group[rows],
-            self.group_keys,
-            self.numbers[rows],
-            None if self.person is None else self.person[rows],
+            group_keys=self.group_keys,
+            numbers=self.numbers[rows],
+            person=None if self.person is None else self.person[rows],
         )
 
 
@@ -77,7 +78,14 @@ def parse_rows(table: Table, schema: Schema) -> ParsedRows:
     target = _parse_target(table, schema)
     numbers = table.row_numbers.to_numpy()
     person = _parse_persons(table, schema)
-    return ParsedRows(parse_features(table, schema), target, group, tuple(keys), numbers, person)
+    return ParsedRows(
+        parse_features(table, schema),
+        target,
+        group,
+        group_keys=tuple(keys),
+        numbers=numbers,
+        person=person,
+    )
 
 
 def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:

@@ -1,7 +1,7 @@
 """Inspect the holders' files and propose a configuration."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -69,6 +69,7 @@ class Proposal:
 
     files: dict[str, Path]
     holder_column: str | None
+    _: KW_ONLY
     holders: int
     rows: int
     target: Target
@@ -83,6 +84,7 @@ def propose(
     paths: Sequence[Path],
     target: str,
     groups: Sequence[str],
+    *,
     holder_column: str | None,
     choices: InitChoices,
 ) -> Proposal:
@@ -118,14 +120,14 @@ def propose(
     return Proposal(
         files,
         holder_column,
-        _pooled(tables, holder_column, choices).n_unique() if holder_column else len(paths),
-        sum(len(table.frame) for table in tables),
-        guessed_target,
-        tuple(entry for entry, _ in protected.values()),
-        {column: rare for column, (_, rare) in protected.items() if rare.values},
-        {name: table.format for name, table in zip(files, tables, strict=True)},
-        features,
-        choices,
+        holders=_pooled(tables, holder_column, choices).n_unique() if holder_column else len(paths),
+        rows=sum(len(table.frame) for table in tables),
+        target=guessed_target,
+        protected=tuple(entry for entry, _ in protected.values()),
+        rare_groups={column: rare for column, (_, rare) in protected.items() if rare.values},
+        formats={name: table.format for name, table in zip(files, tables, strict=True)},
+        features=features,
+        choices=choices,
     )
 
 

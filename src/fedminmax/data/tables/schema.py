@@ -1,6 +1,6 @@
 """What the columns of the holders' tables mean: agreed once, before any row is read."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from itertools import pairwise
 
@@ -99,6 +99,7 @@ class Schema:
     target: Target
     features: tuple[Feature, ...]
     protected: tuple[Protected, ...]
+    _: KW_ONLY
     protected_as_features: bool = False
     missing_group: MissingGroup = MissingGroup.ERROR
     minimum_group_size: int = MINIMUM_GROUP

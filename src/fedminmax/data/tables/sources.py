@@ -92,14 +92,14 @@ def _part(table: Table, owner: str, rows: ParsedRows) -> Part:
 
 
 def hold_out(
-    rows: ParsedRows, share: float, seed: int, holder: str, purpose: Purpose = Purpose.FOLDS
+    rows: ParsedRows, share: float, *, seed: int, holder: str, purpose: Purpose = Purpose.FOLDS
 ) -> tuple[Positions, Positions]:
     """Return the positions of training rows and of held-out rows, each ascending."""
     if rows.person is not None:
         return split_persons(rows.person, share, seed, purpose)
     labels = rows.target if rows.target.dtype == np.int64 else np.zeros(len(rows), np.int64)
     strata = np.stack([rows.group, labels.astype(np.int64)])
-    return split_strata(strata, share, seed, holder, purpose)
+    return split_strata(strata, share, seed=seed, holder=holder, purpose=purpose)
 
 
 @dataclass(frozen=True)

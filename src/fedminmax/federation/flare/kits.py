@@ -103,6 +103,7 @@ class Kits:
 
 def provision(
     folder: Path,
+    *,
     host: str,
     port: int,
     sites: Sequence[str],

@@ -92,7 +92,7 @@ def local_federation(
     What server and sites need to resume later is stored in ``memory``, or in their kits.
     """
     with with_watchdog(folder) as watchdog:
-        kits = provision(folder, HOST, free_port(), list(sites), people)
+        kits = provision(folder, host=HOST, port=free_port(), sites=list(sites), people=people)
         for site, settings in sites.items():
             write_site_settings(kits.sites[site], settings)
         if memory is not None:

@@ -11,7 +11,7 @@ Lines are written before what they allow leaves the site, and lines about unmask
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -47,6 +47,7 @@ class MaskEntry:
 
     time: str
     did: Did
+    _: KW_ONLY
     name: str
     session: str
     context: Context
@@ -64,7 +65,9 @@ class MaskEntry:
         context = Context(str(entry["question"]), *numbers)
         total = Total(str(entry["order"]), tuple(map(str, entry["sites"])))
         when, name, session = (str(entry[name]) for name in ("time", "name", "session"))
-        return cls(when, Did(entry["did"]), name, session, context, total)
+        return cls(
+            when, Did(entry["did"]), name=name, session=session, context=context, total=total
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as a line of the record."""
@@ -132,7 +135,9 @@ class MaskLedger:
 
     def _append(self, context: Context, total: Total, did: Did) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        entry = MaskEntry(when, did, self._run, self._session, context, total)
+        entry = MaskEntry(
+            when, did, name=self._run, session=self._session, context=context, total=total
+        )
         # Masks end with the process that has the session's keys, power cut or not.
         self._log.add(entry, sync=did is Did.UNMASKED)
 

@@ -10,7 +10,7 @@ with sums over sites. Every group has a direction of its own, and all of them tr
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -160,6 +160,7 @@ class Agreement:
     plan: NetworkPlan
     encoding: Encoding
     census: Census
+    _: KW_ONLY
     refused: Mapping[str, str]
     row_lengths: tuple[RowLengths, ...]
     validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
@@ -219,7 +220,14 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
     census = replace(agreed.census(plan.holders), linear=linear, row_lengths=by_group)
     set_aside_rows = agreed.validation_rows(plan.holders)
-    return Agreement(plan, encoding, census, refused, in_order, set_aside_rows)
+    return Agreement(
+        plan,
+        encoding,
+        census,
+        refused=refused,
+        row_lengths=in_order,
+        validation_rows=set_aside_rows,
+    )
 
 
 def _drop_oversized(

@@ -4,7 +4,7 @@ The log has JSON lines with the numbers of each round, who took part, and who di
 coordinator sees rounds (``LiveRound``) and notices as text (``Notice``).
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -43,6 +43,7 @@ class NetworkRound:
 
     round: int
     seconds: float
+    _: KW_ONLY
     risks: tuple[float | None, ...]
     weights: tuple[float, ...]
     took_part: tuple[str, ...]

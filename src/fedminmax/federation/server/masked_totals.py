@@ -10,7 +10,7 @@ asked again with new masks. If one has gone after that, the others' shares give 
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -71,6 +71,7 @@ class MaskedTotal:
 
     values: Mapping[str, Any]
     sites: tuple[str, ...]
+    _: KW_ONLY
     failures: Mapping[str, str]
     late: frozenset[str]
     seconds: Mapping[str, float]
@@ -140,6 +141,7 @@ class MaskedTotals:
         context: Context,
         payload: Mapping[str, object],
         order: bytes,
+        *,
         layout: Layout,
         sites: Sequence[str],
         seconds: Mapping[str, float] = NO_LIMITS,
@@ -278,13 +280,22 @@ class MaskedTotals:
                 notes.failures[site] = f"{site} sent another seed than it had promised"
         gone = [site for site in ask.sites if site not in seeds]
         if gone:
-            seeds |= self._recovered(ask, stated, uploads, signatures, gone, list(told), notes)
+            seeds |= self._recovered(
+                ask,
+                stated,
+                uploads=uploads,
+                signatures=signatures,
+                gone=gone,
+                helpers=list(told),
+                notes=notes,
+            )
         return seeds
 
     def _recovered(
         self,
         ask: Ask,
         stated: bytes,
+        *,
         uploads: Mapping[str, Upload],
         signatures: Mapping[str, bytes],
         gone: Sequence[str],

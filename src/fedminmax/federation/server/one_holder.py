@@ -14,7 +14,7 @@ after a fault, and before the first round nobody may be missing.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ class Everyone:
 
     plan: NetworkPlan
     encoding: Encoding
+    _: KW_ONLY
     task: Task
     lengths: RowLengths
     counts: torch.Tensor
@@ -117,7 +118,7 @@ class Everyone:
 
     def sender(self, limits: RowLimits) -> Sender:
         """Return the one holder of all rows at a model with these limits."""
-        return Sender(0, self.counts, 1, limits, self.lengths, is_total=True)
+        return Sender(0, self.counts, holders=1, limits=limits, lengths=self.lengths, is_total=True)
 
 
 @dataclass
@@ -221,7 +222,9 @@ class OneHolder:
         summary = summary_from_bytes(self._kept.summary.encode(), plan.schema, ALL_SITES)
         task, lengths = task_of(plan, encoding), row_lengths(summary, encoding)
         rows, set_aside = counts[:groups], counts[groups:]
-        job.everyone = Everyone(plan, encoding, task, lengths, rows, set_aside)
+        job.everyone = Everyone(
+            plan, encoding, task=task, lengths=lengths, counts=rows, validation_rows=set_aside
+        )
         return Answer(ALL_SITES, message, absent=job.absent)
 
     def _take_rate(self, payload: Mapping[str, object]) -> Answer:
@@ -368,7 +371,9 @@ class OneHolder:
             raise RefusedError("the sites have not sent keys yet")
         seconds = {site: self._attendance.seconds_for(site) for site in sites}
         try:
-            return self._job.totals.total(context, payload, order, layout, sites, seconds)
+            return self._job.totals.total(
+                context, payload, order, layout=layout, sites=sites, seconds=seconds
+            )
         except NoTotalError as error:
             for site in error.failures:
                 if site in sites:

@@ -320,13 +320,21 @@ class RemoteFederation:
         set_aside = self._agreement.validation_rows
         validates = len(set_aside) > 0 and sent.order.phase == 0 and not self._proves
         reply, seconds = sums_from_bytes(
-            content, self._start, self.census.groups, limit, site, compressed, validates=validates
+            content,
+            self._start,
+            groups=self.census.groups,
+            limit=limit,
+            sender=site,
+            compressed=compressed,
+            validates=validates,
         )
         place = sent.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
         is_total = self._agreement.plan.secure_sums is not None
         holders = self.census.holders
-        sender = Sender(place, counts, holders, sent.limits, lengths, is_total=is_total)
+        sender = Sender(
+            place, counts, holders=holders, limits=sent.limits, lengths=lengths, is_total=is_total
+        )
         try:
             check_losses(reply, sender, site)
             if validates:
@@ -344,7 +352,9 @@ class RemoteFederation:
                 self._told.pop(site, None)
             else:
                 self._told[site] = ReportedLosses(now.parameters, reply.group_loss)
-            step = check_reply(sent.method, now, sender, reply, site, before, compressed)
+            step = check_reply(
+                sent.method, now, sender, reply, site=site, before=before, compressed=compressed
+            )
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:

@@ -11,7 +11,7 @@ costs little, and a returning one misses at most as many rounds again as it was 
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
@@ -39,6 +39,7 @@ class Answer:
 
     site: str
     message: object = None
+    _: KW_ONLY
     failure: str | None = None
     late: bool = False
     absent: Mapping[str, str] = field(default_factory=dict)

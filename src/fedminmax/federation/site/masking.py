@@ -69,6 +69,7 @@ def check_own_reply(
     method: AnyMethod[Any],
     order: Order,
     reply: Sums,
+    *,
     holder: Holder,
     counts: tuple[Any, Any],
     task: Task,
@@ -81,10 +82,10 @@ def check_own_reply(
     train, validation = counts
     layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
     limits = row_limits(layers, order.parameters, task.loss, task.ridge)
-    sender = Sender(holder.number, train, holder.holders, limits, lengths)
+    sender = Sender(holder.number, train, holders=holder.holders, limits=limits, lengths=lengths)
     try:
         check_losses(reply, sender, "this site")
-        check_reply(method, order, sender, reply, "this site")
+        check_reply(method, order, sender, reply, site="this site")
         if len(reply.validation.count):
             check_validation(reply.validation, validation, limits, "this site")
     except RefusedError as error:

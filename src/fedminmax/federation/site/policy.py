@@ -151,7 +151,9 @@ def with_validation(
     The losses of fewer rows than the site's minimum are not disclosed.
     """
     train = rows.train
-    _, drawn = hold_out(train, plan.validation, plan.seed, owner, Purpose.VALIDATION)
+    _, drawn = hold_out(
+        train, plan.validation, seed=plan.seed, holder=owner, purpose=Purpose.VALIDATION
+    )
     counts = np.bincount(train.group[drawn], minlength=len(train.group_keys))
     drawn = drawn[counts[train.group[drawn]] >= settings.minimum_group]
     left = np.setdiff1d(np.arange(len(train)), drawn)
@@ -172,7 +174,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
         format=check_format(settings.format.apply(plan.format), "this site's"),
         schema=plan.schema,
         model=plan.model,
-        method=MethodChoice("fedavg", {}, 1, 1.0),
+        method=MethodChoice("fedavg", {}, 1, participation=1.0),
     )
     source = Source(settings.data, None if settings.holder_column else owner)
     read = read_source(source, config)
@@ -181,7 +183,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
     check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
-    train, held_out = hold_out(rows, plan.held_out, plan.seed, owner)
+    train, held_out = hold_out(rows, plan.held_out, seed=plan.seed, holder=owner)
     return SiteRows(rows.take(train), rows.take(held_out), read.warnings)
 
 

@@ -1,6 +1,6 @@
 """A site's own settings: where its table is and what it allows. They never leave the site."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +38,7 @@ class SiteSettings:
     """
 
     data: Path
+    _: KW_ONLY
     columns: tuple[str, ...] | None = None
     plan: str | None = None
     most_rounds: int | None = None

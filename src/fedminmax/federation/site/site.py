@@ -11,7 +11,7 @@ answer is masked (``site.masking``) and comes with a ``secure`` part that says f
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,7 @@ class EncodedSite:
 
     plan: NetworkPlan
     encoding: Encoding
+    _: KW_ONLY
     task: Task
     holder: Holder
     held_out: Examples
@@ -174,7 +175,17 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
     start = task.initial_parameters
     merged = merged_numbers(rows.held_out, encoding)
     workspace = Workspace(task)
-    return EncodedSite(plan, encoding, task, holder, held_out, merged, validation, workspace, start)
+    return EncodedSite(
+        plan,
+        encoding,
+        task=task,
+        holder=holder,
+        held_out=held_out,
+        merged=merged,
+        validation=validation,
+        workspace=workspace,
+        start=start,
+    )
 
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
@@ -382,7 +393,7 @@ class Site:
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
-        asked = Request(Endpoint.ANSWER, run, came.key.round, came.phase)
+        asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
         self._check_order(asked, came, encoded_site)
         ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
@@ -411,10 +422,10 @@ class Site:
             method,
             order,
             reply,
-            encoded_site.holder,
-            (encoded_site.train_counts, encoded_site.validation_counts),
-            encoded_site.task,
-            self._lengths,
+            holder=encoded_site.holder,
+            counts=(encoded_site.train_counts, encoded_site.validation_counts),
+            task=encoded_site.task,
+            lengths=self._lengths,
         )
         return reply_values(reply)
 
@@ -428,7 +439,7 @@ class Site:
         came = order_from_bytes(order, encoded_site.start, SERVER)
         if not 1 <= came.key.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
             raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
-        asked = Request(Endpoint.VALIDATE, run, came.key.round)
+        asked = Request(Endpoint.VALIDATE, run, round=came.key.round)
         ledger.note(asked, *_content(came.parameters))
         if self._masked is None:
             return losses_to_bytes(encoded_site.validation_losses(came.parameters))

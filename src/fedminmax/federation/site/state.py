@@ -14,7 +14,7 @@ import hashlib
 import re
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -87,6 +87,7 @@ class Request:
 
     question: Endpoint
     number: int = 0
+    _: KW_ONLY
     round: int = 0
     phase: int = 0
 
@@ -127,7 +128,7 @@ class LedgerEntry:
     def from_json(cls, entry: Any) -> Self:
         """Read a line of the ledger."""
         number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
-        asked = Request(Endpoint(entry["question"]), number, round_, phase)
+        asked = Request(Endpoint(entry["question"]), number, round=round_, phase=phase)
         texts = {name: str(entry[name]) for name in ("time", "plan", "run", "digest")}
         return cls(asked=asked, **texts)
 

@@ -102,6 +102,7 @@ def check_reply(
     order: Order,
     sender: Sender,
     reply: Sums,
+    *,
     site: str,
     before: ReportedLosses | None = None,
     compressed: Compressed = Compressed.NOTHING,
@@ -121,7 +122,9 @@ def check_reply(
     if before is not None and sender.limits.at_every_model:
         rounding = LIMIT_ROUNDING if compressed is Compressed.STEP else ROUNDING
         for reported in _reported_gradients(method, order, sender, reply, expected.reach):
-            _check_slope(reported, order, sender, reply, before, rounding, site)
+            _check_slope(
+                reported, order, sender, reply, before=before, step_rounding=rounding, site=site
+            )
     return length
 
 
@@ -178,6 +181,7 @@ def _check_slope(
     order: Order,
     sender: Sender,
     reply: Sums,
+    *,
     before: ReportedLosses,
     step_rounding: float,
     site: str,

@@ -66,7 +66,8 @@ def max_reply_bytes(method: AnyMethod[Any], parameters: Tensor, census: Census) 
 
     >>> from fedminmax.core.linear_structure import LinearStructure
     >>> from fedminmax.methods.fedminmax_fast import FedMinMaxFast
-    >>> census = Census(torch.ones(3, 2), 2, LinearStructure(2, 3, True, "brier"))
+    >>> linear = LinearStructure(2, 3, intercept=True, loss="brier")
+    >>> census = Census(torch.ones(3, 2), 2, linear=linear)
     >>> max_reply_bytes(FedMinMaxFast(), torch.zeros(8), census) - OVERHEAD_BYTES == 8 * 2 * 18
     True
     """
@@ -155,11 +156,11 @@ def _losses(vectors: Mapping[str, Tensor], groups: int, sender: str) -> LossSums
 def sums_from_bytes(
     message: object,
     like: Tensor,
+    *,
     groups: int,
     limit: int,
     sender: str,
     compressed: Compressed = Compressed.NOTHING,
-    *,
     validates: bool = False,
 ) -> tuple[Sums, float]:
     """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.

@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -72,6 +72,7 @@ class PlannedRun:
     method: str
     options: Mapping[str, str]
     rounds: int
+    _: KW_ONLY
     participation: float = 1.0
     iterate: Iterate | None = None
     patience: int | None = None
@@ -96,6 +97,7 @@ class SiteRules:
     """
 
     seconds_per_answer: float = 600.0
+    _: KW_ONLY
     minimum_sites: int = MINIMUM_SITES
     rounds_left_out: int = 10
     give_up_after: float = 3600.0
@@ -142,6 +144,7 @@ class NetworkPlan:
 
     run: str
     sites: tuple[str, ...]
+    _: KW_ONLY
     schema: Schema
     model: ModelChoice
     runs: tuple[PlannedRun, ...]

@@ -11,7 +11,7 @@ second, the length of the sender's rows, is known from its summary.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class Sender:
 
     number: int
     counts: Tensor
+    _: KW_ONLY
     holders: int
     limits: RowLimits
     lengths: RowLengths
@@ -86,6 +87,7 @@ class ExpectedReply:
 
     numbers: int
     scale: float
+    _: KW_ONLY
     rows: int
     evaluations: int
     reach: float = 0.0

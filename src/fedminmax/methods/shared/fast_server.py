@@ -109,9 +109,13 @@ def start_server(
         return start_noisy(parameters, census, census.noise, weights)
     if linear is not None:
         size = row_size(census, linear, linear_rows_per_chunk(linear))
-        return start_second_order(parameters, linear, weights, counts, census.playable, size)
+        return start_second_order(
+            parameters, linear, weights=weights, counts=counts, playable=census.playable, size=size
+        )
     ridge, rate = 0.0 if structure is None else structure.ridge, settings.learning_rate
-    return start_first_order(parameters, ridge, weights, counts, census.playable, rate)
+    return start_first_order(
+        parameters, ridge=ridge, weights=weights, counts=counts, playable=census.playable, rate=rate
+    )
 
 
 def after_round(

@@ -33,7 +33,7 @@ and shrinks once that has stopped.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -69,6 +69,7 @@ class FirstOrderState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     best: Tensor
     ridge: float
     counts: Tensor
@@ -103,6 +104,7 @@ class FirstOrderState:
 
 def start_first_order(
     parameters: Tensor,
+    *,
     ridge: float,
     weights: Tensor,
     counts: Tensor,

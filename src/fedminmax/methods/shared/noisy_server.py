@@ -25,7 +25,7 @@ half of the models, in which noise cancels (Polyak, Juditsky 1992).
 | H^-1   | state.inverse, per output          |
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ class NoisyState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     last: Tensor
     structure: LinearStructure | None
     counts: Tensor

@@ -22,7 +22,7 @@ With cross-entropy or squared error and a ridge, the sums also prove a lower bou
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -69,6 +69,7 @@ class SecondOrderState:
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     best: Tensor
     structure: LinearStructure
     counts: Tensor
@@ -146,6 +147,7 @@ def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
 def start_second_order(
     parameters: Tensor,
     structure: LinearStructure,
+    *,
     weights: Tensor,
     counts: Tensor,
     playable: Tensor,
@@ -230,7 +232,7 @@ def _with_bounds(tried: SecondOrderState, reported: RiskSums, epsilon: float) ->
     worst = float(tried.risks.max())
     errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
     risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
-    return _with_cuts(tried, point, risks, slopes, errors, epsilon)
+    return _with_cuts(tried, point, risks, slopes, errors=errors, epsilon=epsilon)
 
 
 def _proves(state: SecondOrderState) -> bool:
@@ -243,12 +245,13 @@ def _with_cuts(
     point: Tensor,
     risks: Tensor,
     slopes: Tensor,
+    *,
     errors: Errors,
     epsilon: float,
 ) -> SecondOrderState:
     """Add a point's cuts, and the bound that they prove together with earlier ones."""
     ridge = state.structure.ridge
-    new = cuts_at(point, risks, slopes, ridge, errors, state.upper)
+    new = cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=state.upper)
     lines = torch.cat([new.constants[:, None], new.slopes], dim=1)
     # With a floor on the weights, only the cuts of a single point prove a bound.
     kept = 0 if epsilon else (MAX_CUT_ROUNDS - 1) * len(lines)
@@ -313,4 +316,4 @@ def _with_known(
         float(step.norm()),
         len(step),
     )
-    return _with_cuts(state, point, risks, functions.slopes + bent, errors, epsilon)
+    return _with_cuts(state, point, risks, functions.slopes + bent, errors=errors, epsilon=epsilon)
