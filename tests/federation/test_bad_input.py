@@ -231,10 +231,13 @@ def test_rows_of_another_shape_or_type_are_named_by_holder() -> None:
     small, large = torch.zeros(3, 1, 4, 4), torch.zeros(3, 1, 5, 5)
     images = [(small, *GOOD[1:]), (large, *GOOD[1:])]
     message = complaint_of(lambda: InProcessFederation(model, own_choice, images))
-    assert "holder 1: a row of x is torch.float32 of shape (1, 5, 5), at holder 0" in message
+    assert "holder 1: a row of x is torch.float32 of shape (1, 5, 5), but at holder 0" in message
     kinds = [(small, *GOOD[1:]), (small, GOOD[1].float(), GOOD[2])]
     message = complaint_of(lambda: InProcessFederation(model, own_choice, kinds))
-    assert "holder 1: a row of y is one torch.float32, at holder 0 it is one torch.int64" in message
+    assert (
+        "holder 1: a row of y is one torch.float32, but at holder 0 it is one torch.int64"
+        in message
+    )
 
 
 @pytest.mark.parametrize(

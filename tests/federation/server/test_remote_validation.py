@@ -177,7 +177,7 @@ def test_patience_that_was_asked_for_needs_validation_rows(
     rounds = run_folder(tmp_path / "server", few, 0) / ROUNDS_FILE
     if asked:
         assert outcome.error == (
-            "patience = 4, but there are no validation rows to see an improvement by; set "
+            "patience = 4, but there are no validation rows to detect an improvement; set "
             "validation, or drop patience"
         )
         assert not rounds.exists() or not read_network_rounds(rounds)
