@@ -8,13 +8,12 @@ import pytest
 from fedminmax.federation.wire.plan import RUN_NAME, SiteRules
 from fedminmax.runs.federation_record import (
     PLACE,
-    RECORD_FILE,
     FederationRecord,
     open_federation_run,
     plan_of,
     read_federation_record,
 )
-from fedminmax.runs.layout import claim_run
+from fedminmax.runs.layout import RECORD_FILE, claim_run
 from fedminmax.runs.records import Results
 from fedminmax.runs.results import write_results
 from tests.complaints import complaint_of

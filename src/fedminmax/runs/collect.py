@@ -27,7 +27,7 @@ from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.runs.advise import add_advice
 from fedminmax.runs.card import write_card
 from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, measured_tests
-from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE
+from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE, SITES_FILE
 from fedminmax.runs.measure import measured, with_change
 from fedminmax.runs.model import SavedModel, save_model
 from fedminmax.runs.records import (
@@ -45,7 +45,6 @@ from fedminmax.runs.round_log import RoundRecord
 
 # Warn if one of three or more sites has more than this share of all rows.
 LARGE_SHARE = 0.9
-SITES_FILE = "sites.jsonl"
 
 
 def remarks_on(

@@ -17,11 +17,16 @@ from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, secure_sums_fault
-from fedminmax.runs.layout import BASELINE_FOLDER, CONFIG_FILE, claim_folder, claim_run
+from fedminmax.runs.layout import (
+    BASELINE_FOLDER,
+    CONFIG_FILE,
+    RECORD_FILE,
+    claim_folder,
+    claim_run,
+)
 from fedminmax.runs.results import read_results
 
 PLACE = "federation"
-RECORD_FILE = "run.json"
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 
 

@@ -22,6 +22,11 @@ ROUNDS_FILE = "rounds.jsonl"
 HISTORY_FILE = "history.jsonl"
 TESTS_FILE = "tests.jsonl"
 RESULT_FILE = "result.json"
+# Of a study: the table of all its runs.
+TABLE_FILE = "table.md"
+# Of a run between sites.
+RECORD_FILE = "run.json"
+SITES_FILE = "sites.jsonl"
 BASELINE_FOLDER = "baseline"
 
 

@@ -16,7 +16,7 @@ from fedminmax.core.messages import Reveals
 from fedminmax.core.text import markdown_table
 from fedminmax.methods.catalogue import CARDS, unusable_methods
 from fedminmax.runs.convergence import notes_on_convergence
-from fedminmax.runs.layout import claim_folder
+from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE, claim_folder
 from fedminmax.studies.adult import AdultConfig
 from fedminmax.studies.comparison import (
     HEADERS,
@@ -121,9 +121,9 @@ def _write(
     rows: Sequence[ComparisonRow], notes: list[str], config: dict[str, object], folder: Path
 ) -> None:
     content = {"config": config, "rows": comparison_as_json(rows), "notes": notes}
-    write_json(folder / "results.json", content)
+    write_json(folder / RESULTS_FILE, content)
     table = markdown_table(HEADERS, comparison_cells(rows))
-    write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
+    write_text(folder / TABLE_FILE, "\n\n".join([table, *notes]) + "\n")
     if rows:
         draw_comparison(rows, folder / "risks")
 
@@ -138,5 +138,5 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
     for note in notes:
         console.print(note, highlight=False)
     folder = call.folder
-    names = ("results.json", "table.md", "risks.png", "risks.svg")
+    names = (RESULTS_FILE, TABLE_FILE, "risks.png", "risks.svg")
     console.print(f"Results: {', '.join(str(folder / name) for name in names)}", highlight=False)

@@ -18,6 +18,7 @@ from fedminmax.cli.commands.run_study import (
 from fedminmax.cli.terminal import display, print_table, wide_console
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import markdown_table
+from fedminmax.runs.layout import RESULTS_FILE, TABLE_FILE
 from fedminmax.studies.fashion import (
     APPENDIX_HEADERS,
     TABLE_2_HEADERS,
@@ -88,9 +89,9 @@ def reproduce_synthetic(
     if quick and not config.network:
         notes.append(QUICK)
     content = {"config": asdict(config), "rows": rows_as_json(rows), "notes": notes}
-    write_json(folder / "results.json", content)
+    write_json(folder / RESULTS_FILE, content)
     table = markdown_table(HEADERS, table_cells(rows))
-    write_text(folder / "table.md", "\n\n".join([table, *notes]) + "\n")
+    write_text(folder / TABLE_FILE, "\n\n".join([table, *notes]) + "\n")
     if call.as_json:
         print(json.dumps(content))
     else:
@@ -103,7 +104,7 @@ def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
     print_table(console, title, HEADERS, table_cells(rows), names=2, sections=True)
     for note in notes:
         console.print(note, highlight=False)
-    console.print(f"Results: {folder / 'results.json'}, {folder / 'table.md'}", highlight=False)
+    console.print(f"Results: {folder / RESULTS_FILE}, {folder / TABLE_FILE}", highlight=False)
 
 
 def reproduce_fashion(
@@ -166,8 +167,8 @@ def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> 
         "rows": fashion_rows_as_json(rows),
         "notes": notes,
     }
-    write_json(folder / "results.json", content)
-    write_text(folder / "table.md", markdown_tables(rows, notes))
+    write_json(folder / RESULTS_FILE, content)
+    write_text(folder / TABLE_FILE, markdown_tables(rows, notes))
     figures = draw_accuracies(rows, folder / "accuracies") if rows else []
     panels = read_curves(folder, plans_in(folder, config))
     if panels:
@@ -175,7 +176,7 @@ def _report(config: FashionConfig, call: Call, missing: int, *, quick: bool) -> 
     if call.as_json:
         print(json.dumps(content))
     else:
-        _print_tables(rows, notes, [folder / "results.json", folder / "table.md", *figures])
+        _print_tables(rows, notes, [folder / RESULTS_FILE, folder / TABLE_FILE, *figures])
 
 
 def _details(config: FashionConfig, comparison: OneTrajectory | None, *, quick: bool) -> list[str]:
