@@ -67,7 +67,7 @@ class AFLFastState:
 
     @property
     def remaining(self) -> float | None:
-        """The share of the worst holder's risk that is left to gain; None if nobody can tell."""
+        """The possible relative improvement of the worst holder's risk; None if unknown."""
         return self.server.remaining
 
 

@@ -32,14 +32,14 @@ EXIT_WAIT_SECONDS = "15"
 def start_server(kit: Path) -> psutil.Popen:
     """Start the server of this kit."""
     write_server_settings(kit)
-    words = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
-    return _start(kit, words, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": EXIT_WAIT_SECONDS})
+    arguments = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
+    return _start(kit, arguments, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": EXIT_WAIT_SECONDS})
 
 
 def start_site(kit: Path) -> psutil.Popen:
     """Start the site of this kit."""
-    words = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
-    return _start(kit, words, [f"uid={site_name(kit)}"], {})
+    arguments = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
+    return _start(kit, arguments, [f"uid={site_name(kit)}"], {})
 
 
 def output_size(kit: Path) -> int:
@@ -98,10 +98,10 @@ def free_port() -> int:
 
 
 def _start(
-    kit: Path, words: list[str], settings: list[str], variables: Mapping[str, str]
+    kit: Path, arguments: list[str], settings: list[str], variables: Mapping[str, str]
 ) -> psutil.Popen:
     kit.joinpath("transfer").mkdir(exist_ok=True)
-    command = [sys.executable, "-u", "-m", *words, "--set", "secure_train=true"]
+    command = [sys.executable, "-u", "-m", *arguments, "--set", "secure_train=true"]
     command += [*settings, f"org={PROJECT}", "config_folder=config"]
     # Several participants share this machine's cores.
     environment = MALLOC_SETTINGS | os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)

@@ -92,7 +92,7 @@ class FlareSite:
 
     @collab.publish
     def keys(self) -> bytes | str:
-        """Tell this job's keys for masks."""
+        """Return this job's keys for masks."""
         return self._guarded(lambda: self._present().keys())
 
     @collab.publish
@@ -102,12 +102,12 @@ class FlareSite:
 
     @collab.publish
     def summarise(self, secure: bytes) -> bytes | str:
-        """Tell the summary of the table, masked."""
+        """Return the masked summary of the table."""
         return self._guarded(lambda: self._present().summarise(secure))
 
     @collab.publish
     def count_rows(self, secure: bytes) -> bytes | str:
-        """Tell the counts by group, masked."""
+        """Return the masked counts by group."""
         return self._guarded(lambda: self._present().count_rows(secure))
 
     @collab.publish

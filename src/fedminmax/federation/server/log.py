@@ -69,7 +69,7 @@ class NetworkRound:
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Numbers of the groups that nobody told of in this round."""
+        """Numbers of the groups that no site reported in this round."""
         return tuple(place for place, risk in enumerate(self.risks) if risk is None)
 
 

@@ -347,7 +347,7 @@ class RemoteFederation:
             before, now = self._told.get(site), sent.order
             if answer.absent:
                 # A total over some of the sites: it says itself over how many rows, and what
-                # others told before cannot be compared with it.
+                # others reported before cannot be compared with it.
                 sender, before = replace(sender, counts=reply.group_count), None
                 self._told.pop(site, None)
             else:
@@ -358,7 +358,7 @@ class RemoteFederation:
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
-            # What is expected depends on what was told: it must not stop everybody else.
+            # The expectation depends on reported numbers, which must not stop the whole run.
             raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
         self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
         return ValidReply(reply, step, len(content) if answer.bytes is None else answer.bytes)

@@ -241,11 +241,11 @@ def _prove(agreement: Agreement, transport: Transport, folder: Path) -> None:
     notice = folder.parent / NOTICE_FILE
     federation = RemoteFederation(agreement, transport, 0, notice, proves=True)
     try:
-        told = ProofResult(certify(federation, read_members(folder)[0]))
+        result = ProofResult(certify(federation, read_members(folder)[0]))
     except IncompleteError as incomplete:
         away = "; ".join(federation.take_notes().refused.values())
-        told = ProofResult(None, f"{incomplete} ({away})")
-    content = TypeAdapter(ProofResult).dump_json(told).decode()
+        result = ProofResult(None, f"{incomplete} ({away})")
+    content = TypeAdapter(ProofResult).dump_json(result).decode()
     write_text(folder / PROOF_FILE, content + "\n")
 
 
@@ -298,8 +298,8 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
         name = None if answer is None else answer.value
         measured = best.chosen.is_measured
         chosen, latest = (best.chosen, best.latest) if measured else (None, None)
-        told = ValidationResult(name, rows, chosen, latest)
-        content = TypeAdapter(ValidationResult).dump_json(told).decode()
+        result = ValidationResult(name, rows, chosen, latest)
+        content = TypeAdapter(ValidationResult).dump_json(result).decode()
         write_text(folder / VALIDATION_FILE, content + "\n")
     write_tensors(
         folder / MEMBERS_FILE,

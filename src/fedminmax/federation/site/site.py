@@ -260,7 +260,7 @@ class Site:
         return SecureSite(own.identity, own.authority, terms, self._folder)
 
     def keys(self) -> bytes:
-        """Tell this job's keys for masks."""
+        """Return this job's keys for masks."""
         return self._masks().site.keys()
 
     def set_roster(self, roster: object) -> bytes:
@@ -281,7 +281,7 @@ class Site:
         return self._masked
 
     def summarise(self, secure: object) -> bytes:
-        """Tell the summary of the table, masked."""
+        """Return the masked summary of the table."""
         masked = self._masks()
         if self._plan is None or self._summary is None:
             raise RefusedError(f"{SERVER} asks for a summary before its plan")
@@ -291,7 +291,7 @@ class Site:
         return masked.answer(secure, topic, order, lambda: summary_values(summary, schema))
 
     def count_rows(self, secure: object) -> bytes:
-        """Tell how many rows of each group there are, masked."""
+        """Return the masked counts by group."""
         masked = self._masks()
         self._present("a question")
         counts = self._counts()
@@ -315,8 +315,8 @@ class Site:
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         self._ledger.note(Request(Endpoint.ENCODE), content)
-        told = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
-        rows = SiteRows(self._rows.train, told, validation=self._rows.validation)
+        disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
+        rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
         self._list_rows(rows, self._plan)
         self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
         if self._masked is None:

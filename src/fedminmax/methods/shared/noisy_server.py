@@ -4,7 +4,7 @@ Under a promise of privacy (see ``core.privacy``) every round costs noise in all
 are few, and nothing may be decided by one round's numbers: a trust region would believe noise. The
 prox-linear step (see ``first_order_server``) is taken with a metric that needs no test:
 
-- For a linear model, H = c (S + d I) + m I: S is the mean of x x', told once before the first round
+- For a linear model, H = c (S + d I) + m I: S is the mean of x x', sent once before the first round
   with noise, c the largest second derivative of the loss in the outputs, m the ridge. Such an H is
   above the pooled risk's curvature everywhere, so each step lowers what it is taken on (Bohning,
   Lindsay: Monotonicity of quadratic-approximation algorithms, 1988). d is the noise's largest
@@ -135,16 +135,16 @@ def _inverse_metric(
     return inverse
 
 
-def after_noisy_round(state: NoisyState, told: RiskSums, epsilon: float) -> NoisyState:
+def after_noisy_round(state: NoisyState, reported: RiskSums, epsilon: float) -> NoisyState:
     """Take in a round's sums and step."""
     linear, steps = state.structure, state.steps + 1
     ridge = 0.0 if linear is None else linear.ridge
     point = state.parameters.cpu().double() if linear is None else linear.to_free(state.parameters)
-    rows = told.counts.double()
-    gradients = told.gradients.double()
+    rows = reported.counts.double()
+    gradients = reported.gradients.double()
     own = gradients if linear is None else linear.to_free(gradients)
     slopes = own / rows[:, None] + ridge * point
-    risks = told.losses / rows + 0.5 * ridge * float(point @ point)
+    risks = reported.losses / rows + 0.5 * ridge * float(point @ point)
     if state.steps:
         before = state.slope_sums / (1.0 - MOMENTUM**state.steps)
         trust = min(TRUST_IN_PREDICTION, state.steps / steps)
