@@ -37,7 +37,7 @@ HOLDERS, DELTA, SEEDS = 40, 1e-5, (0, 1, 2)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, float("inf"))
 # Groups of fewer training rows are no worst group here: no such promise leaves much of them.
 MIN_ROWS = 500
-ROUNDS = {"FedMinMaxFast": (20, 100), "FedMinMax": (100, 500), "FedAvgFast": (20, 100)}
+ROUNDS = {"FedMinMaxFast": (20, 100), "FedMinMax": (300, 500), "FedAvgFast": (20, 100)}
 METHODS: dict[tuple[str, bool], AnyMethod[Any]] = {
     (own.name, private): own
     for private in (True, False)
