@@ -63,5 +63,5 @@ def test_all_names_that_moved_are_where_they_are_said_to_be() -> None:
     for place, names in fedminmax._MOVED.items():  # type: ignore[attr-defined]
         module = import_module(f"fedminmax.{place}")
         for name in names:
-            now = {"partition": "partition_by_setting"}.get(name, name)
-            assert getattr(module, now)
+            now = {"partition": "partition_by_setting", "start_of": "initial_progress"}
+            assert getattr(module, now.get(name, name))

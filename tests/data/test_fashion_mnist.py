@@ -140,7 +140,7 @@ def test_plain_files_are_read_like_gzipped_ones(copy: Path, small: FashionMnist)
     packed = copy / f"{TEST_IMAGES.name}.gz"
     (copy / TEST_IMAGES.name).write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
-    assert torch.equal(load_fashion_mnist(copy).test.x, small.test.x)
+    assert torch.equal(load_fashion_mnist(str(copy)).test.x, small.test.x)
 
 
 def test_a_truncated_archive_is_refused_by_name(copy: Path) -> None:

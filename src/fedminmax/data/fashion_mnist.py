@@ -278,8 +278,9 @@ def where_to_get_it(data_dir: Path | None) -> str:
     )
 
 
-def load_fashion_mnist(folder: Path) -> FashionMnist:
+def load_fashion_mnist(folder: str | Path) -> FashionMnist:
     """Read and check the four files."""
+    folder = Path(folder)
     train = _examples(_read(folder, TRAIN_IMAGES), _read(folder, TRAIN_LABELS))
     return FashionMnist(train, _examples(_read(folder, TEST_IMAGES), _read(folder, TEST_LABELS)))
 
