@@ -159,7 +159,7 @@ BAD: dict[str, tuple[Callable[[bytes], object], str]] = {
         "too large for its rows",
     ),
     "far too long": (lambda message: message + b"\0" * 10**6, "bytes, at most"),
-    "not a message": (lambda _: b"hello", "no message"),
+    "no message": (lambda _: b"hello", "not a message"),
     "no bytes": (lambda _: 3, "expected bytes"),
 }
 

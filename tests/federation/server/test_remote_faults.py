@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[Callable[[bytes], object], str]] = {
         "does not fit how its own losses changed",
     ),
     "too large": (spoiled(lambda r: replace(r, step=r.step * -99)), "with its rows and this model"),
-    "not a message": (lambda _: b"hello", "no message"),
+    "no message": (lambda _: b"hello", "not a message"),
     "no bytes": (lambda _: 3, "expected bytes"),
     "raises": (raising, "its work failed"),
 }
