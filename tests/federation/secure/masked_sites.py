@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
 from fedminmax.federation.secure.identity import Authority, Identity
 from fedminmax.federation.secure.messages import Context, order_hash
-from fedminmax.federation.secure.session import Roster, Terms, default_threshold
+from fedminmax.federation.secure.session import Roster, Terms
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotal, MaskedTotals, open_session
+from fedminmax.federation.wire.plan import threshold_for
 from tests.federation.network_problem import DirectTransport
 
 SITES = ("east", "mid", "north", "south", "west")
@@ -82,7 +83,7 @@ def kit(site: str) -> Identity:
 
 
 def terms_for(sites: tuple[str, ...] = SITES, run: str = "run-1") -> Terms:
-    return Terms(run, "0123abcd", sites, default_threshold(len(sites)))
+    return Terms(run, "0123abcd", sites, threshold_for(len(sites)))
 
 
 def answers_of(site: str, seed: int = 0) -> dict[str, Any]:

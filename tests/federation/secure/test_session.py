@@ -22,12 +22,12 @@ from fedminmax.federation.secure.session import (
     Entry,
     Roster,
     Terms,
-    default_threshold,
     entry_of,
     lowest_threshold,
 )
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import threshold_for
 from tests.federation.secure.masked_sites import (
     FIRST,
     SITES,
@@ -186,7 +186,7 @@ def test_a_threshold_that_protects_nobody_is_refused(
 def test_thresholds_withstand_a_third_of_the_sites() -> None:
     """2 (t - c) > K - c for c = floor(K/3) colluding sites, and over half always."""
     for sites in range(3, 60):
-        default, colluding = default_threshold(sites), sites // 3
+        default, colluding = threshold_for(sites), sites // 3
         assert 2 * (default - colluding) > sites - colluding
         assert 3 <= lowest_threshold(sites) <= default <= sites
         assert 2 * lowest_threshold(sites) > sites

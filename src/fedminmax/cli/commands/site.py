@@ -147,8 +147,8 @@ def run_site(kit: Path) -> None:
     """Run a site whose table was checked before; it takes part once the server accepts it."""
     settings = read_site_settings(kit / "local" / SETTINGS_FILE)
     name = site_name(kit)
-    check_own_key(kit, name)
     with _locked(kit):
+        check_own_key(kit, name)
         say(f"site {name} starts; stop it with Ctrl-C")
         kit = kit.absolute()
         _run(kit, start_site, Registration(kit, f"site {name} takes part with {settings.data}"))

@@ -25,8 +25,8 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, Val
 from fedminmax.federation.secure.identity import Authority, Identity, check_signature
 from fedminmax.federation.secure.masks import SessionKeys, digest
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+from fedminmax.federation.wire.plan import MIN_MASKED_SITES
 
-MIN_THRESHOLD = 3
 MAX_ROSTER_BYTES = 2**24
 NONCE_BYTES = 16
 Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
@@ -96,18 +96,9 @@ class Roster(BaseModel):
         return self.entries[0].terms
 
 
-def default_threshold(sites: int) -> int:
-    """Return how many sites' answers a total has at least.
-
-    >>> [default_threshold(sites) for sites in (3, 4, 10)]
-    [3, 3, 7]
-    """
-    return max(MIN_THRESHOLD, 2 * sites // 3 + 1)
-
-
 def lowest_threshold(sites: int) -> int:
     """Return the lowest threshold that a site accepts: over half of the sites, at least three."""
-    return max(MIN_THRESHOLD, sites // 2 + 1)
+    return max(MIN_MASKED_SITES, sites // 2 + 1)
 
 
 def check_terms(terms: Terms) -> None:

@@ -11,30 +11,21 @@ answer is masked (``site.masking``) and comes with a ``secure`` part that says f
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS, sum_along
-from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
-from fedminmax.core.models import mixture_with
-from fedminmax.core.one_step import evaluation_losses
-from fedminmax.core.task import Task, check_fit
-from fedminmax.core.validation import LossSums, sum_losses
-from fedminmax.core.workers import choose_rows_per_chunk
-from fedminmax.core.workspace import Workspace
-from fedminmax.data.tables.encode import encode, merged_numbers
-from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
+from fedminmax.data.tables.encoding import encoding_from_json, row_lengths
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
-from fedminmax.federation.per_holder import NOTHING, answer
+from fedminmax.federation.per_holder import answer
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
 from fedminmax.federation.secure.answers import (
     COUNT_ROWS,
@@ -48,6 +39,7 @@ from fedminmax.federation.secure.answers import (
 from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
+from fedminmax.federation.site.encoded_site import EncodedSite, encode_site
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
 from fedminmax.federation.site.settings import SiteSettings
@@ -73,124 +65,20 @@ from fedminmax.federation.wire.plan import (
     NetworkPlan,
     digest_of,
     plan_from_bytes,
-    task_of,
 )
 from fedminmax.federation.wire.summary import summary_to_bytes
 from fedminmax.methods.method import (
     AnyMethod,
-    Holder,
     asks_again,
     lets_holders_keep,
     needs_each_reply,
 )
 from fedminmax.methods.shared.fits import max_members
-from fedminmax.metrics.row_scores import stacked
-from fedminmax.metrics.score_rows import score_rows
-from fedminmax.metrics.sums import ScoreSums, sum_scores
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
 # No method asks a third question in a round.
 MAX_PHASE = 1
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedSite:
-    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0.
-
-    ``merged`` is the number of each held-out row's merged group; -1 if it is in none.
-    """
-
-    plan: NetworkPlan
-    encoding: Encoding
-    _: KW_ONLY
-    task: Task
-    holder: Holder
-    held_out: Examples
-    merged: Tensor
-    validation: Examples
-    workspace: Workspace
-    start: Tensor
-
-    def sums_along(self, directions: Tensor) -> Tensor:
-        """Return each group's sum of x (x . v), with its own direction v [groups, x + 1]."""
-        own = self.holder.examples
-        by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
-        return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
-
-    @property
-    def train_counts(self) -> Tensor:
-        """Training rows by group."""
-        return torch.bincount(self.holder.examples.group, minlength=self.holder.groups)
-
-    @property
-    def validation_counts(self) -> Tensor:
-        """Validation rows by group."""
-        return torch.bincount(self.validation.group, minlength=self.holder.groups)
-
-    def validation_losses(self, parameters: Tensor) -> LossSums:
-        """Return the losses of a model on validation rows."""
-        losses = evaluation_losses(
-            [self.workspace], parameters, self.validation, self.holder.rows_per_chunk
-        )
-        return sum_losses(losses, self.validation.group, self.holder.groups)
-
-    def measure(self, runs: list[Tensor]) -> ScoreSums:
-        """Return sums over held-out rows of all runs' scores, side by side.
-
-        Rows of merged groups are also summed for each of these, after all groups.
-        """
-        classifies = self.encoding.outputs > 1
-        scores = [
-            score_rows(
-                mixture_with(self.task, members, classifies=classifies),
-                self.held_out,
-                self.encoding,
-            )
-            for members in runs
-        ]
-        table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
-        groups, apart = self.holder.groups, len(self.encoding.merged_groups)
-        group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
-        return sum_scores(table, group, groups + apart)
-
-
-def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
-    """Encode a site's rows; the held-out ones are only those that it discloses."""
-    task, precision = task_of(plan, encoding), plan.precision.dtype
-    train = _checked(encode(rows.train, encoding, site), precision, site)
-    held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
-    set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
-    validation = _checked(encode(set_aside, encoding, site), precision, site)
-    if len(train):
-        check_fit(task, train, site)
-    holder = Holder(
-        number=plan.sites.index(site),
-        examples=train,
-        holders=len(plan.sites),
-        groups=len(encoding.groups),
-        rows_per_chunk=choose_rows_per_chunk(task, train) if len(train) else 1,
-        kept=NOTHING,
-    )
-    start = task.initial_parameters
-    merged = merged_numbers(rows.held_out, encoding)
-    workspace = Workspace(task)
-    return EncodedSite(
-        plan,
-        encoding,
-        task=task,
-        holder=holder,
-        held_out=held_out,
-        merged=merged,
-        validation=validation,
-        workspace=workspace,
-        start=start,
-    )
-
-
-def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
-    y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
-    return check_examples(rows.x.to(precision), y, rows.group, site)
 
 
 class Site:

@@ -1,0 +1,124 @@
+"""A site's rows once they are encoded as at all sites, and the sums over them."""
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedminmax.core.bounds import sum_along
+from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.models import mixture_with
+from fedminmax.core.one_step import evaluation_losses
+from fedminmax.core.task import Task, check_fit
+from fedminmax.core.validation import LossSums, sum_losses
+from fedminmax.core.workers import choose_rows_per_chunk
+from fedminmax.core.workspace import Workspace
+from fedminmax.data.tables.encode import encode, merged_numbers
+from fedminmax.data.tables.encoding import Encoding
+from fedminmax.federation.per_holder import NOTHING
+from fedminmax.federation.site.policy import SiteRows
+from fedminmax.federation.wire.plan import NetworkPlan, task_of
+from fedminmax.methods.method import Holder
+from fedminmax.metrics.row_scores import stacked
+from fedminmax.metrics.score_rows import score_rows
+from fedminmax.metrics.sums import ScoreSums, sum_scores
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSite:
+    """Encoded training rows as a holder, held-out rows, validation rows, buffers, theta^0.
+
+    ``merged`` is the number of each held-out row's merged group; -1 if it is in none.
+    """
+
+    plan: NetworkPlan
+    encoding: Encoding
+    _: KW_ONLY
+    task: Task
+    holder: Holder
+    held_out: Examples
+    merged: Tensor
+    validation: Examples
+    workspace: Workspace
+    start: Tensor
+
+    def sums_along(self, directions: Tensor) -> Tensor:
+        """Return each group's sum of x (x . v), with its own direction v [groups, x + 1]."""
+        own = self.holder.examples
+        by_group = [own.x[own.group == number].double() for number in range(self.holder.groups)]
+        return torch.stack([sum_along(*pair) for pair in zip(by_group, directions, strict=True)])
+
+    @property
+    def train_counts(self) -> Tensor:
+        """Training rows by group."""
+        return torch.bincount(self.holder.examples.group, minlength=self.holder.groups)
+
+    @property
+    def validation_counts(self) -> Tensor:
+        """Validation rows by group."""
+        return torch.bincount(self.validation.group, minlength=self.holder.groups)
+
+    def validation_losses(self, parameters: Tensor) -> LossSums:
+        """Return the losses of a model on validation rows."""
+        losses = evaluation_losses(
+            [self.workspace], parameters, self.validation, self.holder.rows_per_chunk
+        )
+        return sum_losses(losses, self.validation.group, self.holder.groups)
+
+    def measure(self, runs: list[Tensor]) -> ScoreSums:
+        """Return sums over held-out rows of all runs' scores, side by side.
+
+        Rows of merged groups are also summed for each of these, after all groups.
+        """
+        classifies = self.encoding.outputs > 1
+        scores = [
+            score_rows(
+                mixture_with(self.task, members, classifies=classifies),
+                self.held_out,
+                self.encoding,
+            )
+            for members in runs
+        ]
+        table = torch.from_numpy(np.concatenate([stacked(own) for own in scores], axis=1))
+        groups, apart = self.holder.groups, len(self.encoding.merged_groups)
+        group = torch.where(self.merged >= 0, groups + self.merged, self.held_out.group)
+        return sum_scores(table, group, groups + apart)
+
+
+def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
+    """Encode a site's rows; the held-out ones are only those that it discloses."""
+    task, precision = task_of(plan, encoding), plan.precision.dtype
+    train = _checked(encode(rows.train, encoding, site), precision, site)
+    held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
+    set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
+    validation = _checked(encode(set_aside, encoding, site), precision, site)
+    if len(train):
+        check_fit(task, train, site)
+    holder = Holder(
+        number=plan.sites.index(site),
+        examples=train,
+        holders=len(plan.sites),
+        groups=len(encoding.groups),
+        rows_per_chunk=choose_rows_per_chunk(task, train) if len(train) else 1,
+        kept=NOTHING,
+    )
+    start = task.initial_parameters
+    merged = merged_numbers(rows.held_out, encoding)
+    workspace = Workspace(task)
+    return EncodedSite(
+        plan,
+        encoding,
+        task=task,
+        holder=holder,
+        held_out=held_out,
+        merged=merged,
+        validation=validation,
+        workspace=workspace,
+        start=start,
+    )
+
+
+def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
+    y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
+    return check_examples(rows.x.to(precision), y, rows.group, site)
