@@ -23,10 +23,11 @@ from fedminmax.federation.flare.kits import provision
 from fedminmax.federation.secure.fixed_point import Kind, Layout, Section, exponent_for
 from fedminmax.federation.secure.identity import read_authority, read_identity
 from fedminmax.federation.secure.messages import Context, order_hash
-from fedminmax.federation.secure.session import Terms, default_threshold
+from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
 from fedminmax.federation.server.transport import NO_LIMITS, Answer
+from fedminmax.federation.wire.plan import threshold_for
 
 LENGTHS = {"logistic": 100, "3 MB": 750_000}
 ROUNDS = 15
@@ -38,7 +39,7 @@ class TimedSites:
 
     def __init__(self, folder: Path, names: Sequence[str], length: int) -> None:
         kits = provision(folder / "kits", host="localhost", port=8002, sites=names).sites
-        self.terms = Terms("bench", "0", tuple(names), default_threshold(len(names)))
+        self.terms = Terms("bench", "0", tuple(names), threshold_for(len(names)))
         authority = read_authority(kits[names[0]] / "startup" / "rootCA.pem")
         self._sites = {}
         self.values: dict[str, NDArray[np.float64]] = {}
