@@ -4,15 +4,19 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from fedminmax.core.messages import Order, Sums
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.measure import read_measured
 from fedminmax.federation.server.run import read_members, read_proof, run_folder, run_plan
+from fedminmax.federation.site import encoded_site, site
 from fedminmax.federation.wire.plan import ALL_SITES, PlannedRun
+from fedminmax.methods.method import AnyMethod
 from tests.federation.masked_problem import (
     FOUR_SITES,
     FourSites,
@@ -145,14 +149,16 @@ def test_a_site_sends_nothing_that_it_would_not_believe_itself(
     """A server that sees single replies would refuse it; here nobody else could."""
     plan = masked_plan(listed_config(tmp_path), FOUR_SITES, FEDMINMAX)
     transport = FourSites(tmp_path)
-    site = transport.sites["east"]
-    honest = site._reply
+    honest, east = encoded_site.reply_to, FOUR_SITES.index("east")
 
-    def doubled(*given: object) -> object:
-        reply = honest(*given)  # type: ignore[arg-type]
-        return replace(reply, group_loss=1e3 + reply.group_loss)
+    def too_large(
+        method: AnyMethod[Any], order: Order, own: encoded_site.EncodedSite, state: Path
+    ) -> Sums:
+        reply = honest(method, order, own, state)
+        added = 1e3 if own.holder.number == east else 0.0
+        return replace(reply, group_loss=reply.group_loss + added)
 
-    monkeypatch.setattr(site, "_reply", doubled)
+    monkeypatch.setattr(site, "reply_to", too_large)
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
     assert {entry.took_part for entry in rounds} == {SITES}

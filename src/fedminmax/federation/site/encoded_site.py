@@ -1,6 +1,8 @@
-"""A site's rows once they are encoded as at all sites, and the sums over them."""
+"""A site's rows once they are encoded as at all sites, and the replies computed from them."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.messages import Order, Sums
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
@@ -16,10 +19,18 @@ from fedminmax.core.workers import choose_rows_per_chunk
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding
-from fedminmax.federation.per_holder import NOTHING
+from fedminmax.data.tables.sources import ListedRows, write_held_out
+from fedminmax.federation.per_holder import NOTHING, answer
 from fedminmax.federation.site.policy import SiteRows
-from fedminmax.federation.wire.plan import NetworkPlan, task_of
-from fedminmax.methods.method import Holder
+from fedminmax.federation.site.state import SiteState
+from fedminmax.federation.wire.compression import (
+    Compressed,
+    compressed_part,
+    round_curvature,
+    round_step,
+)
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of, task_of
+from fedminmax.methods.method import AnyMethod, Holder, lets_holders_keep, needs_each_reply
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.score_rows import score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
@@ -122,3 +133,44 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
     y = rows.y.to(precision) if rows.y.is_floating_point() else rows.y
     return check_examples(rows.x.to(precision), y, rows.group, site)
+
+
+def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
+    """Do a round's work, and compress the reply if the plan allows it.
+
+    What the site keeps from round to round is stored under ``state``.
+    """
+    linear = encoded_site.workspace.linear
+    reply = _reply(method, order, encoded_site, state)
+    part = compressed_part(method, linear, compress=encoded_site.plan.compress)
+    if part is Compressed.STEP:
+        kept = SiteState(state.with_name(f"{state.name}-rounding"))
+        before = kept.before(order.key.round, torch.zeros_like(encoded_site.start).double())
+        reply, left_out = round_step(reply, before)
+        kept.keep(order.key.round, left_out)
+    elif part is Compressed.CURVATURE and linear is not None:
+        reply = round_curvature(reply, linear)
+    return reply
+
+
+def _reply(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
+    if lets_holders_keep(method):
+        kept = SiteState(state)
+        before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
+        holder = replace(encoded_site.holder, kept=before)
+        reply, own = method.local_and_keep(order, holder, encoded_site.workspace)
+        kept.keep(order.key.round, own)
+        return reply
+    if needs_each_reply(method):
+        return method.local(order, encoded_site.holder, encoded_site.workspace)
+    return answer(method, order, encoded_site.holder, encoded_site.workspace)
+
+
+def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> None:
+    """Write a local list of the rows that the figures are based on."""
+    held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
+    own = {} if rows.validation is None else {owner: rows.validation.numbers}
+    set_aside = ListedRows(plan.validation, own)
+    if len(held_out) or len(set_aside):
+        path = folder / f"held_out-{digest_of(plan)[:16]}.json"
+        write_held_out(path, plan.seed, held_out, set_aside)

@@ -23,9 +23,7 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, row_lengths
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
-from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
-from fedminmax.federation.per_holder import answer
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
 from fedminmax.federation.secure.answers import (
     COUNT_ROWS,
@@ -39,18 +37,12 @@ from fedminmax.federation.secure.answers import (
 from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.site.encoded_site import EncodedSite, encode_site
+from fedminmax.federation.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.state import Endpoint, Ledger, Request, SiteState
+from fedminmax.federation.site.state import Endpoint, Ledger, Request
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.compression import (
-    Compressed,
-    compressed_part,
-    round_curvature,
-    round_step,
-)
 from fedminmax.federation.wire.messages import (
     losses_to_bytes,
     models_from_bytes,
@@ -70,8 +62,6 @@ from fedminmax.federation.wire.summary import summary_to_bytes
 from fedminmax.methods.method import (
     AnyMethod,
     asks_again,
-    lets_holders_keep,
-    needs_each_reply,
 )
 from fedminmax.methods.shared.fits import max_members
 
@@ -205,7 +195,7 @@ class Site:
         self._ledger.note(Request(Endpoint.ENCODE), content)
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
-        self._list_rows(rows, self._plan)
+        list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
         self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
         if self._masked is None:
             return vector_to_bytes(self._counts())
@@ -229,16 +219,6 @@ class Site:
             write_json(path, counts)
         elif json.loads(path.read_text(encoding="utf-8")) != counts:
             raise RefusedError("this site has another table than when this run began; refused")
-
-    def _list_rows(self, rows: SiteRows, plan: NetworkPlan) -> None:
-        """Write a local list of the rows that the figures are based on."""
-        owner = self._settings.owner or self._name
-        held_out = ListedRows(plan.held_out, {owner: rows.held_out.numbers})
-        own = {} if rows.validation is None else {owner: rows.validation.numbers}
-        set_aside = ListedRows(plan.validation, own)
-        if len(held_out) or len(set_aside):
-            path = self._folder / f"held_out-{digest_of(plan)[:16]}.json"
-            write_held_out(path, plan.seed, held_out, set_aside)
 
     def curvature(self, directions: object, secure: object = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
@@ -287,8 +267,8 @@ class Site:
         self._latest = asked
 
         def reply() -> Sums:
-            method, own = self._methods[run], self._reply(run, came, encoded_site)
-            own = self._compressed(run, method, came, own, encoded_site)
+            state = self._folder / f"{encoded_site.plan.run}-{run}"
+            own = reply_to(self._methods[run], came, encoded_site, state)
             if encoded_site.plan.validation and came.phase == 0:
                 own = replace(own, validation=encoded_site.validation_losses(came.parameters))
             return own
@@ -354,8 +334,8 @@ class Site:
         prover = prover_for(encoded_site.workspace.linear, encoded_site.holder.groups)
 
         def reply() -> Sums:
-            own = answer(prover, came, encoded_site.holder, encoded_site.workspace)
-            return self._compressed(0, prover, came, own, encoded_site)
+            state = self._folder / f"{encoded_site.plan.run}-0"
+            return reply_to(prover, came, encoded_site, state)
 
         if self._masked is None:
             return sums_to_bytes(reply(), time.monotonic() - started)
@@ -407,34 +387,6 @@ class Site:
     def _check_after_latest(self, asked: Request) -> None:
         if self._latest is not None and asked.is_before(self._latest):
             raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
-
-    def _reply(self, run: int, order: Order, encoded_site: EncodedSite) -> Sums:
-        method = self._methods[run]
-        if lets_holders_keep(method):
-            kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}")
-            before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
-            holder = replace(encoded_site.holder, kept=before)
-            reply, own = method.local_and_keep(order, holder, encoded_site.workspace)
-            kept.keep(order.key.round, own)
-            return reply
-        if needs_each_reply(method):
-            return method.local(order, encoded_site.holder, encoded_site.workspace)
-        return answer(method, order, encoded_site.holder, encoded_site.workspace)
-
-    def _compressed(
-        self, run: int, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
-    ) -> Sums:
-        """Compress the reply if the plan allows it; keep the remainder of a rounded step."""
-        linear = encoded_site.workspace.linear
-        part = compressed_part(method, linear, compress=encoded_site.plan.compress)
-        if part is Compressed.STEP:
-            kept = SiteState(self._folder / f"{encoded_site.plan.run}-{run}-rounding")
-            before = kept.before(order.key.round, torch.zeros_like(encoded_site.start).double())
-            reply, left_out = round_step(reply, before)
-            kept.keep(order.key.round, left_out)
-        elif part is Compressed.CURVATURE and linear is not None:
-            reply = round_curvature(reply, linear)
-        return reply
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:
