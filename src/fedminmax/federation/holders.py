@@ -6,7 +6,7 @@ A holder is three tensors or arrays, a torch data set, or a data frame with name
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -17,6 +17,12 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_consistent, check_examples
+from fedminmax.core.small_groups import (
+    SmallGroupRule,
+    groups_to_merge,
+    names_after_merging,
+    numbers_after_merging,
+)
 from fedminmax.core.task import first_line
 from fedminmax.core.text import counted
 from fedminmax.core.validation import checked_share
@@ -30,7 +36,64 @@ Holding = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
 """One holder's ``(x, y, group)``, or a data set whose rows are that, or a data frame."""
 
 
-def without_frames(
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Holders, validation rows and names of groups as a user gives them."""
+
+    holders: Iterable[Holding]
+    validation: float | Iterable[Holding]
+    _: KW_ONLY
+    target: str | None
+    group: str | Sequence[str] | None
+    group_names: Sequence[str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class SortedRows:
+    """Each holder's training and validation rows, training rows by holder and group, and names."""
+
+    holders: list[Examples]
+    validation: list[Examples]
+    counts: Tensor
+    group_names: tuple[str, ...]
+
+    @property
+    def validation_counts(self) -> Tensor:
+        """Validation rows by holder and group."""
+        groups = len(self.group_names)
+        cells = [torch.bincount(own.group, minlength=groups).cpu() for own in self.validation]
+        return torch.stack(cells)
+
+
+def sorted_rows(
+    given: Given, like: Tensor, seed: int, *, minimum_group: int, small: SmallGroupRule
+) -> SortedRows:
+    """Check and convert what was given; set validation rows aside, and merge small groups."""
+    holders, validation, group_names = _without_frames(
+        given.holders, given.validation, given.target, given.group, given.group_names
+    )
+    train, set_aside_rows = _with_validation(_examples_of(holders, like), validation, seed, like)
+    names = _checked_names(group_names)
+    counts = _count_rows(train, names)
+    _check_validation_groups(set_aside_rows, counts.shape[1])
+    names = names or tuple(map(str, range(counts.shape[1])))
+    check_whole("InProcessFederation", minimum=0, minimum_group=minimum_group)
+    if not isinstance(small, SmallGroupRule):
+        raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
+    merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
+    if not merged:
+        return SortedRows(train, set_aside_rows, counts, names)
+    number_of = torch.tensor(numbers_after_merging(len(names), merged))
+    names = names_after_merging(names, merged)
+    return SortedRows(
+        _renumbered(train, number_of),
+        _renumbered(set_aside_rows, number_of),
+        counts.new_zeros(len(counts), len(names)).index_add_(1, number_of, counts),
+        names,
+    )
+
+
+def _without_frames(
     holders: Iterable[Holding],
     validation: float | Iterable[Holding],
     target: str | None,
@@ -58,7 +121,7 @@ def without_frames(
     return rows, rows_aside if others else validation, names
 
 
-def examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
+def _examples_of(holders: Iterable[Holding], like: Tensor, owner: str = "holder") -> list[Examples]:
     """Check each holder's (x, y, group), in the precision and on the device of ``like``."""
     _check_list(holders)
     # Cast first: a finite number may overflow in the model's precision.
@@ -83,7 +146,7 @@ def _check_list(holders: object) -> None:
         )
 
 
-def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
+def _checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Refuse names that are not strings, or not unique."""
     if group_names is None:
         return None
@@ -101,7 +164,7 @@ def checked_names(group_names: Sequence[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
+def _count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Tensor:
     """Count rows by holder and group; refuse a group that no holder has."""
     rows_of_all = sum(len(rows) for rows in holders)
     if not rows_of_all:
@@ -132,18 +195,18 @@ def count_rows(holders: list[Examples], group_names: Sequence[str] | None) -> Te
     return counts
 
 
-def renumbered(holders: list[Examples], number_of: Tensor) -> list[Examples]:
+def _renumbered(holders: list[Examples], number_of: Tensor) -> list[Examples]:
     """Return the holders' rows with another number for each group."""
     return [replace(own, group=number_of.to(own.group.device)[own.group]) for own in holders]
 
 
-def with_validation(
+def _with_validation(
     holders: list[Examples], validation: float | Iterable[Holding], seed: int, like: Tensor
 ) -> tuple[list[Examples], list[Examples]]:
     """Return the holders' training rows, and their validation rows: a share of them, or given."""
     check_whole("InProcessFederation", minimum=0, seed=seed)
     if isinstance(validation, Iterable) and not isinstance(validation, str):
-        given = examples_of(validation, like, "validation rows of holder")
+        given = _examples_of(validation, like, "validation rows of holder")
         if given and len(given) != len(holders):
             raise InputError(
                 f"validation has rows of {counted(len(given), 'holder')}, but there are "
@@ -158,7 +221,7 @@ def with_validation(
     return [train for train, _ in pairs], [own for _, own in pairs]
 
 
-def check_validation_groups(validation: list[Examples], groups: int) -> None:
+def _check_validation_groups(validation: list[Examples], groups: int) -> None:
     """Refuse validation rows of groups without training rows."""
     for number, rows in enumerate(validation):
         if len(rows) and int(rows.group.max()) >= groups:

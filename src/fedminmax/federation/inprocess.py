@@ -25,13 +25,7 @@ from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.privacy.clipping import ClippedRows
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
 from fedminmax.core.randomness import Purpose, globally_seeded
-from fedminmax.core.small_groups import (
-    SmallGroupRule,
-    groups_to_merge,
-    minimum_to_play,
-    names_after_merging,
-    numbers_after_merging,
-)
+from fedminmax.core.small_groups import SmallGroupRule, minimum_to_play
 from fedminmax.core.task import (
     Task,
     check_fit,
@@ -44,19 +38,16 @@ from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
 from fedminmax.core.workers import choose_rows_per_chunk, multiplications_per_row, torch_threads
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
-from fedminmax.federation.holders import (
-    Holding,
-    check_validation_groups,
-    checked_names,
-    count_rows,
-    examples_of,
-    renumbered,
-    row_lengths_of,
-    with_validation,
-    without_frames,
-)
+from fedminmax.federation.holders import Given, Holding, row_lengths_of, sorted_rows
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
-from fedminmax.federation.private import Hidden, check_round, hidden_rows, hidden_sites, hide
+from fedminmax.federation.private import (
+    Hidden,
+    check_draws_nothing,
+    check_round,
+    hidden_rows,
+    hidden_sites,
+    hide,
+)
 from fedminmax.methods.method import (
     Holder,
     KeepingMethod,
@@ -66,7 +57,6 @@ from fedminmax.methods.method import (
     sums_over_rows,
     takes_one_step,
 )
-from fedminmax.methods.shared.checks import check_whole
 
 # Below this many multiplications per step, two threads lose more to Python's lock than they gain:
 # see benchmarks/local_training.py.
@@ -138,29 +128,12 @@ class InProcessFederation:
         self._task = Task(copy_model(model), loss, ridge)
         check_ridge(self._task)
         start = self._task.initial_parameters
-        holders, validation, group_names = without_frames(
-            holders, validation, target, group, group_names
-        )
-        given = examples_of(holders, start)
-        self._holders, validation_rows = with_validation(given, validation, seed, start)
-        names = checked_names(group_names)
-        counts = count_rows(self._holders, names)
-        check_validation_groups(validation_rows, counts.shape[1])
-        self._group_names = names or tuple(map(str, range(counts.shape[1])))
         if not isinstance(reveals, Reveals):
             raise InputError(f"reveals = {reveals!r}; give one of Reveals, such as Reveals.SUMS")
-        check_whole("InProcessFederation", minimum=0, minimum_group=minimum_group)
-        if not isinstance(small, SmallGroupRule):
-            raise InputError(f"small = {small!r}; give SmallGroupRule.SHARE, MERGE or PLAY")
-        merged = groups_to_merge(counts.sum(dim=0).tolist(), minimum_group, small)
-        if merged:
-            number_of = torch.tensor(numbers_after_merging(len(self._group_names), merged))
-            self._group_names = names_after_merging(self._group_names, merged)
-            self._holders = renumbered(self._holders, number_of)
-            validation_rows = renumbered(validation_rows, number_of)
-            counts = counts.new_zeros(len(counts), len(self._group_names)).index_add_(
-                1, number_of, counts
-            )
+        given = Given(holders, validation, target=target, group=group, group_names=group_names)
+        rows = sorted_rows(given, start, seed, minimum_group=minimum_group, small=small)
+        self._holders, validation_rows, counts = rows.holders, rows.validation, rows.counts
+        self._group_names = rows.group_names
         self._reveals = Reveals.SUMS if privacy else reveals
         self._hidden: Hidden | None = None
         largest = max(self._holders, key=len)
@@ -184,20 +157,8 @@ class InProcessFederation:
                 counts, classes, linear=linear, minimum_group=least, row_lengths=lengths
             )
             if privacy is not None:
-                if any(len(rows) for rows in validation_rows):
-                    raise InputError(
-                        "losses on validation rows are not part of the promise of privacy; set "
-                        "validation to 0, and choose the rounds beforehand"
-                    )
                 key = noise_key or f"simulation {seed}".encode()
-                self._hidden = hide(
-                    privacy,
-                    loss,
-                    self._holders,
-                    exact=self._census,
-                    key=key,
-                    parameters=start.numel(),
-                )
+                self._hidden = hide(privacy, self._task, rows, exact=self._census, key=key)
                 self._make_workspaces()
             self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
             self._multiplications_per_row = multiplications_per_row(self._task, largest)
@@ -206,11 +167,8 @@ class InProcessFederation:
         # A stack of linear layers with one of our losses neither draws nor mixes rows.
         if first.explicit_layers is None or first.explicit_gradient is None:
             self._random = draws_random_numbers(Task(first.model, loss), largest)
-            if privacy is not None and self._random:
-                raise InputError(
-                    "a model or loss that draws random numbers, such as dropout, cannot keep a "
-                    "promise of privacy; remove them"
-                )
+            if privacy is not None:
+                check_draws_nothing(random=self._random)
             check_rows_independent(self._task, contrasting_rows(self._holders))
         # Copies on both paths: later changes to the user's tensors must not affect a run. Pooled
         # rows are copied once, and the plain path works on views of them.
@@ -223,9 +181,7 @@ class InProcessFederation:
         self._validation: PooledRows | None = None
         if any(len(rows) for rows in validation_rows):
             check_consistent([*self._holders, *validation_rows])
-            groups = self._census.groups
-            cells = [torch.bincount(own.group, minlength=groups).cpu() for own in validation_rows]
-            self._validation = pool_rows(validation_rows, torch.stack(cells))
+            self._validation = pool_rows(validation_rows, rows.validation_counts)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the workspaces: their parameters are views, which a copy would separate."""

@@ -4,7 +4,7 @@ The server gets one line of counts for all holders, and with each answer that sa
 rows there really are, it never learns.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedminmax.core.bounds import MAX_NETWORK_RATE, rate_for_eigenvalue, rounded_rate
 from fedminmax.core.errors import InputError
-from fedminmax.core.examples import Examples
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Sums, zero_sums
 from fedminmax.core.privacy.clipping import ClippedRows
@@ -24,6 +23,8 @@ from fedminmax.core.privacy.mechanism import (
     second_moment,
     steepness_of,
 )
+from fedminmax.core.task import Task
+from fedminmax.federation.holders import SortedRows
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
@@ -63,21 +64,16 @@ class Hidden:
         return float(rounded_rate(rate))
 
 
-def hide(
-    privacy: Privacy,
-    loss: Loss,
-    holders: Sequence[Examples],
-    *,
-    exact: Census,
-    key: bytes,
-    parameters: int,
-) -> Hidden:
-    """Plan the noise, and add it to all that the server gets to know before the first round.
-
-    ``parameters`` is how many the model has.
-    """
+def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: bytes) -> Hidden:
+    """Plan the noise, and add it to all that the server gets to know before the first round."""
     if not isinstance(privacy, Privacy):
         raise InputError(f"privacy = {privacy!r}; give a Privacy")
+    if any(len(own) for own in rows.validation):
+        raise InputError(
+            "losses on validation rows are not part of the promise of privacy; set validation to "
+            "0, and choose the rounds beforehand"
+        )
+    loss, holders, parameters = task.loss, rows.holders, task.initial_parameters.numel()
     privacy.check_data(int(exact.counts.sum()), exact.holders)
     mechanism = Mechanism(
         privacy,
@@ -86,13 +82,13 @@ def hide(
         privacy.clip / steepness_of(loss),
         key,
     )
-    shares = [mechanism.share_of(len(rows)) for rows in holders]
+    shares = [mechanism.share_of(len(own)) for own in holders]
     linear, moment = exact.linear, torch.zeros(0, dtype=torch.float64)
     if linear is not None:
         moment = moment.new_zeros(linear.columns, linear.columns)
-        for share, rows in zip(shares, holders, strict=True):
-            if len(rows):
-                x = rows.x.cpu()
+        for share, own in zip(shares, holders, strict=True):
+            if len(own):
+                x = own.x.cpu()
                 moment += share * second_moment(x, mechanism.max_row, intercept=linear.intercept)
     counts = torch.tensor(shares, dtype=torch.float64) @ exact.counts.double()
     told, moment = mechanism.hide_census(counts, moment)
@@ -109,6 +105,15 @@ def hide(
             moment=None if linear is None else moment,
         ),
     )
+
+
+def check_draws_nothing(*, random: bool) -> None:
+    """Refuse a model or loss that draws random numbers: its sums have no known sensitivity."""
+    if random:
+        raise InputError(
+            "a model or loss that draws random numbers, such as dropout, cannot keep a promise of "
+            "privacy; remove them"
+        )
 
 
 def check_round(hidden: Hidden, method: AnyMethod[StateT], order: Order) -> None:
