@@ -186,7 +186,7 @@ def test_pooled_rows_train_the_same_model(hospitals: Path) -> None:
 
 
 def test_without_an_adversary_it_is_least_squares_and_its_own_baseline(hospitals: Path) -> None:
-    method = 'rounds = 2000\nadversary_rate = 0\niterate = "last"'
+    method = 'rounds = 1000\nadversary_rate = 0\niterate = "last"'
     run_here("train", write_config(hospitals, "cost", data="held_out = 0", method=method))
     own, baseline = (
         fedminmax.load_model(f"runs/fedminmax{folder}").predict("later.csv")

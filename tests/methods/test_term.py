@@ -160,6 +160,8 @@ def test_who_takes_part_shares_all_the_weight() -> None:
 
 
 TILTS = [(1.0, (0.4748, 0.2212)), (5.0, (0.4589, 0.2510)), (20.0, (0.4503, 0.2984))]
+# One each: sums by group are the same in all settings.
+SETTINGS = (Setting.ESG, Setting.SSG, Setting.ESG)
 
 
 @pytest.mark.parametrize(("tilt", "expected"), TILTS)
@@ -174,8 +176,10 @@ def test_the_synthetic_optimum_of_group_term(tilt: float, expected: tuple[float,
     assert (risks.group_0, risks.group_1) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("setting", [Setting.ESG, Setting.SSG])
-@pytest.mark.parametrize(("tilt", "expected"), TILTS)
+@pytest.mark.parametrize(
+    ("tilt", "expected", "setting"),
+    [(*case, setting) for case, setting in zip(TILTS, SETTINGS, strict=True)],
+)
 def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
     tilt: float, expected: tuple[float, float], setting: Setting
 ) -> None:
@@ -186,7 +190,7 @@ def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
     parts = partition_by_setting(setting, rows.group, 8, seed=0)
     holders = [(sides(rows.x[p]), rows.y[p], rows.group[p]) for p in parts]
     federation = InProcessFederation(model, brier_loss, holders)
-    done = list(train(federation, GroupTERM(tilt, learning_rate=1.0), rounds=300))[-1]
+    done = list(train(federation, GroupTERM(tilt, learning_rate=1.0), rounds=200))[-1]
     trained = federation.model(done.parameters())
     risks = expected_risks(torch.nn.Sequential(Sides(), trained))
     assert (risks.group_0, risks.group_1) == pytest.approx(expected, abs=0.006)
