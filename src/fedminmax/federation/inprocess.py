@@ -95,7 +95,7 @@ class InProcessFederation:
         privacy: what the server may learn of one row or one holder: holders then clip what they
             send and add noise. The server knows only noisy counts, over all holders.
         noise_key: what noise is drawn from; by default the seed, which is for simulations alone:
-            whoever knows the key can take the noise off. To publish a model, give
+            anyone with the key can remove the noise. To publish a model, give
             ``secrets.token_bytes(32)`` and keep it to yourself.
 
     >>> from fedminmax.core.losses import squared_error_loss

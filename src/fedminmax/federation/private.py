@@ -91,15 +91,15 @@ def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: 
                 x = own.x.cpu()
                 moment += share * second_moment(x, mechanism.max_row, intercept=linear.intercept)
     counts = torch.tensor(shares, dtype=torch.float64) @ exact.counts.double()
-    told, moment = mechanism.hide_census(counts, moment)
+    noisy, moment = mechanism.hide_census(counts, moment)
     # Where noise would rule in all groups, the largest one alone plays: that is the mean risk.
     needed = mechanism.rows_to_play(linear.free_numbers if linear else parameters)
     return Hidden(
         mechanism,
         replace(
             exact,
-            counts=told.unsqueeze(0),
-            minimum_group=max(exact.minimum_group, min(needed, int(told.max()))),
+            counts=noisy.unsqueeze(0),
+            minimum_group=max(exact.minimum_group, min(needed, int(noisy.max()))),
             row_lengths=None,
             noise=mechanism.levels,
             moment=None if linear is None else moment,

@@ -3,7 +3,7 @@
 A ledger lies beside the first training file: a line for each run, with the digest of the training
 files that it read. A run is written down before its first round, with all that it may spend, and
 once: one that goes on has the noise of its first call, from a key in its folder. The key goes when
-the run is finished, because whoever has it can take the noise off.
+the run is finished, because anyone who has it can remove the noise.
 """
 
 import hashlib
@@ -147,7 +147,9 @@ def privacy_lines(results: Results) -> list[str]:
         return []
     unit = "one training row" if own.unit == "row" else "all that one site has"
     colluding = (
-        f", even if {counted(own.colluding, 'holder')} tell their noise" if own.colluding else ""
+        f", even if {counted(own.colluding, 'holder')} disclose their noise"
+        if own.colluding
+        else ""
     )
     spent = "" if own.spent is None else f" All runs on these files: epsilon {own.spent:.3g}."
     promised = (

@@ -1,4 +1,4 @@
-"""What holders reply: whoever is asked, on every path, over the network; and the method's card."""
+"""What holders reply, for any participants, on every path and over the network; and the card."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,7 +67,7 @@ ABSENT_COUNTS = [[4, 1, 0], [1, 5, 0], [1, 0, 3], [2, 2, 0]]
 
 
 def check_the_absent_keep_their_weight(case: Case) -> None:
-    """Not seen in a round is not risk zero: whoever is absent keeps its weight to the last bit.
+    """Not seen in a round is not risk zero: an absent player keeps its weight to the last bit.
 
     Group 2 lives at holder 2 alone, so it is absent whenever that holder is not drawn.
     """
@@ -161,7 +161,7 @@ def _check_same_round(case: Case, fused: Round[Any], plain: Round[Any]) -> None:
 
 
 def check_replies_add_up(case: Case) -> None:
-    """The reply of many is the sum of the replies of each, whoever is asked, in any order."""
+    """The reply of many is the sum of the replies of each, for any participants, in any order."""
     federation, method = three_holders().federation(), case.mini_batch
     order = method.order(initial_progress(federation, method).state, RoundKey(seed=3, round=2))
     backwards = [_ask(federation, method, order, [number]) for number in (2, 1, 0)]

@@ -1,9 +1,9 @@
 """Differential privacy of a run: what is promised, and the noise that keeps the promise.
 
-Before the first round holders tell counts by group and, for a linear model, the sum of x x' (x with
-a 1 for the intercept); in each round a step and losses by group. Each of these T + 1 messages is a
-release of the Gaussian mechanism (see ``accountant``): all its numbers together are one vector,
-which one unit changes by a limited length.
+Before the first round holders report counts by group and, for a linear model, the sum of x x' (x
+with a 1 for the intercept); in each round a step and losses by group. Each of these T + 1 messages
+is a release of the Gaussian mechanism (see ``accountant``): all its numbers together are one
+vector, which one unit changes by a limited length.
 
 A unit that is a row is in one group, so it changes one group's block of a vector by group: A sums
 by group are as sensitive as one. With a gradient of length C at most, a loss in [0, M] and a loss
@@ -15,7 +15,7 @@ A unit that is a holder ("site") is treated as one row: its sums are divided by 
 step is clipped as a whole. Everything else follows. Whether a site takes part is no secret.
 
 Holders add the noise. Each of K draws with variance s^2 / (K - c), so that the sum has at least
-s^2 even if c of them stay silent, or tell what they drew.
+s^2 even if c of them stay silent, or disclose what they drew.
 
 | symbol | name                 |
 |--------|----------------------|
@@ -61,7 +61,7 @@ NETWORK_CLIP = 1.0
 
 
 class Unit(Enum):
-    """Whose presence nobody can tell: one row's, or everything that one holder has."""
+    """Whose presence stays hidden: one row's, or everything that one holder has."""
 
     ROW = "row"
     SITE = "site"
@@ -76,7 +76,7 @@ class Privacy:
         clip: the longest gradient of a row, or the longest step of a site.
         rounds: how many rounds the promise is for; no further one is answered.
         unit: what the promise is about.
-        colluding: how many holders may stay silent or tell their noise without breaking it.
+        colluding: how many holders may stay silent or disclose their noise without breaking it.
         max_loss: what a row's loss counts at most; by default the loss's own limit, or a cap.
 
     >>> Privacy(epsilon=1.0, delta=1e-5, clip=0.0, rounds=20)
@@ -106,7 +106,7 @@ class Privacy:
 
     @property
     def releases(self) -> Releases:
-        """The rounds, and what is told before the first one."""
+        """The rounds, and the release before the first one."""
         number = self.rounds + 1
         return Releases(number, noise_multiplier(self.epsilon, self.delta, number))
 
@@ -178,7 +178,7 @@ class Mechanism:
     """The noise of one run, with all that decides it.
 
     ``key`` is what the noise is drawn from. A simulation makes it from its seed, and can be
-    repeated; whoever publishes a model needs a key that nobody knows.
+    repeated; to publish a model, use a key that nobody knows.
     """
 
     privacy: Privacy
@@ -278,7 +278,7 @@ def _whole(counts: Tensor) -> Tensor:
 def gaussian_noise(
     key: bytes, label: str, numbers: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Draw standard normal numbers that nobody can tell from random ones without the key.
+    """Draw standard normal numbers that look random without the key.
 
     Bits are those of SHAKE-256 (FIPS 202), normal numbers those of Box and Muller (1958).
 

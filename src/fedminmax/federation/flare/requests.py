@@ -2,7 +2,7 @@
 
 A site writes a key and a request for a certificate (PKCS #10, RFC 2986), and sends the request. Its
 kit then holds the certificate that the federation's authority made for that request, and no key:
-the site adds its own. So whoever makes the kits cannot speak as the site, unless it certifies
+the site adds its own. So the maker of the kits cannot speak as the site, unless it certifies
 another key in the site's name.
 """
 

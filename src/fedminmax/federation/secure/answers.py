@@ -33,9 +33,9 @@ from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.sums import ScoreSums
 
 Values = dict[str, Any]
-# A site's functions that only tell something, where ``prepare`` and ``encode`` do not.
+# A site's functions that only report, where ``prepare`` and ``encode`` do not.
 SUMMARISE, COUNT_ROWS = "summarise", "count_rows"
-# More pairs of group and class than a site may tell of unmasked.
+# More pairs of group and class than a site may report unmasked.
 MAX_STRATA = 10_000
 
 

@@ -4,7 +4,7 @@ A question's answer is a list of sections. A number of a ``FIXED`` section becom
 round(number x 2^exponent), and travels with the ``COUNT`` sections as a vector in Z_2^64, the whole
 numbers modulo 2^64. The sum over n sites is off by at most n/2 x 2^-exponent, and cannot overflow:
 each site checks that its own numbers stay within 2^62 / n. If one does not fit, the site says in
-which section, and is asked again with a smaller exponent (``coarser``). That alone it tells of
+which section, and is asked again with a smaller exponent (``coarser``). That is all it discloses of
 itself, so exponents are multiples of EXPONENT_STEP: how large its numbers are can be found out to a
 factor of 256, and no closer.
 

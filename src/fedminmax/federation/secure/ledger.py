@@ -2,7 +2,7 @@
 
 A site masks at most once in each context. Of each question of a run it helps to unmask the answers
 to one order by one set of sites, however many attempts, sessions and restarts there are: totals
-over two sets would tell what the difference of the sets answered. The same order by the same sites
+over two sets would show what the difference of the sets answered. The same order by the same sites
 may be unmasked again, since a server that goes on after a fault needs the same total again.
 
 Lines are written before what they allow leaves the site, and lines about unmasking are on the disk.

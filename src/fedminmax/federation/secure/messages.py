@@ -1,8 +1,8 @@
-"""What masked sums send: what is asked of whom, masked answers, confirmations, what unmasks them.
+"""What masked sums send: questions, masked answers, confirmations, and what unmasks them.
 
 A masked question goes to a set of sites in three calls. The question itself comes with an ``Ask``,
 and an ``Upload`` comes back. ``confirm`` comes with the sites whose uploads arrived, and each site
-signs that they are the ones it was told of. ``unmask`` comes with all signatures.
+signs that they are the ones it was shown. ``unmask`` comes with all signatures.
 """
 
 from collections.abc import Mapping
@@ -162,7 +162,7 @@ def statement(session: bytes, ask: Ask, order: bytes) -> bytes:
 
 
 def confirmation(stated: bytes) -> bytes:
-    """Return what a site signs when it has been told that all uploads arrived."""
+    """Return what a site signs when it learns that all uploads arrived."""
     return digest("confirm", stated)
 
 

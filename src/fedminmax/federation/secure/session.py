@@ -3,7 +3,7 @@
 Each site makes new keys whenever a job starts, and signs them with its kit's key together with the
 terms: the run, the plan's digest, the sites and the threshold. The server passes all entries on.
 A site takes part only if every entry is signed by a site of its own plan, certified by the
-federation's authority, for the very terms that it was told itself. The hash of all entries is the
+federation's authority, for the very terms that it received itself. The hash of all entries is the
 session's name, and part of every mask and signature.
 
 Threshold t of K sites: honest sites help to unmask one set of sites per question. To unmask two,
@@ -177,7 +177,7 @@ def _check_entry(entry: Entry, terms: Terms, authority: Authority) -> None:
         theirs, ours = getattr(entry.terms, name), getattr(terms, name)
         if theirs != ours:
             raise RefusedError(
-                f"'{entry.site}' was told another {name} ({_short(theirs)}) than this site "
+                f"'{entry.site}' received another {name} ({_short(theirs)}) than this site "
                 f"({_short(ours)}); refused"
             )
 

@@ -1,9 +1,9 @@
 """A site's side of masked sums: it masks, confirms and unmasks, each at most as it should.
 
 What holds whatever the server does: an answer leaves the site under the masks of all other sites
-that were asked and under a mask of the site's own; the seed of the latter is told only after every
+that were asked and under the site's own mask; the seed of the latter is disclosed only after every
 site that was asked has signed that it saw the same question, order and sites; and secrets that two
-sites share are never told.
+sites share are never disclosed.
 """
 
 import secrets
@@ -79,7 +79,7 @@ class SecureSite:
     Args:
         identity: the site's kit key and certificate.
         authority: the federation's root certificate.
-        terms: what this site was told of run, plan, sites and threshold.
+        terms: what this site received as run, plan, sites and threshold.
         folder: where it keeps its record of masks.
     """
 

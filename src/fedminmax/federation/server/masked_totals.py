@@ -271,9 +271,9 @@ class MaskedTotals:
         notes: _Notes,
     ) -> dict[str, bytes]:
         """Return the seeds of all sites' own masks, from themselves or from the others' shares."""
-        told = self._unmasked(UnmaskAsk(ask.context, signatures, {}), ask.sites, notes)
+        replies = self._unmasked(UnmaskAsk(ask.context, signatures, {}), ask.sites, notes)
         seeds = {}
-        for site, unmasked in told.items():
+        for site, unmasked in replies.items():
             if commitment("seed", stated, site, unmasked.seed) == uploads[site].commitments[0]:
                 seeds[site] = unmasked.seed
             else:
@@ -286,7 +286,7 @@ class MaskedTotals:
                 uploads=uploads,
                 signatures=signatures,
                 gone=gone,
-                helpers=list(told),
+                helpers=list(replies),
                 notes=notes,
             )
         return seeds
@@ -307,14 +307,14 @@ class MaskedTotals:
             owner: dict(zip(_without(ask.sites, owner), uploads[owner].shares, strict=True))
             for owner in gone
         }
-        told = self._unmasked(UnmaskAsk(ask.context, signatures, sealed), helpers, notes)
+        replies = self._unmasked(UnmaskAsk(ask.context, signatures, sealed), helpers, notes)
         seeds = {}
         for owner in gone:
             others = _without(ask.sites, owner)
             promised = dict(zip(others, uploads[owner].commitments[1:], strict=True))
             shares = {}
             for site in others:
-                share = told[site].shares.get(owner) if site in told else None
+                share = replies[site].shares.get(owner) if site in replies else None
                 if share is None:
                     continue
                 if commitment("share", stated, owner, share) == promised[site]:
@@ -349,13 +349,13 @@ class MaskedTotals:
     ) -> dict[str, Unmasked]:
         answers = self._ask_short(sites, "unmask", asked)
         notes.failures |= answers.failures
-        told = {}
+        replies = {}
         for site, message in answers.messages.items():
             try:
-                told[site] = from_bytes(message, Unmasked, site)
+                replies[site] = from_bytes(message, Unmasked, site)
             except RefusedError as error:
                 notes.failures[site] = str(error)
-        return told
+        return replies
 
     def _ask_short(self, sites: Sequence[str], endpoint: str, asked: AnyAsk) -> Answers:
         seconds = dict.fromkeys(sites, MIN_SECONDS)

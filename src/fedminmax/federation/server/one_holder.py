@@ -179,7 +179,7 @@ class OneHolder:
         return self._round(endpoint, payload)
 
     def _prepare(self, payload: Mapping[str, object]) -> Answer:
-        """Begin a session; the summary of all rows is told once in a run."""
+        """Begin a session; the summary of all rows is asked for once in a run."""
         plan = self._plan
         if plan.secure_sums is None:
             raise RefusedError("the plan's sums are not masked")
@@ -201,7 +201,7 @@ class OneHolder:
         return Answer(ALL_SITES, self._kept.summary.encode(), absent=self._job.absent)
 
     def _encode(self, payload: Mapping[str, object]) -> Answer:
-        """Let all sites encode; how many rows there are is told once in a run."""
+        """Let all sites encode; the counts are asked for once in a run."""
         job, plan = self._job, self._plan
         failures = gather(self._transport(job.present, "encode", payload)).failures
         job.present = tuple(site for site in job.present if site not in failures)
@@ -214,8 +214,8 @@ class OneHolder:
             layout = counts_layout(groups * (2 if plan.validation else 1))
             order = order_hash(text.encode())
             total = self._total_of_all(Context(COUNT_ROWS), {}, order, layout)
-            told = vector_to_bytes(torch.from_numpy(total.values["counts"]))
-            self._keep(replace(self._kept, counts=b64encode(told).decode()))
+            counts = vector_to_bytes(torch.from_numpy(total.values["counts"]))
+            self._keep(replace(self._kept, counts=b64encode(counts).decode()))
         message = b64decode(self._kept.counts)
         like = torch.zeros(groups * (2 if plan.validation else 1), dtype=torch.int64)
         counts = vector_from_bytes(message, like, ALL_SITES)

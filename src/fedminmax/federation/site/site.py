@@ -4,7 +4,7 @@ The rows are encoded as at all sites (``EncodedSite``). The same code as in the 
 the replies, and nothing here knows how messages travel. Questions must come in order, and every
 answer is noted in the site's own ledger before it is given.
 
-Where the plan asks for masked sums, ``prepare`` and ``encode`` tell nothing by themselves: every
+Where the plan asks for masked sums, ``prepare`` and ``encode`` return nothing by themselves: every
 answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites.
 """
 

@@ -236,7 +236,7 @@ def _company_fault(least: int, sites: int) -> str | None:
 
 
 def masking_fault(plan: NetworkPlan) -> str | None:
-    """Return why what this plan asks for cannot be masked, whoever takes part."""
+    """Return why what this plan asks for cannot be masked, with any sites."""
     for run in plan.runs:
         # A learning rate that is not known yet is any number.
         reveals = CARDS[run.method].build({}).reveals

@@ -13,7 +13,7 @@ prox-linear step (see ``first_order_server``) is taken with a metric that needs 
 - For a network, Adam's (Kingma, Ba 2015).
 
 Slopes are running means. A risk is mostly what the last one and the slope predict, and a little of
-what was told now, as a filter would have it. In the dual's products of slopes, noise adds its
+what was reported now, as a filter would have it. In the dual's products of slopes, noise adds its
 variance to the diagonal; as that is known, it is taken off. The answer is the mean of the second
 half of the models, in which noise cancels (Polyak, Juditsky 1992).
 
