@@ -16,11 +16,6 @@ from fedminmax.core.examples import check_consistent, concatenate
 from fedminmax.core.linear_structure import check_ridge
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Reveals, Sums
-from fedminmax.core.model_checks import (
-    check_rows_independent,
-    contrasting_rows,
-    draws_random_numbers,
-)
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.privacy.clipping import ClippedRows
 from fedminmax.core.privacy.mechanism import Mechanism, Privacy
@@ -39,6 +34,11 @@ from fedminmax.core.workers import choose_rows_per_chunk, multiplications_per_ro
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
 from fedminmax.federation.holders import Given, Holding, row_lengths_of, sorted_rows
+from fedminmax.federation.model_checks import (
+    check_rows_independent,
+    contrasting_rows,
+    draws_random_numbers,
+)
 from fedminmax.federation.per_holder import NOTHING, ReplyT, add_up, answer, ask_in_turn, seeded
 from fedminmax.federation.private import (
     Hidden,

@@ -19,17 +19,13 @@ from fedminmax.cli.arguments.types import (
 )
 from fedminmax.core.old_names import current_name
 
+FAST_METHODS = ("afl-fast", "fedavg-fast", "fedminmax-fast")
 SYNTHETIC_METHODS = (
     *("afl", "fedavg", "q-fedavg-0.2", "q-fedavg-5", "fedminmax"),
-    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
-    "centralized",
+    *(*FAST_METHODS, "centralized"),
 )
 SYNTHETIC_SETTINGS = ("ESG", "SSG")
-FASHION_METHODS = (
-    *("afl", "fedavg", "fedminmax"),
-    *("afl-fast", "fedavg-fast", "fedminmax-fast"),
-    "centralized",
-)
+FASHION_METHODS = ("afl", "fedavg", "fedminmax", *FAST_METHODS, "centralized")
 FASHION_SETTINGS = ("ESG", "SSG", "PSG")
 
 

@@ -165,16 +165,16 @@ class Site:
             raise RefusedError(f"{SERVER} asks for a summary before its plan")
         summary, schema = self._summary, self._plan.schema
         order = order_hash(digest_of(self._plan).encode())
-        topic = Context(SUMMARISE)
-        return masked.answer(secure, topic, order, lambda: summary_values(summary, schema))
+        return masked.answer(
+            secure, Context(SUMMARISE), order, lambda: summary_values(summary, schema)
+        )
 
     def count_rows(self, secure: object) -> bytes:
         """Return the masked counts by group."""
         masked = self._masks()
         self._present("a question")
-        counts = self._counts()
         order = order_hash(self._encoding_bytes)
-        values = {"counts": counts.numpy()}
+        values = {"counts": self._counts().numpy()}
         return masked.answer(secure, Context(COUNT_ROWS), order, lambda: values)
 
     def encode(self, encoding: object) -> bytes:

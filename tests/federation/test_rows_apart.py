@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from fedminmax.core.examples import Examples
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
-from fedminmax.core.model_checks import check_rows_independent, contrasting_rows
 from fedminmax.core.task import Task
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.model_checks import check_rows_independent, contrasting_rows
 from tests.complaints import complaint_of
 
 
