@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check tables bench clean
+.PHONY: demo test test-slow check docs tables bench clean
 
 # The paper's first table in small; then census data over 40 sites, from a CSV file to the report.
 ADULT := runs/demo-adult
@@ -32,6 +32,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, into build/docs; a warning is an error. `make test` builds it, too.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 # What lists all methods (tables in README.md and docs/methods.md, names in fedminmax.methods), from their cards.
 tables: $(READY)

@@ -1,0 +1,117 @@
+"""What mkdocs calls while it builds the site: pages from all over the repository, and formulas.
+
+Links in our pages are those of the repository, so that they also work where the files are read
+as they are. A page in ``docs`` is at the top of the site, and every other file that a page links
+to keeps its path. mkdocs reads lists in an older dialect than everyone else, so they are indented
+for it. Formulas between dollars become MathML, which browsers draw without a script.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from posixpath import normpath, relpath
+
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+# Pages of the site outside docs; what they link to follows.
+FURTHER = ("CHANGELOG.md", "CONTRIBUTING.md", "experiments/*/README.md")
+LINK = re.compile(r"(?<=\]\()(?P<path>[^()\s#:]+)(?P<anchor>#[^()\s]*)?(?=\))")
+FORMULA = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages outside ``docs``, and all files that pages link to."""
+    of_docs = {f"docs/{file.src_uri}" for file in files.documentation_pages()}
+    further = {path.relative_to(ROOT).as_posix() for name in FURTHER for path in ROOT.glob(name)}
+    found, waiting = set(of_docs), sorted(of_docs | further)
+    while waiting:
+        path = waiting.pop()
+        if path not in of_docs and not path.startswith("docs/"):
+            found.add(path)
+        if path.endswith(".md"):
+            waiting += [linked for linked in _linked(path) if linked not in found]
+    for path in sorted(found - of_docs):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Let links lead to the places that files have on the site."""
+    inside = page.file.generated_by is None
+    folder = Path("docs" if inside else "", page.file.src_uri).parent.as_posix()
+
+    def moved(link: re.Match[str]) -> str:
+        target = normpath(f"{folder}/{link['path']}").removeprefix("docs/")
+        here = Path(page.file.src_uri).parent.as_posix()
+        return relpath(target, here) + (link["anchor"] or "")
+
+    return lists_as_mkdocs_reads_them(LINK.sub(moved, markdown))
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Turn formulas into MathML."""
+
+    def drawn(formula: re.Match[str]) -> str:
+        display = "block" if formula["tag"] == "div" else "inline"
+        made = convert(unescape(formula["tex"]).strip(), display=display)
+        if "\\" in made:
+            raise PluginError(f"{page.file.src_uri}: not understood: {formula['tex']}")
+        return made
+
+    return FORMULA.sub(drawn, html)
+
+
+def lists_as_mkdocs_reads_them(markdown: str) -> str:
+    """Indent what is in lists by four columns, and separate lists from the text before them."""
+    lines = markdown.split("\n")
+    items: list[list[int]] = [[] for _ in lines]  # of each line: the items that it is in
+    apart = set()  # lines that need an empty one before them
+    loose: list[bool] = []  # of each list around: has it paragraphs?
+    for token in MarkdownIt("commonmark").parse(markdown):
+        if token.type.endswith("_list_close"):
+            loose.pop()
+        elif token.type.endswith("_list_open") and token.map is not None:
+            inside = "\n".join(lines[slice(*token.map)]).rstrip()
+            loose.append("\n\n" in inside)
+            if token.level == 0:
+                apart.add(token.map[0])
+        elif token.type == "list_item_open" and token.map is not None:
+            for number in range(*token.map):
+                items[number].append(token.map[0])
+            if loose[-1]:
+                apart.add(token.map[0])
+    indented, widths = [], dict[int, int]()
+    for number, line in enumerate(lines):
+        text, depth = line, len(items[number])
+        for item in items[number]:
+            if item == number:
+                marker = re.match(r" *([-+*]|\d+[.)]) +", text)
+                if marker is None:
+                    break
+                widths[item] = marker.end()
+                text = f"{marker[1]:<4}{text[marker.end() :]}"
+                depth -= 1
+            else:
+                space = len(text) - len(text.lstrip(" "))
+                text = text[min(space, widths.get(item, 0)) :]
+        if number in apart and indented and indented[-1].strip():
+            indented.append("")
+        indented.append(("    " * depth + text).rstrip())
+    return "\n".join(indented)
+
+
+def _linked(path: str) -> Iterator[str]:
+    """The repository's files that a page links to; mkdocs complains of those that do not exist."""
+    for link in LINK.finditer((ROOT / path).read_text(encoding="utf-8")):
+        target = normpath(f"{Path(path).parent.as_posix()}/{link['path']}")
+        if (ROOT / target).is_file():
+            yield target
