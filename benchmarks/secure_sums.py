@@ -4,7 +4,7 @@ Run: python -m benchmarks.secure_sums --sites 3 10
 
 Sites with real kits and records in one process, a logistic model of 100 numbers and one of 750,000
 (3 MB in float32). Each line has medians over the rounds: the processor's seconds that one site
-takes to mask, to confirm and to unmask, those of the server for all sites together, the seconds of
+takes to mask and to unmask, those of the server for all sites together, the seconds of
 a round in which one site works after the other and notes it on the disk, the bytes of an upload as
 a multiple of the same numbers in float32, and the largest error relative to the largest number.
 """
@@ -76,9 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
     options = parser.parse_args(arguments)
-    print(
-        "sites model      mask s  confirm s  unmask s  server s  round s  bytes x  relative error"
-    )
+    print("sites model      mask s  unmask s  server s  round s  bytes x  relative error")
     for sites in options.sites:
         for model, length in LENGTHS.items():
             with tempfile.TemporaryDirectory() as folder:
@@ -106,11 +104,9 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
         rounds.append(time.perf_counter() - clock)
         errors.append(float(np.abs(total.values["step"] - plain).max()) / largest)
         upload_bytes = total.upload_bytes
-    mask, confirm, unmask = (
-        statistics.median(timed.seconds[name]) for name in ("answer", "confirm", "unmask")
-    )
+    mask, unmask = (statistics.median(timed.seconds[name]) for name in ("answer", "unmask"))
     print(
-        f"{sites:5d} {model:9s} {mask:7.4f} {confirm:10.4f} {unmask:9.4f} "
+        f"{sites:5d} {model:9s} {mask:7.4f} {unmask:9.4f} "
         f"{statistics.median(server):9.4f} {statistics.median(rounds):8.4f} "
         f"{upload_bytes / (BYTES_PER_NUMBER * length):8.2f} {max(errors):15.1e}"
     )

@@ -98,15 +98,12 @@ def test_a_server_that_was_killed_goes_on_to_the_same_model_bit_for_bit(
     assert torch.equal(*sums)
 
 
-@pytest.mark.parametrize("question", ["answer", "confirm"])
 def test_a_site_that_goes_away_is_not_in_its_round_and_in_the_next_one_again(
-    question: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     config = listed_config(tmp_path)
     plan = masked_plan(config, FOUR_SITES, FEDMINMAX)
-    # Summaries, counts and the first round are confirmed before.
-    calls = 2 if question == "answer" else 4
-    transport = FourSites(tmp_path, gone={("east", question): calls})
+    transport = FourSites(tmp_path, gone={("east", "answer"): 2})
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
     assert [entry.took_part for entry in rounds] == [FOUR_SITES, SITES, FOUR_SITES]
@@ -188,6 +185,6 @@ def test_no_message_to_the_server_has_the_numbers_of_a_site(tmp_path: Path) -> N
         uploads.append([m for _, q, m in transport.sent if q == "answer" and isinstance(m, bytes)])
         kept = json.loads((tmp_path / run / AGREEMENT_FILE).read_text())
         assert list(kept["counts"]) == [ALL_SITES]
-    words = [{m[i : i + 8] for m in own for i in range(400, len(m) - 7, 8)} for own in uploads]
+    words = [{m[i : i + 8] for m in own for i in range(0, len(m) - 7, 8)} for own in uploads]
     assert len(words[0]) > 100
-    assert not words[0] & words[1] - {b" " * 8}
+    assert not words[0] & words[1]

@@ -11,7 +11,6 @@ from fedminmax.federation.secure.fixed_point import Layout
 from fedminmax.federation.secure.ledger import MASKS_FILE, MaskLedger, Total
 from fedminmax.federation.secure.messages import (
     Ask,
-    ConfirmAsk,
     Context,
     UnmaskAsk,
     Unmasked,
@@ -49,11 +48,9 @@ class Attacker:
             site: self.sites.masked[site].answer((orders or {}).get(site, order), to_bytes(ask))
             for site in asked
         }
-
-    def confirm(self, context: Context, arrived: tuple[str, ...]) -> None:
-        message = to_bytes(ConfirmAsk(context, arrived))
         self.signatures[context] = {
-            site: self.sites.masked[site].confirm(message) for site in arrived
+            site: upload_from_bytes(upload, ask, site).signature
+            for site, upload in self.uploads[context].items()
         }
 
     def unmask(
@@ -80,10 +77,9 @@ def attacker(tmp_path: Path) -> Attacker:
 
 
 def test_two_sets_of_survivors(attacker: Attacker) -> None:
-    """Both were confirmed before anything was unmasked: the difference would be west's answer."""
+    """All signed both before anything was unmasked: the difference would be west's answer."""
     for context, asked in ((FIRST, SITES), (SECOND, FOUR)):
         attacker.upload(context, asked)
-        attacker.confirm(context, asked)
     attacker.unmask(SECOND, "east")
     with pytest.raises(RefusedError, match="helps with no total of other sites"):
         attacker.unmask(FIRST, "east")
@@ -97,15 +93,20 @@ def test_a_late_upload_of_an_attempt_that_was_given_up(attacker: Attacker) -> No
     """West's first upload comes when the others have unmasked a total without it."""
     attacker.upload(FIRST, SITES)
     attacker.upload(SECOND, FOUR)
-    attacker.confirm(SECOND, FOUR)
-    attacker.unmask(SECOND, "east")
-    with pytest.raises(RefusedError, match="helps with no total of other sites"):
-        attacker.confirm(FIRST, SITES)
+    for site in FOUR:
+        attacker.unmask(SECOND, site)
+    # All five have signed the first attempt. West helps with it, since it helped with no other.
+    gone = {site: attacker.sealed(FIRST, SITES, site) for site in FOUR}
+    shares = attacker.unmask(FIRST, "west", gone=gone).shares
+    # For west alone each of the others' seeds has one share, and four are needed.
+    assert shares.keys() == set(FOUR)
+    for site in FOUR:
+        with pytest.raises(RefusedError, match="helps with no total of other sites"):
+            attacker.unmask(FIRST, site)
 
 
 def test_a_further_attempt_with_other_sites_after_a_total(attacker: Attacker) -> None:
     attacker.upload(FIRST, SITES)
-    attacker.confirm(FIRST, SITES)
     attacker.unmask(FIRST, "east")
     with pytest.raises(RefusedError, match="helps with no total of other sites"):
         attacker.upload(SECOND, FOUR)
@@ -115,7 +116,6 @@ def test_two_attempts_with_two_orders(attacker: Attacker) -> None:
     """Another model under the same round's name."""
     for context, order in ((FIRST, ORDER), (SECOND, b"another model")):
         attacker.upload(context, SITES, order)
-        attacker.confirm(context, SITES)
     attacker.unmask(FIRST, "east")
     with pytest.raises(RefusedError, match="helps with no total of another order"):
         attacker.unmask(SECOND, "east")
@@ -144,7 +144,6 @@ def test_a_question_under_another_name(attacker: Attacker) -> None:
 def test_different_orders_at_different_sites(attacker: Attacker) -> None:
     """Each would tell of its own model; the signatures show it before anything is unmasked."""
     attacker.upload(FIRST, SITES, orders={"west": b"a model that only west sees"})
-    attacker.confirm(FIRST, SITES)
     for site, stranger in (("east", "west"), ("west", "east")):
         with pytest.raises(RefusedError, match=f"'{stranger}' did not sign the question, order"):
             attacker.unmask(FIRST, site)
@@ -152,18 +151,15 @@ def test_different_orders_at_different_sites(attacker: Attacker) -> None:
 
 def test_different_sites_told_to_different_sites(attacker: Attacker) -> None:
     """East believes in five sites, the others in four."""
-    four = tuple(site for site in SITES if site != "west")
-    for site, asked in (("east", SITES), ("mid", four), ("north", four), ("south", four)):
-        ask = to_bytes(Ask(FIRST, asked, LAYOUT))
-        attacker.sites.masked[site].answer(ORDER, ask)
-    with pytest.raises(RefusedError, match=r"wants a total over 4 sites .* was asked of 5"):
-        attacker.confirm(FIRST, four)
-    signatures = {
-        site: attacker.sites.masked[site].confirm(to_bytes(ConfirmAsk(FIRST, asked)))
-        for site, asked in (("east", SITES), ("mid", four), ("north", four), ("south", four))
-    }
+    signatures = {}
+    for site, asked in (("east", SITES), *((site, FOUR) for site in FOUR[1:])):
+        ask = Ask(FIRST, asked, LAYOUT)
+        upload = attacker.sites.masked[site].answer(ORDER, to_bytes(ask))
+        signatures[site] = upload_from_bytes(upload, ask, site).signature
     with pytest.raises(RefusedError, match="'east' did not sign"):
         attacker.unmask(FIRST, "mid", signatures)
+    with pytest.raises(RefusedError, match="with 4 signatures of 5"):
+        attacker.unmask(FIRST, "east", signatures)
 
 
 def test_fewer_sites_than_were_agreed(attacker: Attacker) -> None:
@@ -190,22 +186,22 @@ def test_a_total_without_the_site_that_is_asked(attacker: Attacker) -> None:
 
 
 def test_arrivals_of_some_alone(attacker: Attacker) -> None:
+    """West was asked, and its answer is said to be lost."""
     attacker.upload(FIRST, SITES)
-    with pytest.raises(RefusedError, match=r"wants a total over 4 sites .* was asked of 5"):
-        attacker.confirm(FIRST, FOUR)
+    signed = attacker.signatures[FIRST]
+    for site in FOUR:
+        with pytest.raises(RefusedError, match="with 4 signatures of 5"):
+            attacker.unmask(FIRST, site, {own: signed[own] for own in FOUR})
 
 
 def test_an_attempt_that_nobody_answered(attacker: Attacker) -> None:
     attacker.upload(FIRST, SITES)
     with pytest.raises(RefusedError, match="no masked answer"):
-        attacker.confirm(SECOND, SITES)
-    with pytest.raises(RefusedError, match="no masked answer"):
-        attacker.unmask(SECOND, "east", {})
+        attacker.unmask(SECOND, "east", attacker.signatures[FIRST])
 
 
 def test_without_all_signatures(attacker: Attacker) -> None:
     attacker.upload(FIRST, SITES)
-    attacker.confirm(FIRST, SITES)
     signed = attacker.signatures[FIRST]
     with pytest.raises(RefusedError, match="with 4 signatures of 5"):
         attacker.unmask(FIRST, "east", {site: signed[site] for site in FOUR})
@@ -216,7 +212,6 @@ def test_without_all_signatures(attacker: Attacker) -> None:
 def test_signatures_of_another_attempt(attacker: Attacker) -> None:
     for context in (FIRST, SECOND):
         attacker.upload(context, SITES)
-        attacker.confirm(context, SITES)
     mixed = attacker.signatures[SECOND] | {"west": attacker.signatures[FIRST]["west"]}
     with pytest.raises(RefusedError, match="'west' did not sign"):
         attacker.unmask(SECOND, "east", mixed)
@@ -226,7 +221,6 @@ def test_shares_are_bound_to_owner_recipient_and_attempt(attacker: Attacker) -> 
     """A share that was made for another attempt would unmask an answer that was given up."""
     for context in (FIRST, SECOND):
         attacker.upload(context, SITES)
-        attacker.confirm(context, SITES)
     old, new = (attacker.sealed(context, SITES, "west") for context in (FIRST, SECOND))
     for gone in (
         {"west": {"east": old["east"]}},
@@ -244,7 +238,6 @@ def test_shares_are_bound_to_owner_recipient_and_attempt(attacker: Attacker) -> 
 
 def test_seeds_of_earlier_questions_are_forgotten(attacker: Attacker) -> None:
     attacker.upload(FIRST, SITES)
-    attacker.confirm(FIRST, SITES)
     later = replace(FIRST, round=2)
     for site in SITES:
         secure, values = attacker.sites.masked[site].secure, attacker.sites.masked[site].values

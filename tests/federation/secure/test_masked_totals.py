@@ -16,6 +16,7 @@ from fedminmax.federation.secure.messages import (
     to_bytes,
 )
 from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES
+from fedminmax.federation.server import masked_totals
 from fedminmax.federation.server.masked_totals import MaskedTotal, NoTotalError
 from tests.federation.secure.masked_sites import (
     LAYOUT,
@@ -34,13 +35,11 @@ def assert_total(total: MaskedTotal, sites: MaskedSites, of: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("kind", ["gone", "lost"])
-@pytest.mark.parametrize(
-    ("question", "counted"), [("answer", SITES[:4]), ("confirm", SITES[:4]), ("unmask", SITES)]
-)
+@pytest.mark.parametrize(("question", "counted"), [("answer", SITES[:4]), ("unmask", SITES)])
 def test_a_site_may_go_at_any_moment(
     tmp_path: Path, kind: str, question: str, counted: tuple[str, ...]
 ) -> None:
-    """Until all have confirmed, the others go on without it; after that its answer counts."""
+    """Until all have answered, the others go on without it; after that its answer counts."""
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
     setattr(sites, kind, {"west": question})
@@ -56,15 +55,15 @@ def test_nobody_has_gone(tmp_path: Path) -> None:
     total = sites.ask(totals)
     assert_total(total, sites, SITES)
     assert not total.failures
-    assert [question for question, _ in sites.calls[2:]] == ["answer", "confirm", "unmask"]
+    assert [question for question, _ in sites.calls[2:]] == ["answer", "unmask"]
 
 
 def test_sites_may_go_one_after_another(tmp_path: Path) -> None:
     sites = MaskedSites(tmp_path, terms_for(SEVEN))
     _, totals = sites.open()
-    sites.gone = {"west": "answer", "south": "confirm"}
+    sites.gone = {"west": "answer", "south": "unmask"}
     total = sites.ask(totals)
-    assert_total(total, sites, tuple(s for s in SEVEN if s not in ("west", "south")))
+    assert_total(total, sites, tuple(s for s in SEVEN if s != "west"))
     assert set(total.failures) == {"west", "south"}
 
 
@@ -112,7 +111,8 @@ def test_a_site_that_was_killed_and_started_again(tmp_path: Path) -> None:
         sites.ask(later, order=b"another model")
 
 
-def test_one_site_that_is_killed_between_upload_and_confirmation(tmp_path: Path) -> None:
+def test_one_site_that_is_killed_after_its_upload(tmp_path: Path) -> None:
+    """Its seed is gone with its process; the others' shares give it back."""
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
 
@@ -122,8 +122,25 @@ def test_one_site_that_is_killed_between_upload_and_confirmation(tmp_path: Path)
 
     sites.lies = {("west", "answer"): restart}
     total = sites.ask(totals)
-    assert_total(total, sites, SITES[:4])
+    assert_total(total, sites, SITES)
     assert "no masked answer" in total.failures["west"]
+
+
+def test_sites_that_went_while_others_took_long_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With four of five needed, nobody could replace both of them after the first seed."""
+    sites = MaskedSites(tmp_path, terms_for(SEVEN))
+    _, totals = sites.open()
+    clock = iter(range(0, 1000, 3))
+    monkeypatch.setattr(masked_totals.time, "monotonic", lambda: float(next(clock)))
+    sites.gone = {"east": "present", "mid": "present"}
+    total = sites.ask(totals)
+    assert_total(total, sites, SEVEN[2:])
+    assert total.late == {"east", "mid"}
+    asked = [own for question, own in sites.calls if question == "present"]
+    # Those that answered last need not be asked.
+    assert asked[0] == SEVEN[:5]
 
 
 def test_totals_do_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
@@ -223,22 +240,44 @@ def test_a_replayed_upload_is_refused_by_name(tmp_path: Path) -> None:
 
     sites.lies = {("west", "answer"): replay}
     assert_total(sites.ask(totals), sites, SITES)
-    with pytest.raises(NoTotalError, match="west signed something else: its upload is of another"):
+    with pytest.raises(NoTotalError, match="west signed something else: it saw another question"):
         sites.ask(totals)
 
 
-def flipped(message: bytes) -> bytes:
-    """Another signature of the right length."""
-    return bytes([message[0] ^ 1]) + message[1:]
+def test_an_upload_that_is_not_signed_is_refused_by_name(tmp_path: Path) -> None:
+    def flipped(message: bytes) -> bytes:
+        """Another signature of the right length."""
+        return message[:-2] + bytes([message[-2] ^ 1]) + message[-1:]
 
-
-def test_a_confirmation_that_is_not_signed_is_refused_by_name(tmp_path: Path) -> None:
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
-    sites.lies = {("west", "confirm"): flipped}
+    sites.lies = {("west", "answer"): flipped}
     total = sites.ask(totals)
     assert_total(total, sites, SITES[:4])
     assert "another question, order or set of sites" in total.failures["west"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"", "west sent a masked answer of 0 bytes"),
+        (b"\0", "west sent a masked answer of 1 bytes"),
+        (b"\1", "west says that unknown sections do not fit"),
+        (b"\0\1", "west says that unknown sections do not fit"),
+        (b"\2\0\1", "west says that unknown sections do not fit"),
+        (b"\0\0\2", "west sent a masked answer of 3 bytes"),
+        (bytes(10_000), r"west sent 10,000 bytes"),
+    ],
+)
+def test_an_upload_that_is_none_is_refused_by_name(
+    tmp_path: Path, message: bytes, reason: str
+) -> None:
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.lies = {("west", "answer"): lambda _: message}
+    total = sites.ask(totals)
+    assert_total(total, sites, SITES[:4])
+    assert total.failures["west"].startswith(reason)
 
 
 def test_masks_that_do_not_cancel_give_no_total(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from itertools import combinations, product
 from unittest.mock import patch
 
 import pytest
+from sympy import isprime
 
 from fedminmax.federation.secure import shamir
 from fedminmax.federation.secure.shamir import PRIME, deal, restore
@@ -13,17 +14,20 @@ SMALL = 7
 
 
 def test_the_field_is_a_prime_one() -> None:
-    """Lucas and Lehmer: 2^p - 1 is prime if and only if s_(p-2) = 0, s_0 = 4, s_k+1 = s_k^2 - 2."""
-    value = 4
-    for _ in range(521 - 2):
-        value = (value * value - 2) % PRIME
-    assert value == 0
-    assert PRIME > 2 ** (8 * shamir.SECRET_BYTES)
-    assert (PRIME - 1).bit_length() <= 8 * shamir.SHARE_BYTES
+    assert isprime(PRIME)
+    assert PRIME.bit_length() <= 8 * min(shamir.SECRET_BYTES, shamir.SHARE_BYTES)
+
+
+def test_secrets_are_below_the_prime_and_drawn_from_all_of_it() -> None:
+    """Half of them have the highest bit; that none or all of 64 have it happens once in 2^63."""
+    drawn = [shamir.new_secret() for _ in range(64)]
+    assert max(drawn) < PRIME
+    assert len(set(drawn)) == len(drawn)
+    assert 0 < sum(own >= PRIME // 2 for own in drawn) < len(drawn)
 
 
 def test_any_threshold_shares_give_the_secret() -> None:
-    secret = int.from_bytes(bytes(range(200, 232)), "big")
+    secret = int.from_bytes(bytes(range(100, 132)), "big")
     shares = deal(secret, 6, 4)
     for chosen in combinations(shares, 4):
         assert restore({place: shares[place] for place in chosen}) == secret

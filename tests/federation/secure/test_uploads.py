@@ -17,6 +17,7 @@ from fedminmax.federation.secure.messages import (
     Ask,
     Unmasked,
     from_bytes,
+    to_bytes,
     upload_from_bytes,
 )
 from fedminmax.federation.secure.site import self_mask_key
@@ -112,3 +113,22 @@ def test_the_server_s_transcript_has_no_answer(tmp_path: Path) -> None:
     assert len(found & set(words.tolist())) == 0
     values = set(steps.view(np.uint64).tolist()) | set(np.float32(steps).astype(float).tolist())
     assert len(found & values) == 0
+
+
+def test_sites_that_saw_different_orders_make_noise_even_if_all_seeds_are_known(
+    tmp_path: Path,
+) -> None:
+    """The masks of pairs depend on all that a site saw: no signature is needed for this."""
+    for name, orders in (("same", {}), ("other", {"west": b"a model that only west sees"})):
+        sites = MaskedSites(tmp_path / name)
+        for site in sites.masked.values():
+            site.values = {"step": np.zeros(LENGTH), "counts": np.array([3, 4])}
+        sites.open()
+        ask, total = Ask(FIRST, SITES, LAYOUT), np.zeros(LAYOUT.words, dtype=np.uint64)
+        for site, own in sites.masked.items():
+            message = own.answer(orders.get(site, b"a model"), to_bytes(ask))
+            bare = Sum(upload_from_bytes(message, ask, site).packed)
+            bare.add_mask(self_mask_key(own.secure._masked[FIRST].seed), -1)
+            total += bare.packed.words
+        assert bool(total[:LENGTH].any()) is bool(orders)
+        assert not orders or chi_square(total) < BOUND

@@ -111,11 +111,6 @@ class FlareSite:
         return self._guarded(lambda: self._present().count_rows(secure))
 
     @collab.publish
-    def confirm(self, message: bytes) -> bytes | str:
-        """Sign that the masked answers of all sites that were asked arrived."""
-        return self._guarded(lambda: self._present().confirm(message))
-
-    @collab.publish
     def unmask(self, message: bytes) -> bytes | str:
         """Help to take the masks off a total."""
         return self._guarded(lambda: self._present().unmask(message))

@@ -103,11 +103,6 @@ class MaskLedger:
                 )
             self._append(context, total, Did.MASKED)
 
-    def check(self, context: Context, total: Total) -> None:
-        """Refuse a total over other sites, or of another order, than one that was unmasked."""
-        with self._up_to_date():
-            self._check(context, total)
-
     def note_unmask(self, context: Context, total: Total) -> None:
         """Allow this total and write it down, or refuse it."""
         with self._up_to_date():

@@ -53,7 +53,7 @@ class SessionKeys:
 
 def digest(purpose: str, *parts: bytes | memoryview) -> bytes:
     """Return the SHA-256 of these parts, each with its length, for one purpose."""
-    whole = hashlib.sha256(b"fedminmax masked sums 1")
+    whole = hashlib.sha256(b"fedminmax masked sums 2")
     for part in (purpose.encode(), *parts):
         whole.update(memoryview(part).nbytes.to_bytes(8, "little"))
         whole.update(part)

@@ -1,18 +1,20 @@
-"""What masked sums send: questions, masked answers, confirmations, and what unmasks them.
+"""What masked sums send: questions, masked answers, and what unmasks them.
 
-A masked question goes to a set of sites in three calls. The question itself comes with an ``Ask``,
-and an ``Upload`` comes back. ``confirm`` comes with the sites whose uploads arrived, and each site
-signs that they are the ones it was shown. ``unmask`` comes with all signatures.
+A masked question goes to a set of sites in two calls. The question itself comes with an ``Ask``,
+and an ``Upload`` comes back, with a signature of all that its site saw. ``unmask`` comes with the
+signatures of all sites, and each site compares them with what it saw itself.
+
+An upload is raw bytes, since ``Ask`` says how long each part is: for a model of a hundred numbers a
+header would be as long as the numbers.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-import torch
 from pydantic import Base64Bytes, ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from torch import Tensor
 
 from fedminmax.federation.secure.fixed_point import EXACT_BYTES, Layout, Packed
 from fedminmax.federation.secure.masks import (
@@ -22,27 +24,14 @@ from fedminmax.federation.secure.masks import (
     exact_to_bytes,
 )
 from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES
-from fedminmax.federation.wire.codec import (
-    RefusedError,
-    check_length,
-    checked_bytes,
-    read_vectors,
-    write_vectors,
-)
+from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 
 MAX_BYTES = 2**24
 DIGEST_BYTES = 32
 SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
-HEADER_BYTES = 2**12
-UPLOAD_VECTORS = {
-    "words": (torch.int64,),
-    "exact": (torch.uint8,),
-    "commitments": (torch.uint8,),
-    "shares": (torch.uint8,),
-    "signature": (torch.uint8,),
-    "unfit": (torch.int64,),
-}
+# The last byte of an upload: masked numbers, or the sections whose numbers do not fit.
+MASKED, UNFIT = b"\0", b"\1"
 STRICT = ConfigDict(extra="forbid")
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Secret = Annotated[Base64Bytes, Field(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
@@ -87,17 +76,8 @@ class Ask:
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class ConfirmAsk:
-    """Whose uploads arrived."""
-
-    context: Context
-    arrived: tuple[str, ...]
-
-
-@with_config(STRICT)
-@dataclass(frozen=True)
 class UnmaskAsk:
-    """All signatures; for each site that has gone, its sealed shares by recipient."""
+    """All uploads' signatures; for each site that has gone, its sealed shares by recipient."""
 
     context: Context
     signatures: Mapping[str, Signature]
@@ -113,10 +93,10 @@ class Unmasked:
     shares: Mapping[str, Share]
 
 
-AnyAsk = Ask | ConfirmAsk | UnmaskAsk
+AnyAsk = Ask | UnmaskAsk
 # To make one takes longer than all that is done with it.
 ADAPTERS: dict[object, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Ask, ConfirmAsk, UnmaskAsk, Unmasked)
+    kind: TypeAdapter(kind) for kind in (Ask, UnmaskAsk, Unmasked)
 }
 
 
@@ -161,16 +141,9 @@ def statement(session: bytes, ask: Ask, order: bytes) -> bytes:
     return digest("statement", session, to_bytes(ask), order)
 
 
-def confirmation(stated: bytes) -> bytes:
-    """Return what a site signs when it learns that all uploads arrived."""
-    return digest("confirm", stated)
-
-
-def upload_content(
-    stated: bytes, commitments: tuple[bytes, ...], shares: tuple[bytes, ...]
-) -> bytes:
+def upload_content(stated: bytes) -> bytes:
     """Return what a site signs with its upload."""
-    return digest("upload", stated, *commitments, *shares)
+    return digest("upload", stated)
 
 
 def commitment(
@@ -182,58 +155,60 @@ def commitment(
 
 def upload_to_bytes(upload: Upload) -> bytes:
     """Write an upload."""
-    return write_vectors(
-        {
-            "words": torch.from_numpy(upload.packed.words.view(np.int64)),
-            "exact": _bytes(exact_to_bytes(upload.packed.exact)),
-            "commitments": _bytes(b"".join(upload.commitments)),
-            "shares": _bytes(b"".join(upload.shares)),
-            "signature": _bytes(upload.signature),
-            "unfit": torch.tensor(upload.unfit, dtype=torch.int64),
-        }
+    return b"".join(
+        (
+            upload.packed.words.astype("<u8", copy=False).data,
+            exact_to_bytes(upload.packed.exact),
+            *upload.commitments,
+            *upload.shares,
+            upload.signature,
+            MASKED,
+        )
     )
 
 
 def unfit_to_bytes(sections: tuple[int, ...]) -> bytes:
     """Write that the numbers of these sections do not fit."""
-    nothing = Packed(np.zeros(0, dtype=np.uint64), ())
-    return upload_to_bytes(Upload(nothing, (), (), b"", sections))
+    return np.array(sections, dtype="<u2").tobytes() + UNFIT
 
 
 def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
     """Read an upload for what was asked."""
-    others = len(ask.sites) - 1
-    limit = (
-        ask.layout.bytes
-        + len(ask.sites) * (DIGEST_BYTES + SEALED_BYTES)
-        + 8 * len(ask.layout.sections)
-        + HEADER_BYTES
+    others, layout = len(ask.sites) - 1, ask.layout
+    sizes = (
+        8 * layout.words,
+        EXACT_BYTES * layout.exact_numbers,
+        DIGEST_BYTES * (1 + others),
+        SEALED_BYTES * others,
+        SIGNATURE_BYTES,
     )
-    vectors = read_vectors(message, UPLOAD_VECTORS, limit, sender)
-    unfit = tuple(int(place) for place in vectors["unfit"])
-    if unfit:
-        if not all(0 <= place < len(ask.layout.sections) for place in unfit):
-            raise RefusedError(f"{sender} says that unknown sections do not fit; refused")
-        return Upload(Packed(np.zeros(0, dtype=np.uint64), ()), (), (), b"", unfit)
-    check_length(vectors, "words", ask.layout.words, sender)
-    check_length(vectors, "exact", EXACT_BYTES * ask.layout.exact_numbers, sender)
-    check_length(vectors, "commitments", DIGEST_BYTES * (1 + others), sender)
-    check_length(vectors, "shares", SEALED_BYTES * others, sender)
-    check_length(vectors, "signature", SIGNATURE_BYTES, sender)
-    words = vectors["words"].numpy().view(np.uint64)
-    exact = exact_from_bytes(vectors["exact"].numpy().tobytes())
+    longest = max(sum(sizes), 2 * len(layout.sections)) + 1
+    content = checked_bytes(message, longest, sender)
+    if content[-1:] == UNFIT:
+        return _unfit_from_bytes(content[:-1], ask, sender)
+    if content[-1:] != MASKED or len(content) != sum(sizes) + 1:
+        raise RefusedError(
+            f"{sender} sent a masked answer of {len(content):,} bytes, {sum(sizes) + 1:,} were "
+            "expected; refused"
+        )
+    ends = tuple(accumulate(sizes))
+    exact, commitments, shares, signature = (content[start:end] for start, end in pairwise(ends))
+    words = np.frombuffer(content, dtype="<u8", count=layout.words)
     return Upload(
-        Packed(words, exact),
-        _pieces(vectors["commitments"], DIGEST_BYTES),
-        _pieces(vectors["shares"], SEALED_BYTES),
-        vectors["signature"].numpy().tobytes(),
+        Packed(words, exact_from_bytes(exact)),
+        _pieces(commitments, DIGEST_BYTES),
+        _pieces(shares, SEALED_BYTES),
+        signature,
     )
 
 
-def _bytes(content: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(bytearray(content), dtype=np.uint8))
+def _unfit_from_bytes(content: bytes, ask: Ask, sender: str) -> Upload:
+    sections = np.frombuffer(content[: len(content) // 2 * 2], dtype="<u2").tolist()
+    if len(content) % 2 or not sections or max(sections) >= len(ask.layout.sections):
+        raise RefusedError(f"{sender} says that unknown sections do not fit; refused")
+    nothing = Packed(np.zeros(0, dtype=np.uint64), ())
+    return Upload(nothing, (), (), b"", tuple(sections))
 
 
-def _pieces(vector: Tensor, size: int) -> tuple[bytes, ...]:
-    content = vector.numpy().tobytes()
+def _pieces(content: bytes, size: int) -> tuple[bytes, ...]:
     return tuple(content[place : place + size] for place in range(0, len(content), size))

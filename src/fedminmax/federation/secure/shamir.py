@@ -8,10 +8,15 @@ such polynomial, so these shares are equally likely whatever the secret is.
 import secrets
 from collections.abc import Mapping
 
-# A Mersenne prime, well above every secret of 32 bytes.
-PRIME = 2**521 - 1
+# The prime of X25519: secrets and shares below it have 32 bytes.
+PRIME = 2**255 - 19
 SECRET_BYTES = 32
-SHARE_BYTES = 66
+SHARE_BYTES = 32
+
+
+def new_secret() -> int:
+    """Draw a secret."""
+    return secrets.randbelow(PRIME)
 
 
 def deal(secret: int, shares: int, threshold: int, prime: int = PRIME) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""A site's side of masked sums: it masks, confirms and unmasks, each at most as it should.
+"""A site's side of masked sums: it masks and unmasks, each at most as it should.
 
 What holds whatever the server does: an answer leaves the site under the masks of all other sites
 that were asked and under the site's own mask; the seed of the latter is disclosed only after every
@@ -6,7 +6,6 @@ site that was asked has signed that it saw the same question, order and sites; a
 sites share are never disclosed.
 """
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +25,11 @@ from fedminmax.federation.secure.masks import (
 )
 from fedminmax.federation.secure.messages import (
     Ask,
-    ConfirmAsk,
     Context,
     UnmaskAsk,
     Unmasked,
     Upload,
     commitment,
-    confirmation,
     from_bytes,
     statement,
     to_bytes,
@@ -48,7 +45,7 @@ from fedminmax.federation.secure.session import (
     entry_of,
     roster_from_bytes,
 )
-from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal
+from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES, deal, new_secret
 from fedminmax.federation.wire.codec import RefusedError
 
 SERVER = "the server"
@@ -144,7 +141,7 @@ class SecureSite:
         total = Total(order.hex(), ask.sites)
         joined.ledger.note_mask(ask.context, total)
         stated = statement(joined.roster.session, ask, order)
-        own = Masked(ask, total, stated, secrets.token_bytes(SECRET_BYTES))
+        own = Masked(ask, total, stated, new_secret().to_bytes(SECRET_BYTES, "big"))
         # Seeds of earlier questions are of no use any more.
         self._masked = {
             context: other for context, other in self._masked.items() if context.topic == topic
@@ -158,20 +155,8 @@ class SecureSite:
                 key = derived_key(joined.secrets[other], "pair", stated)
                 masked.add_mask(key, 1 if place < number else -1)
         commitments, shares = self._shares(own, joined)
-        signature = self._keys.signing.sign(upload_content(stated, commitments, shares))
+        signature = self._keys.signing.sign(upload_content(stated))
         return upload_to_bytes(Upload(masked.packed, commitments, shares, signature))
-
-    def confirm(self, message: object) -> bytes:
-        """Sign that the answers of all sites of an attempt arrived, if this site knows it so."""
-        asked = from_bytes(message, ConfirmAsk, SERVER)
-        own = self._known(asked.context)
-        if asked.arrived != own.ask.sites:
-            raise RefusedError(
-                f"{SERVER} wants a total over {len(asked.arrived)} sites of {asked.context}, "
-                f"which was asked of {len(own.ask.sites)}; refused"
-            )
-        self._session().ledger.check(asked.context, own.total)
-        return self._keys.signing.sign(confirmation(own.stated))
 
     def unmask(self, message: object) -> bytes:
         """Tell this site's own seed, and its shares of the seeds of sites that have gone."""
@@ -185,7 +170,7 @@ class SecureSite:
         for site, signature in asked.signatures.items():
             try:
                 key = joined.roster.by_site[site].signing_key
-                key.verify(signature, confirmation(own.stated))
+                key.verify(signature, upload_content(own.stated))
             except InvalidSignature as error:
                 raise RefusedError(
                     f"'{site}' did not sign the question, order and sites of {asked.context} that "

@@ -1,10 +1,10 @@
 """The server's side of masked sums: it learns the total of the sites' answers, and nothing else.
 
 Bonawitz et al. (2017), with every answer's seed shared among the sites that were asked. A question
-goes to a set of sites. If all of them send a masked answer and confirm that they saw the same
-question, they are asked for the seeds of their own masks, and the masks of pairs cancel. If one
-does not send its answer or does not confirm, this attempt is given up for ever, and the others are
-asked again with new masks. If one has gone after that, the others' shares give its seed.
+goes to a set of sites. If all of them send a masked answer, with a signature of what they saw, they
+are asked for the seeds of their own masks, and the masks of pairs cancel. If one does not send its
+answer, this attempt is given up for ever, and the others are asked again with new masks. If one has
+gone after that, the others' shares give its seed.
 """
 
 import time
@@ -20,16 +20,13 @@ from fedminmax.federation.secure.fixed_point import Kind, Layout, unpack
 from fedminmax.federation.secure.identity import Authority
 from fedminmax.federation.secure.masks import Sum
 from fedminmax.federation.secure.messages import (
-    SIGNATURE_BYTES,
     AnyAsk,
     Ask,
-    ConfirmAsk,
     Context,
     UnmaskAsk,
     Unmasked,
     Upload,
     commitment,
-    confirmation,
     from_bytes,
     statement,
     to_bytes,
@@ -42,11 +39,13 @@ from fedminmax.federation.secure.site import self_mask_key
 from fedminmax.federation.server.transport import (
     MIN_SECONDS,
     NO_LIMITS,
+    POLL_SECONDS,
+    PRESENCE_TIMEOUT,
     Answers,
     Transport,
     gather,
 )
-from fedminmax.federation.wire.codec import RefusedError, checked_bytes
+from fedminmax.federation.wire.codec import RefusedError
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
 # So often numbers may be found too large: by 2^128 in all.
@@ -181,11 +180,11 @@ class MaskedTotals:
             if unfit or len(uploads) < len(known):
                 known = [site for site in known if site in uploads]
                 continue
-            signatures = self._confirmed(ask, stated, notes)
-            if len(signatures) < len(known):
-                known = [site for site in known if site in signatures]
+            gone = self._gone_meanwhile(ask.sites, notes)
+            if gone:
+                known = [site for site in known if site not in gone]
                 continue
-            seeds = self._seeds(ask, stated, uploads, signatures, notes)
+            seeds = self._seeds(ask, stated, uploads, notes)
             first, *others = uploads.values()
             total = Sum(first.packed)
             for upload in others:
@@ -243,34 +242,40 @@ class MaskedTotals:
             if fixed:
                 raise RefusedError(f"{site} has {fixed[0].name} that no table can have; refused")
             return upload
-        content = upload_content(stated, upload.commitments, upload.shares)
-        self._check_signature(site, upload.signature, content, "its upload is of another question")
+        try:
+            key = self._roster.by_site[site].signing_key
+            key.verify(upload.signature, upload_content(stated))
+        except InvalidSignature as error:
+            raise RefusedError(
+                f"{site} signed something else: it saw another question, order or set of sites; "
+                "refused"
+            ) from error
         return upload
 
-    def _confirmed(self, ask: Ask, stated: bytes, notes: _Notes) -> dict[str, bytes]:
-        """Return the sites' signatures that all answers of this attempt arrived."""
-        answers = self._ask_short(ask.sites, "confirm", ConfirmAsk(ask.context, ask.sites))
-        notes.failures |= answers.failures
-        signatures = {}
-        for site, message in answers.messages.items():
-            try:
-                signature = checked_bytes(message, SIGNATURE_BYTES, site)
-                what = "it saw another question, order or set of sites"
-                self._check_signature(site, signature, confirmation(stated), what)
-                signatures[site] = signature
-            except RefusedError as error:
-                notes.failures[site] = str(error)
-        return signatures
+    def _gone_meanwhile(self, sites: Sequence[str], notes: _Notes) -> Mapping[str, str]:
+        """Return which sites have gone since they answered, if the others took long.
+
+        To go on without a site is possible until the first seed is disclosed.
+        """
+        last = max(notes.seconds[site] for site in sites)
+        early = [site for site in sites if last - notes.seconds[site] > POLL_SECONDS]
+        if not early:
+            return {}
+        seconds = dict.fromkeys(early, PRESENCE_TIMEOUT)
+        gone = gather(self._transport(early, "present", {}, seconds)).failures
+        notes.failures |= gone
+        notes.late |= gone.keys()
+        return gone
 
     def _seeds(
         self,
         ask: Ask,
         stated: bytes,
         uploads: Mapping[str, Upload],
-        signatures: Mapping[str, bytes],
         notes: _Notes,
     ) -> dict[str, bytes]:
         """Return the seeds of all sites' own masks, from themselves or from the others' shares."""
+        signatures = {site: upload.signature for site, upload in uploads.items()}
         replies = self._unmasked(UnmaskAsk(ask.context, signatures, {}), ask.sites, notes)
         seeds = {}
         for site, unmasked in replies.items():
@@ -339,7 +344,7 @@ class MaskedTotals:
                 notes.failures,
             )
         secret = restore(dict(list(shares.items())[: self._threshold]))
-        seed = secret.to_bytes(66, "big")[-SECRET_BYTES:]
+        seed = secret.to_bytes(SECRET_BYTES, "big")
         if commitment("seed", stated, owner, seed) != upload.commitments[0]:
             raise NoTotalError(f"'{owner}' has gone, and had made bad shares", notes.failures)
         return seed
@@ -360,12 +365,6 @@ class MaskedTotals:
     def _ask_short(self, sites: Sequence[str], endpoint: str, asked: AnyAsk) -> Answers:
         seconds = dict.fromkeys(sites, MIN_SECONDS)
         return gather(self._transport(sites, endpoint, {"message": to_bytes(asked)}, seconds))
-
-    def _check_signature(self, site: str, signature: bytes, content: bytes, what: str) -> None:
-        try:
-            self._roster.by_site[site].signing_key.verify(signature, content)
-        except InvalidSignature as error:
-            raise RefusedError(f"{site} signed something else: {what}; refused") from error
 
 
 def _without(sites: Sequence[str], site: str) -> list[str]:

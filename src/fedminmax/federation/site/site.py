@@ -145,12 +145,8 @@ class Site:
         """Take all sites' keys for masks."""
         return self._masks().site.set_roster(roster)
 
-    def confirm(self, message: object) -> bytes:
-        """Sign that the masked answers of all sites that were asked arrived."""
-        return self._masks().site.confirm(message)
-
     def unmask(self, message: object) -> bytes:
-        """Help to take the masks off a total that all sites have confirmed."""
+        """Help to take the masks off a total of answers that all sites have signed."""
         return self._masks().site.unmask(message)
 
     def _masks(self) -> MaskedAnswers:
