@@ -16,7 +16,6 @@ from fedminmax.federation.secure.messages import (
     to_bytes,
 )
 from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES
-from fedminmax.federation.server import masked_totals
 from fedminmax.federation.server.masked_totals import MaskedTotal, NoTotalError
 from tests.federation.secure.masked_sites import (
     LAYOUT,
@@ -133,7 +132,7 @@ def test_sites_that_went_while_others_took_long_are_left_out(
     sites = MaskedSites(tmp_path, terms_for(SEVEN))
     _, totals = sites.open()
     clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(masked_totals.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     sites.gone = {"east": "present", "mid": "present"}
     total = sites.ask(totals)
     assert_total(total, sites, SEVEN[2:])

@@ -119,10 +119,11 @@ def test_sites_that_saw_different_orders_make_noise_even_if_all_seeds_are_known(
     tmp_path: Path,
 ) -> None:
     """The masks of pairs depend on all that a site saw: no signature is needed for this."""
-    for name, orders in (("same", {}), ("other", {"west": b"a model that only west sees"})):
+    same: dict[str, bytes] = {}
+    for name, orders in (("same", same), ("other", {"west": b"a model that only west sees"})):
         sites = MaskedSites(tmp_path / name)
-        for site in sites.masked.values():
-            site.values = {"step": np.zeros(LENGTH), "counts": np.array([3, 4])}
+        for masked in sites.masked.values():
+            masked.values = {"step": np.zeros(LENGTH), "counts": np.array([3, 4])}
         sites.open()
         ask, total = Ask(FIRST, SITES, LAYOUT), np.zeros(LAYOUT.words, dtype=np.uint64)
         for site, own in sites.masked.items():
