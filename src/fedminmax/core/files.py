@@ -61,6 +61,17 @@ def write_json_once(path: Path, content: object) -> None:
             os.link(temporary, path)
 
 
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that nobody else may read, unless it exists: what was first stays."""
+    with _temporary_name(path) as temporary:
+        number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        _sync(temporary)
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+
+
 @contextmanager
 def _temporary_name(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; the file is removed in any case."""

@@ -44,8 +44,7 @@ from fedminmax.federation.private import (
     Hidden,
     check_draws_nothing,
     check_round,
-    hidden_rows,
-    hidden_sites,
+    hidden_total,
     hide,
 )
 from fedminmax.methods.method import (
@@ -268,10 +267,10 @@ class InProcessFederation:
         check_round(hidden, method, order)
         everybody = self._census.occupied
         if hidden.row_limits is not None:
-            total = self._total(method, order, everybody)
-            return hidden_rows(hidden, method, order, total, self._task.ridge)
-        replies = self._replies(partial(answer, method, order), order, everybody)
-        return hidden_sites(hidden, method, order, replies)
+            replies: Iterable[Sums] = [self._total(method, order, everybody)]
+        else:
+            replies = self._replies(partial(answer, method, order), order, everybody)
+        return hidden_total(hidden, method, order, replies, self._task.ridge)
 
     def _total(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         if takes_one_step(method) and self._pooled is not None:

@@ -1,7 +1,9 @@
 """Sums over holders that keep a promise of privacy: clipped, with noise, and nothing besides.
 
-The server gets one line of counts for all holders, and with each answer that same line: how many
-rows there really are, it never learns.
+What a holder adds up (``census_sums``, ``own_sums``) gets noise, and the server completes it with
+what it knows (``noisy_census``, ``completed``): one line of counts for all holders, and with each
+answer that same line. How many rows of a group there really are, it never learns. In one process
+the noise is added to the total; over a network each site adds its share to its own sums.
 """
 
 from collections.abc import Iterable
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import MAX_NETWORK_RATE, rate_for_eigenvalue, rounded_rate
 from fedminmax.core.errors import InputError
+from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import Loss
 from fedminmax.core.messages import Census, Order, Sums, zero_sums
 from fedminmax.core.privacy.clipping import ClippedRows
@@ -20,8 +23,11 @@ from fedminmax.core.privacy.mechanism import (
     Privacy,
     Unit,
     cap_of,
+    pack_moment,
     second_moment,
     steepness_of,
+    unpack_moment,
+    whole_counts,
 )
 from fedminmax.core.task import Task
 from fedminmax.federation.holders import SortedRows
@@ -47,21 +53,38 @@ class Hidden:
     @property
     def row_limits(self) -> ClippedRows | None:
         """What one row may add to a sum, if rows are what is hidden."""
-        privacy = self.mechanism.privacy
-        if privacy.unit is not Unit.ROW:
-            return None
-        return ClippedRows(privacy.clip, self.mechanism.max_loss)
+        return row_limits_of(self.mechanism)
 
     def rate(self, loss: Loss) -> float:
         """Return the learning rate of methods that have none, from what the server knows."""
-        moment, linear = self.census.moment, self.census.linear
-        if moment is None or linear is None:
-            return MAX_NETWORK_RATE
-        largest = float(torch.linalg.eigvalsh(moment / self.census.counts.sum())[-1])
-        # Noise may leave nothing of it; no mean of such rows has less than that.
-        largest = max(largest, self.mechanism.max_row**2 / linear.columns)
-        rate = rate_for_eigenvalue(loss, largest, linear=True, ridge=linear.ridge)
-        return float(rounded_rate(rate))
+        return float(rate_from_census(self.mechanism, self.census, loss))
+
+
+def mechanism_of(
+    privacy: Privacy, loss: Loss, *, classes: int, holders: int, key: bytes = b""
+) -> Mechanism:
+    """Return the noise of a promise for a model with this loss."""
+    max_loss = privacy.max_loss or cap_of(loss, classes)
+    return Mechanism(privacy, holders, max_loss, privacy.clip / steepness_of(loss), key)
+
+
+def row_limits_of(mechanism: Mechanism) -> ClippedRows | None:
+    """Return what one row may add to a sum, if rows are what is hidden."""
+    privacy = mechanism.privacy
+    if privacy.unit is not Unit.ROW:
+        return None
+    return ClippedRows(privacy.clip, mechanism.max_loss)
+
+
+def rate_from_census(mechanism: Mechanism, census: Census, loss: Loss) -> str:
+    """Return the learning rate of methods that have none, as text, from a noisy census."""
+    moment, linear = census.moment, census.linear
+    if moment is None or linear is None:
+        return repr(MAX_NETWORK_RATE)
+    largest = float(torch.linalg.eigvalsh(moment / census.counts.sum())[-1])
+    # Noise may leave nothing of it; no mean of such rows has less than that.
+    largest = max(largest, mechanism.max_row**2 / linear.columns)
+    return rounded_rate(rate_for_eigenvalue(loss, largest, linear=True, ridge=linear.ridge))
 
 
 def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: bytes) -> Hidden:
@@ -73,37 +96,59 @@ def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: 
             "losses on validation rows are not part of the promise of privacy; set validation to "
             "0, and choose the rounds beforehand"
         )
-    loss, holders, parameters = task.loss, rows.holders, task.initial_parameters.numel()
     privacy.check_data(int(exact.counts.sum()), exact.holders)
-    mechanism = Mechanism(
-        privacy,
-        exact.holders,
-        privacy.max_loss or cap_of(loss, exact.classes),
-        privacy.clip / steepness_of(loss),
-        key,
+    mechanism = mechanism_of(
+        privacy, task.loss, classes=exact.classes, holders=exact.holders, key=key
     )
-    shares = [mechanism.share_of(len(own)) for own in holders]
-    linear, moment = exact.linear, torch.zeros(0, dtype=torch.float64)
-    if linear is not None:
-        moment = moment.new_zeros(linear.columns, linear.columns)
-        for share, own in zip(shares, holders, strict=True):
-            if len(own):
-                x = own.x.cpu()
-                moment += share * second_moment(x, mechanism.max_row, intercept=linear.intercept)
-    counts = torch.tensor(shares, dtype=torch.float64) @ exact.counts.double()
-    noisy, moment = mechanism.hide_census(counts, moment)
-    # Where noise would rule in all groups, the largest one alone plays: that is the mean risk.
-    needed = mechanism.rows_to_play(linear.free_numbers if linear else parameters)
+    counts, lower = torch.zeros(exact.groups, dtype=torch.float64), packed_zeros(exact.linear)
+    for own, by_group in zip(rows.holders, exact.counts, strict=True):
+        if len(own):
+            sums = census_sums(mechanism, own.x, by_group, exact.linear)
+            counts, lower = counts + sums[0], lower + sums[1]
+    noise = mechanism.noise("census", lower, counts)
+    known = replace(exact, row_lengths=None)
     return Hidden(
         mechanism,
-        replace(
-            exact,
-            counts=noisy.unsqueeze(0),
-            minimum_group=max(exact.minimum_group, min(needed, int(noisy.max()))),
-            row_lengths=None,
-            noise=mechanism.levels,
-            moment=None if linear is None else moment,
+        noisy_census(
+            mechanism,
+            *mechanism.add_to_census(noise, counts, lower),
+            known=known,
+            parameters=task.initial_parameters.numel(),
         ),
+    )
+
+
+def packed_zeros(linear: LinearStructure | None) -> Tensor:
+    """Return zeros in place of the packed sum of x x'; none for a network."""
+    columns = 0 if linear is None else linear.columns
+    return torch.zeros(columns * (columns + 1) // 2, dtype=torch.float64)
+
+
+def census_sums(
+    mechanism: Mechanism, x: Tensor, counts: Tensor, linear: LinearStructure | None
+) -> tuple[Tensor, Tensor]:
+    """Return a holder's rows by group and packed sum of x x', before noise."""
+    share = mechanism.share_of(int(counts.sum()))
+    lower = packed_zeros(linear)
+    if linear is not None:
+        moment = second_moment(x.cpu(), mechanism.max_row, intercept=linear.intercept)
+        lower = share * pack_moment(moment)
+    return share * counts.double(), lower
+
+
+def noisy_census(
+    mechanism: Mechanism, counts: Tensor, lower: Tensor, *, known: Census, parameters: int
+) -> Census:
+    """Return what the server knows from noisy sums, beside what no row decides (``known``)."""
+    whole, linear = whole_counts(counts), known.linear
+    # Where noise would rule in all groups, the largest one alone plays: that is the mean risk.
+    needed = mechanism.rows_to_play(linear.free_numbers if linear else parameters)
+    return replace(
+        known,
+        counts=whole.unsqueeze(0),
+        minimum_group=max(known.minimum_group, min(needed, int(whole.max()))),
+        noise=mechanism.levels,
+        moment=None if linear is None else unpack_moment(lower),
     )
 
 
@@ -127,41 +172,51 @@ def check_round(hidden: Hidden, method: AnyMethod[StateT], order: Order) -> None
         )
 
 
-def hidden_rows(
-    hidden: Hidden, method: SumsMethod[StateT], order: Order, total: Sums, ridge: float
+def hidden_total(
+    hidden: Hidden,
+    method: SumsMethod[StateT],
+    order: Order,
+    replies: Iterable[Sums],
+    ridge: float,
 ) -> Sums:
-    """Return what the server gets of these sums over clipped rows."""
+    """Return what the server gets of these replies; if rows are hidden, one may be of all rows."""
     mechanism, counts = hidden.mechanism, hidden.census.counts.sum(dim=0)
-    step_size, scale, pull = mechanism.privacy.clip, float(counts.sum()), 0.0
-    if takes_one_step(method):
-        weighed = method.weigh(order, EVERYBODY, counts.unsqueeze(0))
-        coefficients, scale = weighed.coefficients[0].double(), float(weighed.scale.sum())
-        step_size *= rate_of(method) * float(coefficients.abs().max())
-        # The penalty's gradient is no row's.
-        pull = rate_of(method) * ridge * float(coefficients @ counts.double())
-    centred = total.group_loss - 0.5 * mechanism.max_loss * total.group_count
-    step, losses = mechanism.hide_round(_label(method, order), total.step, centred, step_size)
-    if pull:
-        step = step + pull * order.parameters.double().cpu()
-    return _reply(mechanism, step, scale, losses, counts)
-
-
-def hidden_sites(
-    hidden: Hidden, method: SumsMethod[StateT], order: Order, replies: Iterable[Sums]
-) -> Sums:
-    """Return what the server gets of these holders' replies, each of which counts as one row."""
-    mechanism, counts = hidden.mechanism, hidden.census.counts.sum(dim=0)
-    max_step = mechanism.size * mechanism.privacy.clip
-    max_losses = 0.5 * mechanism.size * mechanism.max_loss
     step, losses = torch.zeros(0, dtype=torch.float64), torch.zeros(len(counts)).double()
     for reply in replies:
-        share = mechanism.share_of(int(reply.group_count.sum()))
-        own = shortened(share * reply.step.double().cpu(), max_step)
-        centred = share * (reply.group_loss - 0.5 * mechanism.max_loss * reply.group_count)
+        own, centred = own_sums(mechanism, reply)
         step = step + own if len(step) else own
-        losses += shortened(centred, max_losses)
-    step, losses = mechanism.hide_round(_label(method, order), step, losses, max_step)
-    return _reply(mechanism, step, mechanism.size * mechanism.holders, losses, counts)
+        losses += centred
+    size = step_size_of(mechanism, method, order, len(counts))
+    noise = mechanism.noise(_label(method, order), step, losses)
+    step, losses = mechanism.add_to_round(noise, step, losses, size)
+    return completed(
+        mechanism, method, order, step, losses, counts=counts, ridge=ridge, holders=None
+    )
+
+
+def own_sums(mechanism: Mechanism, reply: Sums) -> tuple[Tensor, Tensor]:
+    """Return a holder's step and centred losses before noise, each within what a unit may add."""
+    step = reply.step.double().cpu()
+    centred = reply.group_loss - 0.5 * mechanism.max_loss * reply.group_count
+    privacy = mechanism.privacy
+    if privacy.unit is Unit.ROW:
+        return step, centred
+    share = mechanism.share_of(int(reply.group_count.sum()))
+    return (
+        shortened(share * step, mechanism.size * privacy.clip),
+        shortened(share * centred, 0.5 * mechanism.size * mechanism.max_loss),
+    )
+
+
+def step_size_of(
+    mechanism: Mechanism, method: SumsMethod[StateT], order: Order, groups: int
+) -> float:
+    """Return the most that a unit adds to a step; it depends on the order alone."""
+    privacy = mechanism.privacy
+    if privacy.unit is Unit.SITE or not takes_one_step(method):
+        return mechanism.size * privacy.clip
+    weighed = method.weigh(order, EVERYBODY, torch.ones(1, groups, dtype=torch.int64))
+    return privacy.clip * rate_of(method) * float(weighed.coefficients[0].double().abs().max())
 
 
 def shortened(vector: Tensor, longest: float) -> Tensor:
@@ -170,9 +225,35 @@ def shortened(vector: Tensor, longest: float) -> Tensor:
     return vector if length <= longest else vector * (longest / length)
 
 
-def _reply(
-    mechanism: Mechanism, step: Tensor, scale: float, centred: Tensor, counts: Tensor
+def completed(
+    mechanism: Mechanism,
+    method: SumsMethod[StateT],
+    order: Order,
+    step: Tensor,
+    centred: Tensor,
+    *,
+    counts: Tensor,
+    ridge: float,
+    holders: int | None,
 ) -> Sums:
+    """Return a round's noisy sums with what the server knows: scale, counts, and the penalty.
+
+    If fewer ``holders`` than all replied, they are taken to have their share of the rows: how many
+    they have is hidden.
+    """
+    present = mechanism.holders if holders is None else holders
+    if present < mechanism.holders:
+        counts = whole_counts(counts.double() * (present / mechanism.holders))
+    scale = mechanism.size * present
+    if mechanism.privacy.unit is Unit.ROW:
+        scale = float(counts.sum())
+        if takes_one_step(method):
+            weighed = method.weigh(order, EVERYBODY, counts.unsqueeze(0))
+            coefficients, scale = weighed.coefficients[0].double(), float(weighed.scale.sum())
+            # The penalty's gradient is no row's.
+            pull = rate_of(method) * ridge * float(coefficients @ counts.double())
+            if pull:
+                step = step + pull * order.parameters.double().cpu()
     return replace(
         zero_sums(0, len(counts), 0),
         step=step,

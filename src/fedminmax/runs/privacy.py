@@ -7,18 +7,22 @@ the run is finished, because anyone who has it can remove the noise.
 """
 
 import hashlib
-import json
-import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_text
-from fedminmax.core.json_log import read_lines
-from fedminmax.core.privacy.accountant import Releases, epsilon_of
-from fedminmax.core.privacy.mechanism import Privacy, Unit
+from fedminmax.core.files import write_secret
+from fedminmax.core.privacy.ledger import (
+    Spent,
+    before_and_after,
+    held_ledger,
+    line_of,
+    read_ledger,
+    spent_epsilon,
+    write_line,
+)
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.federation.inprocess import InProcessFederation
@@ -27,23 +31,6 @@ from fedminmax.runs.results import today
 
 KEY_FILE, LEDGER_FILE = "noise.key", "fedminmax-privacy.jsonl"
 KEY_BYTES = 32
-SECONDS_TO_WAIT = 30.0
-DAMAGED = "it says what earlier runs spent, so put back a copy of it"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """One run's line: the digest of its data, its own name, what it promised and how."""
-
-    data: str
-    run: str
-    _: KW_ONLY
-    unit: str
-    epsilon: float
-    delta: float
-    releases: int
-    noise_multiplier: float
-    day: str
 
 
 def noise_key_of(folder: Path) -> bytes:
@@ -62,58 +49,46 @@ def forget_noise_key(folder: Path) -> None:
     (folder / KEY_FILE).unlink(missing_ok=True)
 
 
-def spent_epsilon(entries: Sequence[Spent], data: str, unit: Unit, delta: float) -> float:
-    """Return what all runs on these data spent together of one unit's budget, at this delta."""
-    own = [entry for entry in entries if (entry.data, entry.unit) == (data, unit.value)]
-    releases = [Releases(entry.releases, entry.noise_multiplier) for entry in own]
-    return epsilon_of(releases, delta)
+def ledger_of(config: TableConfig) -> Path:
+    """Return where the ledger of these training files is."""
+    return config.training[0].path.parent / LEDGER_FILE
 
 
-def ledger_of(config: TableConfig) -> tuple[Path, list[Spent]]:
-    """Return where the ledger of these training files is, and its lines."""
-    path = config.training[0].path.parent / LEDGER_FILE
-    lines = read_lines(path, DAMAGED) if path.exists() else []
-    try:
-        return path, [Spent(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is damaged; {DAMAGED}") from error
+def name_of_key(key: bytes) -> str:
+    """Return a run's name in the ledger, which tells nothing about its noise."""
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
-def check_limit(config: TableConfig, key: bytes) -> None:
+def check_limit(config: TableConfig, run: str) -> None:
     """Refuse a run that would spend more than the data's limit; one that goes on has spent."""
-    promise, limit = _promise(config), config.privacy.limit if config.privacy else None
-    path, entries = ledger_of(config)
-    line = _line(config, promise, key)
-    if limit is None or any(entry.run == line.run for entry in entries):
+    _check_limit(config, read_ledger(ledger_of(config)), _line(config, run))
+
+
+def _check_limit(config: TableConfig, entries: Sequence[Spent], line: Spent) -> None:
+    limit = config.privacy.limit if config.privacy else None
+    if limit is None:
         return
-    before = spent_epsilon(entries, line.data, promise.unit, promise.delta)
-    after = spent_epsilon([*entries, line], line.data, promise.unit, promise.delta)
-    if after > limit:
+    before, after = before_and_after(entries, line)
+    if after > max(limit, before):
         raise InputError(
             f"[privacy] limit = {limit:g}: earlier runs on these files spent epsilon {before:.3g}, "
-            f"with this one it would be {after:.3g} (see {path}); lower epsilon, or raise the limit"
+            f"with this one it would be {after:.3g} (see {ledger_of(config)}); lower epsilon, or "
+            "raise the limit"
         )
 
 
-def spend(config: TableConfig, folder: Path, key: bytes) -> None:
-    """Keep the run's key, then write down all that it may spend, once."""
-    file = folder / KEY_FILE
-    if not file.exists():
-        # Nobody else may read it.
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(key)
-    path, _ = ledger_of(config)
+def keep_noise_key(folder: Path, key: bytes) -> None:
+    """Keep the key of a run that begins, so that it can go on with the same noise."""
+    write_secret(folder / KEY_FILE, key)
+
+
+def spend(config: TableConfig, run: str) -> None:
+    """Write down all that a run may spend, before its first round, once."""
+    path, line = ledger_of(config), _line(config, run)
     try:
-        with held(path.with_suffix(".lock"), SECONDS_TO_WAIT) as ours:
-            if not ours:
-                raise InputError(f"another process holds {path}; try again")
-            check_limit(config, key)
-            line = _line(config, _promise(config), key)
-            _, entries = ledger_of(config)
-            if all(entry.run != line.run for entry in entries):
-                # Written anew: after a crash the last line may have no end.
-                lines = [json.dumps(asdict(entry)) for entry in (*entries, line)]
-                write_text(path, "".join(f"{own}\n" for own in lines))
+        with held_ledger(path) as entries:
+            _check_limit(config, entries, line)
+            write_line(path, entries, line)
     except OSError as error:
         raise InputError(
             f"cannot write down in {path} what this run spends ({error.strerror}); make the folder "
@@ -125,7 +100,6 @@ def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> Priv
     """Return what results say of the promise."""
     promise, mechanism = _promise(config), federation.mechanism
     releases = promise.releases
-    _, entries = ledger_of(config)
     return PrivacyOfRun(
         epsilon=promise.epsilon,
         delta=promise.delta,
@@ -136,7 +110,7 @@ def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> Priv
         releases=releases.number,
         noise_multiplier=releases.noise_multiplier,
         minimum_group=federation.census.minimum_group,
-        spent=spent_epsilon(entries, fingerprint(config), promise.unit, promise.delta),
+        spent=spent_on_files(config),
     )
 
 
@@ -177,18 +151,14 @@ def fingerprint(config: TableConfig) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
 
-def _line(config: TableConfig, promise: Privacy, key: bytes) -> Spent:
-    releases = promise.releases
-    return Spent(
-        fingerprint(config),
-        hashlib.sha256(key).hexdigest()[:16],
-        unit=promise.unit.value,
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        releases=releases.number,
-        noise_multiplier=releases.noise_multiplier,
-        day=today(),
-    )
+def spent_on_files(config: TableConfig) -> float:
+    """Return what all runs on these files spent together, at this configuration's delta."""
+    promise, entries = _promise(config), read_ledger(ledger_of(config))
+    return spent_epsilon(entries, fingerprint(config), promise.unit, promise.delta)
+
+
+def _line(config: TableConfig, run: str) -> Spent:
+    return line_of(_promise(config), data=fingerprint(config), run=run, day=today())
 
 
 def _promise(config: TableConfig) -> Privacy:

@@ -48,7 +48,14 @@ from fedminmax.runs.layout import (
 from fedminmax.runs.measure import measure, measure_merged, measure_personal
 from fedminmax.runs.model import SavedModel, save_model
 from fedminmax.runs.plan import CHOSEN, TableRun, census_of, identity
-from fedminmax.runs.privacy import check_limit, forget_noise_key, privacy_of_run, spend
+from fedminmax.runs.privacy import (
+    check_limit,
+    forget_noise_key,
+    keep_noise_key,
+    name_of_key,
+    privacy_of_run,
+    spend,
+)
 from fedminmax.runs.records import Measured, ValidationOfRun, record_as_json
 from fedminmax.runs.remarks import validation_of, with_proof
 from fedminmax.runs.results import (
@@ -198,12 +205,13 @@ def _open_run(job: TableJob, run: TableRun) -> None:
         "iterate": run.iterate.value,
     }
     configuration = identity(job.config, job.tables, job.device) | {"method": own}
-    spends = job.noise_key is not None and not is_finished(run)
-    if spends:
-        check_limit(job.config, job.noise_key or b"")
+    key = None if is_finished(run) else job.noise_key
+    if key is not None:
+        check_limit(job.config, name_of_key(key))
     claim_folder(run.folder, {"version": __version__, "configuration": configuration})
-    if spends:
-        spend(job.config, run.folder, job.noise_key or b"")
+    if key is not None:
+        keep_noise_key(run.folder, key)
+        spend(job.config, name_of_key(key))
 
 
 def is_finished(run: TableRun, *, certified: bool = False) -> bool:

@@ -34,6 +34,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedminmax.core.bounds import LOSS_LIMITS
@@ -178,14 +179,15 @@ class Mechanism:
     """The noise of one run, with all that decides it.
 
     ``key`` is what the noise is drawn from. A simulation makes it from its seed, and can be
-    repeated; to publish a model, use a key that nobody knows.
+    repeated; to publish a model, use a key that nobody knows. Over a network every site has a key
+    of its own, and the server, which draws nothing, has none.
     """
 
     privacy: Privacy
     holders: int
     max_loss: float
     max_row: float
-    key: bytes = field(repr=False)
+    key: bytes = field(default=b"", repr=False)
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -221,6 +223,11 @@ class Mechanism:
         both = self.noise_multiplier * math.sqrt(1.0 + SMALL_PART**2)
         return both, both / SMALL_PART
 
+    @property
+    def _share_of_noise(self) -> float:
+        """One holder's deviation, per unit of that which must be left of the sum."""
+        return 1.0 / math.sqrt(self.holders - self.privacy.colluding)
+
     def rows_to_play(self, numbers: int) -> int:
         """Return the rows that a group needs for an adversary to choose it.
 
@@ -235,49 +242,97 @@ class Mechanism:
         total = np.zeros(numbers)
         for holder in range(self.holders):
             total += gaussian_noise(self.key, f"{label}, holder {holder}", numbers)
-        share = 1.0 / math.sqrt(self.holders - self.privacy.colluding)
-        large, small = torch.split(torch.from_numpy(total * share), [first.numel(), second.numel()])
+        return self._shared_out(total, first, second)
+
+    def own_noise(self, label: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Return one holder's share of the noise, from a key that only this holder has."""
+        drawn = gaussian_noise(self.key, label, first.numel() + second.numel())
+        return self._shared_out(drawn, first, second)
+
+    def _shared_out(
+        self, drawn: NDArray[np.float64], first: Tensor, second: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Give standard normal numbers the deviation of a holder's share."""
+        share = self._share_of_noise
+        large, small = torch.split(torch.from_numpy(drawn * share), [first.numel(), second.numel()])
         of_first, of_second = self._deviations
         return of_first * large.view(first.shape), of_second * small.view(second.shape)
 
-    def hide_round(
-        self, label: str, step: Tensor, centred_losses: Tensor, step_size: float
+    def add_to_round(
+        self,
+        noise: tuple[Tensor, Tensor],
+        step: Tensor,
+        centred_losses: Tensor,
+        step_size: float,
     ) -> tuple[Tensor, Tensor]:
         """Return a round's sums with noise; ``step_size`` is the most that a unit adds to the step.
 
         ``centred_losses`` are loss sums minus half of the largest loss for each row.
         """
-        on_step, on_losses = self.noise(label, step, centred_losses)
+        on_step, on_losses = noise
         return (
             step.double().cpu() + step_size * on_step,
             centred_losses + 0.5 * self.max_loss * self.size * on_losses,
         )
 
-    def hide_census(self, counts: Tensor, moment: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows by group [A], at least 1 each, and the sum of x x' (or nothing) with noise.
+    def add_to_census(
+        self, noise: tuple[Tensor, Tensor], counts: Tensor, lower: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return rows by group [A] and the packed sum of x x' (or nothing) with noise.
 
         Off the diagonal numbers are there twice, so they count sqrt(2) times in a vector's length.
         """
-        if not moment.numel():
-            _, on_counts = self.noise("census", moment, counts)
-            return _whole(counts + self.size * on_counts), moment
-        rows, columns = torch.tril_indices(*moment.shape)
-        twice = torch.where(rows == columns, 1.0, math.sqrt(2.0)).double()
-        packed, on_counts = self.noise("census", twice, counts)
-        lower = moment[rows, columns] + self.max_row**2 * self.size * packed / twice
-        hidden = torch.zeros_like(moment)
-        hidden[rows, columns] = lower
-        hidden[columns, rows] = lower
-        return _whole(counts + self.size * on_counts), hidden
+        on_lower, on_counts = noise
+        hidden = lower + self.max_row**2 * self.size * on_lower / _times_in_matrix(len(lower))
+        return counts + self.size * on_counts, hidden
+
+    def deviations_at_holder(self, step_size: float) -> tuple[float, float]:
+        """Return the deviations of one holder's noise on a step and on losses."""
+        share, (first, second) = self._share_of_noise, self._deviations
+        return share * first * step_size, share * second * 0.5 * self.max_loss * self.size
+
+    def census_deviations_at_holder(self) -> tuple[float, float]:
+        """Return the deviations of one holder's noise on counts, and on x x' off the diagonal."""
+        share, (first, second) = self._share_of_noise, self._deviations
+        on_moment = first * self.max_row**2 * self.size / math.sqrt(2.0)
+        return share * second * self.size, share * on_moment
 
 
-def _whole(counts: Tensor) -> Tensor:
+def pack_moment(moment: Tensor) -> Tensor:
+    """Return the numbers on and below the diagonal; none of an empty matrix."""
+    if not moment.numel():
+        return torch.zeros(0, dtype=torch.float64)
+    rows, columns = torch.tril_indices(*moment.shape)
+    return moment[rows, columns]
+
+
+def unpack_moment(lower: Tensor) -> Tensor:
+    """Return the symmetric matrix with these numbers on and below its diagonal."""
+    size = _columns_of(len(lower))
+    rows, columns = torch.tril_indices(size, size)
+    moment = torch.zeros(size, size, dtype=torch.float64)
+    moment[rows, columns] = lower
+    moment[columns, rows] = lower
+    return moment
+
+
+def _columns_of(packed: int) -> int:
+    return (math.isqrt(8 * packed + 1) - 1) // 2
+
+
+def _times_in_matrix(packed: int) -> Tensor:
+    """Return the root of how often each packed number is in the matrix."""
+    size = _columns_of(packed)
+    rows, columns = torch.tril_indices(size, size)
+    return torch.where(rows == columns, 1.0, math.sqrt(2.0)).double()
+
+
+def whole_counts(counts: Tensor) -> Tensor:
+    """Return noisy counts as whole numbers, at least 1 each."""
     return counts.round().clamp(min=1.0).to(torch.int64)
 
 
-def gaussian_noise(
-    key: bytes, label: str, numbers: int
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def gaussian_noise(key: bytes, label: str, numbers: int) -> NDArray[np.float64]:
     """Draw standard normal numbers that look random without the key.
 
     Bits are those of SHAKE-256 (FIPS 202), normal numbers those of Box and Muller (1958).
