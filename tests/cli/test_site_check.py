@@ -24,6 +24,7 @@ def test_a_site_sees_what_would_leave_and_notes_what_it_agrees_to(
     assert "how often each listed category occurs in ward" in shown
     assert "Leaves north in each of 3 rounds of fedminmax" in shown
     assert "Leaves north after training, for the model of fedminmax" in shown
+    assert "In a run: 6 questions planned, at most 12 different ones answered" in shown
     assert "Stays at north: every row" in shown
     assert (
         "Policy of north: does not take part if a group has fewer than 5 training rows; "

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fedminmax.federation.flare.site import KEPT_FOLDER
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.run import read_members
+from fedminmax.federation.site.ledger import KEPT_FOLDER
 from fedminmax.federation.wire.messages import vector_from_bytes
 from fedminmax.methods.catalogue import CARDS
 from tests.federation.network_problem import SITES, simulate, simulated_members

@@ -13,9 +13,9 @@ from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.encoding import agree_on_encoding, encoding_as_json
 from fedminmax.federation.flare.kits import provision
 from fedminmax.federation.flare.roster import ROSTER_FILE, read_roster
+from fedminmax.federation.site.ledger import LEDGER_FILE
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
-from fedminmax.federation.site.state import LEDGER_FILE
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (
     models_to_bytes,

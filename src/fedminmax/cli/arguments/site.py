@@ -20,6 +20,7 @@ def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_request(actions)
     _add_check(actions)
     _add_start(actions)
+    _add_log(actions)
 
 
 def _add_request(actions: "argparse._SubParsersAction[Any]") -> None:
@@ -89,6 +90,22 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     parser.set_defaults(run=_run_start)
 
 
+def _add_log(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "log",
+        help="see what left your site",
+        description="Show every message that left the site, the newest last: when, in answer to "
+        "which question, how many bytes, masked or not, and its SHA-256; refusals with their "
+        "reason; and totals.",
+        epilog="example: fedminmax site log --kit . --run study-1",
+    )
+    add = parser.add_argument
+    add("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
+    add("--run", dest="run_name", metavar="NAME", help="of this run alone")
+    add("--json", action="store_true", help="one JSON object per line; the last has the totals")
+    parser.set_defaults(run=_run_log)
+
+
 def _run_request(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.site import request
 
@@ -110,3 +127,9 @@ def _run_start(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.site import run_site
 
     run_site(options.kit)
+
+
+def _run_log(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.site_log import show_log
+
+    show_log(options.kit, options.run_name, as_json=options.json)

@@ -105,6 +105,8 @@ def check(
         masked = f"All of it is masked: {masked_words(least)}."
         console.print(masked, markup=False, highlight=False)
     console.print(
+        f"In a run: {counted(found.planned, 'question')} planned, at most {found.questions:,} "
+        f"different ones answered; what left: fedminmax site log --kit {kit}",
         f"Stays at {site}: every row, the file's name and path, all logs.",
         f"Policy of {site}: {_policy(settings, site)}.",
         f"Recorded in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",

@@ -18,9 +18,9 @@ from fedminmax.federation.flare.kits import (
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import OUTPUT_FILE, free_port, start_server, start_site
 from fedminmax.federation.flare.server import RUNS_FOLDER
-from fedminmax.federation.flare.site import KEPT_FOLDER
 from fedminmax.federation.flare.watchdog import WatchdogClient, with_watchdog
 from fedminmax.federation.server.log import Event
+from fedminmax.federation.site.ledger import KEPT_FOLDER
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.plan import NetworkPlan
 

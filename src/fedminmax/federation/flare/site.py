@@ -1,13 +1,10 @@
-"""The site's half of a job on NVIDIA FLARE: its published questions, answered by ``Site``.
+"""The site's half of a job on NVIDIA FLARE: its published questions, answered by ``AnsweringSite``.
 
-The engine would send the text of an exception, with its traceback, to the server. A message about
-a table may quote a row, so only refusals of what the server asked for go out with their reason;
-everything else stays in the site's own log.
+The engine would send the text of an exception, with its traceback, to the server: none may leave
+here.
 """
 
 import logging
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,12 +13,13 @@ from nvflare.collab import collab
 from fedminmax.federation.flare.roster import AUTHORITY_CERTIFICATE, read_roster
 from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.secure.identity import read_authority, read_identity
+from fedminmax.federation.site.answering import FAILED, AnsweringSite, refuse
+from fedminmax.federation.site.ledger import KEPT_FOLDER, Endpoint, Ledger, Request
 from fedminmax.federation.site.masking import Credentials
 from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
 from fedminmax.federation.site.site import Site
-from fedminmax.federation.wire.codec import RefusedError
 
-KEPT_FOLDER = "fedminmax_kept"
+LOG = logging.getLogger("fedminmax.site")
 
 
 class FlareSite:
@@ -29,10 +27,7 @@ class FlareSite:
 
     def __init__(self) -> None:
         reduce_stream_overhead()
-        self._site: Site | None = None
-        self._log = logging.getLogger("fedminmax.site")
-        # An order that the server gave up on may still be running when the next one arrives.
-        self._work = threading.Lock()
+        self._site: AnsweringSite | None = None
 
     @collab.publish
     def present(self) -> bytes:
@@ -42,94 +37,84 @@ class FlareSite:
     @collab.publish
     def prepare(self, plan: bytes) -> bytes | str:
         """Read the table and return its summary."""
-        settings = Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE
-        kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER
         # The engine's own threads and other jobs share the machine.
         torch.set_num_threads(1)
-
-        def begin() -> bytes:
-            kit, name = Path(collab.workspace.get_root_dir()), collab.site_name
-            own = read_site_settings(settings)
-            self._site = Site(name, own, kept, read_roster(kit), _credentials(kit, name))
-            return self._site.prepare(plan)
-
-        return self._guarded(begin)
+        kit, name = Path(collab.workspace.get_root_dir()), collab.site_name
+        try:
+            own = read_site_settings(Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE)
+            roster, credentials = read_roster(kit), _credentials(kit, name)
+        except Exception:
+            LOG.exception("the kit cannot be read")
+            return refuse(Ledger(kit / KEPT_FOLDER), Request(Endpoint.PREPARE), FAILED)
+        self._site = AnsweringSite(Site(name, own, kit / KEPT_FOLDER, roster, credentials))
+        return self._site.answer(Endpoint.PREPARE, {"plan": plan})
 
     @collab.publish
     def encode(self, encoding: bytes) -> bytes | str:
         """Encode the rows and return the counts by group."""
-        return self._guarded(lambda: self._present().encode(encoding))
+        return self._answer(Endpoint.ENCODE, encoding=encoding)
 
     @collab.publish
     def curvature(self, directions: bytes, secure: bytes | None = None) -> bytes | str:
         """Help to find a safe learning rate."""
-        return self._guarded(lambda: self._present().curvature(directions, secure))
+        return self._answer(Endpoint.CURVATURE, directions=directions, secure=secure)
 
     @collab.publish
     def take_rate(self, rate: bytes) -> bytes | str:
         """Take the learning rate that the plan left open."""
-        return self._guarded(lambda: self._present().take_rate(rate))
+        return self._answer(Endpoint.TAKE_RATE, rate=rate)
 
     @collab.publish
     def answer(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Do one round's work."""
-        return self._guarded(lambda: self._present().answer(run, order, secure))
+        return self._answer(Endpoint.ANSWER, run=run, order=order, secure=secure)
 
     @collab.publish
     def validate(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Measure a run's last model on validation rows."""
-        return self._guarded(lambda: self._present().validate(run, order, secure))
+        return self._answer(Endpoint.VALIDATE, run=run, order=order, secure=secure)
 
     @collab.publish
     def certify(self, run: int, order: bytes, secure: bytes | None = None) -> bytes | str:
         """Return sums for a proof of how good a run's model is."""
-        return self._guarded(lambda: self._present().certify(run, order, secure))
+        return self._answer(Endpoint.CERTIFY, run=run, order=order, secure=secure)
 
     @collab.publish
     def measure(self, models: bytes, secure: bytes | None = None) -> bytes | str:
         """Measure the trained models on held-out rows."""
-        return self._guarded(lambda: self._present().measure(models, secure))
+        return self._answer(Endpoint.MEASURE, models=models, secure=secure)
 
     @collab.publish
     def keys(self) -> bytes | str:
         """Return this job's keys for masks."""
-        return self._guarded(lambda: self._present().keys())
+        return self._answer(Endpoint.KEYS)
 
     @collab.publish
     def set_roster(self, roster: bytes) -> bytes | str:
         """Take all sites' keys for masks."""
-        return self._guarded(lambda: self._present().set_roster(roster))
+        return self._answer(Endpoint.SET_ROSTER, roster=roster)
 
     @collab.publish
     def summarise(self, secure: bytes) -> bytes | str:
         """Return the masked summary of the table."""
-        return self._guarded(lambda: self._present().summarise(secure))
+        return self._answer(Endpoint.SUMMARISE, secure=secure)
 
     @collab.publish
     def count_rows(self, secure: bytes) -> bytes | str:
         """Return the masked counts by group."""
-        return self._guarded(lambda: self._present().count_rows(secure))
+        return self._answer(Endpoint.COUNT_ROWS, secure=secure)
 
     @collab.publish
     def unmask(self, message: bytes) -> bytes | str:
         """Help to take the masks off a total."""
-        return self._guarded(lambda: self._present().unmask(message))
+        return self._answer(Endpoint.UNMASK, message=message)
 
-    def _present(self) -> Site:
+    def _answer(self, question: Endpoint, **payload: object) -> bytes | str:
         if self._site is None:
-            raise RefusedError("this site was asked before it could prepare")
-        return self._site
-
-    def _guarded(self, work: Callable[[], bytes]) -> bytes | str:
-        try:
-            with self._work:
-                return work()
-        except RefusedError as error:
-            self._log.warning("refused: %s", error)
-            return str(error)
-        except Exception:  # noqa: BLE001 - no traceback may leave the site
-            self._log.exception("the work failed")
-            return "its work failed; the reason is in this site's log"
+            kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER
+            reason = "this site was asked before it could prepare"
+            return refuse(Ledger(kept), Request(question), reason)
+        return self._site.answer(question, payload)
 
 
 def _credentials(kit: Path, site: str) -> Credentials:

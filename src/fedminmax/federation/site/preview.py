@@ -21,6 +21,7 @@ from fedminmax.data.tables.schema import Kind, Schema
 from fedminmax.data.tables.wording import listed
 from fedminmax.federation.certify import MAX_ROUNDS, PROVER
 from fedminmax.federation.planned_runs import needs_learning_rate, plan_of_config, planned_runs
+from fedminmax.federation.site.ledger import limits_of, planned_questions
 from fedminmax.federation.site.policy import (
     group_counts,
     read_own_rows,
@@ -160,13 +161,15 @@ class SiteCheck:
     """The groups that the site would disclose, with their training rows, and what it would send.
 
     ``hidden`` are the site's groups that it would not disclose separately; ``warnings`` are for the
-    site only.
+    site only. A run has ``planned`` questions, and the site answers at most ``questions``.
     """
 
     groups: dict[str, int]
     hidden: dict[str, int]
     leaves: tuple[str, ...]
     warnings: tuple[str, ...]
+    planned: int
+    questions: int
 
 
 def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSettings:
@@ -209,6 +212,8 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
             *constant_target_warnings({site: summarise(own.train, schema)}, schema),
             *leak_warnings([own.train], schema),
         ),
+        planned_questions(plan),
+        limits_of(plan, settings).questions,
     )
 
 

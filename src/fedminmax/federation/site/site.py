@@ -38,10 +38,10 @@ from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
+from fedminmax.federation.site.ledger import Endpoint, Ledger, Request, limits_of
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.site.state import Endpoint, Ledger, Request
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 from fedminmax.federation.wire.messages import (
     losses_to_bytes,
@@ -93,6 +93,7 @@ class Site:
         self._name = name
         self._settings = settings
         self._folder = folder
+        self.ledger = Ledger(folder)
         self._roster = roster
         self._credentials = credentials
         self._masked: MaskedAnswers | None = None
@@ -101,7 +102,6 @@ class Site:
         self._rows: SiteRows | None = None
         self._encoded_site: EncodedSite | None = None
         self._methods: list[AnyMethod[Any]] = []
-        self._ledger: Ledger | None = None
         self._curvatures = 0
         self._direction = b""
         self._encoding_bytes = b""
@@ -116,14 +116,9 @@ class Site:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
         if not needs_learning_rate(self._plan.runs):
             self._methods = [run.build() for run in self._plan.runs]
+        limits = limits_of(self._plan, self._settings)
+        self.ledger.begin(self._plan.run, digest_of(self._plan), limits)
         self._rows = read_rows(self._plan, self._settings, self._name, self._roster)
-        self._ledger = Ledger(
-            self._folder,
-            self._plan.run,
-            digest_of(self._plan),
-            self._settings.max_runs,
-            self._settings.max_answers,
-        )
         self._summary = summarise(self._rows.train, self._plan.schema)
         if self._plan.secure_sums is None:
             return summary_to_bytes(self._summary)
@@ -175,12 +170,7 @@ class Site:
 
     def encode(self, encoding: object) -> bytes:
         """Encode the rows as all sites do, and return the counts by group."""
-        if (
-            self._plan is None
-            or self._rows is None
-            or self._summary is None
-            or self._ledger is None
-        ):
+        if self._plan is None or self._rows is None or self._summary is None:
             raise RefusedError(f"{SERVER} sent an encoding before its plan")
         if self._encoded_site is not None:
             raise RefusedError(f"{SERVER} sent a second encoding")
@@ -188,7 +178,7 @@ class Site:
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
-        self._ledger.note(Request(Endpoint.ENCODE), content)
+        self.ledger.note(Request(Endpoint.ENCODE), content)
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
         list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
@@ -202,7 +192,7 @@ class Site:
 
     def _counts(self) -> Tensor:
         """Return training rows by group, and validation rows if the plan sets any aside."""
-        encoded_site, _ = self._present("a question")
+        encoded_site = self._present("a question")
         counts = encoded_site.train_counts
         if encoded_site.plan.validation:
             counts = torch.cat([counts, encoded_site.validation_counts])
@@ -218,7 +208,7 @@ class Site:
 
     def curvature(self, directions: object, secure: object = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
-        encoded_site, ledger = self._present("a direction")
+        encoded_site = self._present("a direction")
         if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
             raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
         content = checked_bytes(directions, MAX_PLAN_BYTES, SERVER)
@@ -231,7 +221,7 @@ class Site:
         if not again:
             self._curvatures, self._direction = self._curvatures + 1, content
         asked = Request(Endpoint.CURVATURE, round=self._curvatures)
-        ledger.note(asked, *_content(by_group))
+        self.ledger.note(asked, *_content(by_group))
         if self._masked is None:
             return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
         return self._masked.answer(
@@ -243,7 +233,7 @@ class Site:
 
     def take_rate(self, rate: object) -> bytes:
         """Set the learning rate that the plan left open."""
-        encoded_site, _ = self._present("a learning rate")
+        encoded_site = self._present("a learning rate")
         if self._methods:
             raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
         word = checked_bytes(rate, MAX_RATE_BYTES, SERVER).decode(errors="replace")
@@ -253,13 +243,13 @@ class Site:
     def answer(self, run: object, order: object, secure: object = None) -> bytes:
         """Do one round's work for one of the plan's runs."""
         started = time.monotonic()
-        encoded_site, ledger = self._present("an order")
+        encoded_site = self._present("an order")
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
         asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
         self._check_order(asked, came, encoded_site)
-        ledger.note(asked, *_content(came.parameters, came.weights))
+        self.ledger.note(asked, *_content(came.parameters, came.weights))
         self._latest = asked
 
         def reply() -> Sums:
@@ -295,7 +285,7 @@ class Site:
 
     def validate(self, run: object, order: object, secure: object = None) -> bytes:
         """Return the losses of a run's last model on validation rows."""
-        encoded_site, ledger = self._present("a model to validate")
+        encoded_site = self._present("a model to validate")
         if not encoded_site.plan.validation:
             raise RefusedError(f"{SERVER} asks for validation, which its plan does not have")
         if not isinstance(run, int) or not 0 <= run < len(self._methods):
@@ -304,7 +294,7 @@ class Site:
         if not 1 <= came.key.round <= encoded_site.plan.runs[run].rounds + 1 or came.phase:
             raise RefusedError(f"{SERVER} asks to validate round {came.key.round}")
         asked = Request(Endpoint.VALIDATE, run, round=came.key.round)
-        ledger.note(asked, *_content(came.parameters))
+        self.ledger.note(asked, *_content(came.parameters))
         if self._masked is None:
             return losses_to_bytes(encoded_site.validation_losses(came.parameters))
         return self._masked.answer(
@@ -317,7 +307,7 @@ class Site:
     def certify(self, run: object, order: object, secure: object = None) -> bytes:
         """Return sums by group for a proof of how good the first run's model is."""
         started = time.monotonic()
-        encoded_site, ledger = self._present("a model to certify")
+        encoded_site = self._present("a model to certify")
         if not encoded_site.plan.certify or run != 0 or not self._methods:
             raise RefusedError(f"{SERVER} asks for a proof, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
@@ -325,7 +315,7 @@ class Site:
             raise RefusedError(f"{SERVER} asks for round {came.key.round} of a proof")
         asked = Request(Endpoint.CERTIFY, round=came.key.round)
         self._check_after_latest(asked)
-        ledger.note(asked, *_content(came.parameters))
+        self.ledger.note(asked, *_content(came.parameters))
         self._latest = asked
         prover = prover_for(encoded_site.workspace.linear, encoded_site.holder.groups)
 
@@ -344,7 +334,7 @@ class Site:
 
     def measure(self, models: object, secure: object = None) -> bytes:
         """Return sums of scores of each run's models over the held-out rows."""
-        encoded_site, ledger = self._present("models")
+        encoded_site = self._present("models")
         runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
         for members, method, planned in zip(
             runs, self._methods, encoded_site.plan.runs, strict=True
@@ -354,7 +344,7 @@ class Site:
                 raise RefusedError(
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
-        ledger.note(Request(Endpoint.MEASURE), *_content(*runs))
+        self.ledger.note(Request(Endpoint.MEASURE), *_content(*runs))
         if self._masked is None:
             return score_sums_to_bytes(encoded_site.measure(runs))
         return self._masked.answer(
@@ -364,10 +354,10 @@ class Site:
             lambda: scores_values(encoded_site.measure(runs)),
         )
 
-    def _present(self, what: str) -> tuple[EncodedSite, Ledger]:
-        if self._encoded_site is None or self._ledger is None:
+    def _present(self, what: str) -> EncodedSite:
+        if self._encoded_site is None:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
-        return self._encoded_site, self._ledger
+        return self._encoded_site
 
     def _check_order(self, asked: Request, came: Order, encoded_site: EncodedSite) -> None:
         """Refuse an order that does not follow the plan."""

@@ -1,0 +1,115 @@
+"""`fedminmax site log`: what left this site, from its own log."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedminmax.cli.terminal import print_table, wide_console
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
+from fedminmax.federation.flare.kits import site_name
+from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, Request, read_log
+
+DIGITS_SHOWN = 16
+HEADERS = ("time (UTC)", "question", "round", "bytes", "numbers", "SHA-256")
+NO_RUN = "before a plan was read"
+
+
+@dataclass(frozen=True)
+class LogTotals:
+    """How many questions were answered and refused, and how many bytes left.
+
+    ``masked``, ``plain`` and ``without_numbers`` are parts of ``bytes``; ``unknown`` answers are
+    from an earlier version, which did not keep their size.
+    """
+
+    answered: int
+    refused: int
+    bytes: int
+    masked: int
+    plain: int
+    without_numbers: int
+    unknown: int
+
+
+def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
+    """Print the log of the site's messages, the newest last, and totals."""
+    site = site_name(kit)
+    everything = [entry for entry in read_log(kit / KEPT_FOLDER) if entry.left]
+    entries = [entry for entry in everything if run in (None, entry.run)]
+    if run is not None and not entries:
+        known = ", ".join(dict.fromkeys(entry.run for entry in everything if entry.run)) or "none"
+        raise InputError(f"the log of {site} has no run '{run}'; its runs: {known}")
+    totals = totals_of(entries)
+    if as_json:
+        for entry in entries:
+            print(json.dumps(entry.as_json()))
+        print(json.dumps({"totals": asdict(totals)}))
+        return
+    console = wide_console()
+    for own in _newest_run_last(entries):
+        title = f"Messages that left {site}: {own[0].run or NO_RUN}"
+        lines = [_cells(entry) for entry in own]
+        print_table(console, title, HEADERS, lines, names=2, sentences=1)
+    console.print(_sentence(site, totals), markup=False, highlight=False, soft_wrap=False)
+
+
+def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:
+    """Add up what left."""
+    events = Counter(entry.event for entry in entries)
+    parts: Counter[bool | None] = Counter()
+    for entry in entries:
+        parts[entry.masked] += entry.bytes or 0
+    return LogTotals(
+        answered=events[Event.SENT] + events[Event.ANSWERED],
+        refused=events[Event.REFUSED],
+        bytes=parts.total(),
+        masked=parts[True],
+        plain=parts[False],
+        without_numbers=parts[None],
+        unknown=events[Event.ANSWERED],
+    )
+
+
+def _newest_run_last(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return the lines of each run, in the order of their last lines."""
+    runs: dict[str, list[LedgerEntry]] = {}
+    for entry in entries:
+        runs.setdefault(entry.run, []).append(entry)
+    last = {entry.run: place for place, entry in enumerate(entries)}
+    return sorted(runs.values(), key=lambda own: last[own[0].run])
+
+
+def _cells(entry: LedgerEntry) -> list[str]:
+    time = entry.time.replace("T", " ").removesuffix("Z")
+    size = "?" if entry.bytes is None else f"{entry.bytes:,}"
+    kinds = {True: "masked", False: "plain", None: ""}
+    kind, note = kinds[entry.masked], entry.digest[:DIGITS_SHOWN]
+    if entry.event is Event.REFUSED:
+        kind, note = "refused", entry.reason
+    elif entry.event is Event.ANSWERED:
+        kind, note = "?", "size not kept"
+    return [time, _question(entry.asked), str(entry.round or ""), size, kind, note]
+
+
+def _question(asked: Request) -> str:
+    about = asked.question if asked.about is None else asked.about
+    words = about.value + (f" {asked.phase + 1}" if asked.phase else "")
+    words += f" (run {asked.number + 1})" if asked.number else ""
+    return words if asked.about is None else f"{words}: {asked.question.value}"
+
+
+def _sentence(site: str, totals: LogTotals) -> str:
+    """Say the totals."""
+    if not totals.answered + totals.refused:
+        return f"Nothing has left {site} yet."
+    text = (
+        f"{counted(totals.answered, 'question')} answered, {totals.refused:,} refused; "
+        f"{totals.bytes:,} bytes left {site}: {totals.masked:,} masked, {totals.plain:,} not "
+        f"masked, {totals.without_numbers:,} without numbers from the table."
+    )
+    if totals.unknown:
+        text += f" The size of {totals.unknown:,} answers of an earlier version is not known."
+    return text
