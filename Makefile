@@ -15,9 +15,11 @@ demo: $(READY)
 	$(BIN)/fedminmax train $(ADULT)/adult.toml --out $(ADULT)/run
 	$(BIN)/fedminmax report $(ADULT)/run --out $(ADULT)/report.html --force
 
-# One thread each: threads of several processes would only wait for one another. A worker more than two
-# cores need, because some tests wait for processes of their own; in order, because those are few and long.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# One thread each: threads of several processes would only wait for one another; where a test wants two,
+# they wait asleep. Compiled files are kept even where the environment says no, or every worker rewrites every
+# test. A worker more than two cores need, because some tests wait for processes of their own; in order, because
+# those are few and long.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	scripts/debian_packages.sh chromium
 	$(PYTEST) -m 'not slow'
