@@ -59,10 +59,17 @@ def plan_of_config(
         validation=config.validation,
         certify=config.method.certify,
         packages=packages_of(runs),
-        secure_sums=SecureSums(threshold_for(len(sites), site_rules.minimum_sites))
-        if config.secure_sums
-        else None,
+        secure_sums=_secure_sums(config, len(sites), site_rules) if config.secure_sums else None,
+        privacy=config.promise,
     )
+
+
+def _secure_sums(config: TableConfig, sites: int, site_rules: SiteRules) -> SecureSums:
+    """Return the minimum of sites in a total: under a promise of privacy, all but the colluding."""
+    least = threshold_for(sites, site_rules.minimum_sites)
+    if config.privacy is not None:
+        least = max(least, sites - config.privacy.colluding)
+    return SecureSums(least)
 
 
 def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:

@@ -209,7 +209,7 @@ def own_sums(mechanism: Mechanism, reply: Sums) -> tuple[Tensor, Tensor]:
 
 
 def step_size_of(
-    mechanism: Mechanism, method: SumsMethod[StateT], order: Order, groups: int
+    mechanism: Mechanism, method: AnyMethod[StateT], order: Order, groups: int
 ) -> float:
     """Return the most that a unit adds to a step; it depends on the order alone."""
     privacy = mechanism.privacy
@@ -227,7 +227,7 @@ def shortened(vector: Tensor, longest: float) -> Tensor:
 
 def completed(
     mechanism: Mechanism,
-    method: SumsMethod[StateT],
+    method: AnyMethod[StateT],
     order: Order,
     step: Tensor,
     centred: Tensor,
@@ -264,7 +264,7 @@ def completed(
     )
 
 
-def _label(method: SumsMethod[StateT], order: Order) -> str:
+def _label(method: AnyMethod[StateT], order: Order) -> str:
     """Return what no two releases of a run share."""
     key = order.key
     return f"{method.name}, seed {key.seed}, round {key.round}, phase {order.phase}"

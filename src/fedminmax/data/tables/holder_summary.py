@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +57,20 @@ class HolderSummary:
         for (_, label), count in self.strata.items():
             counts[label] += count
         return dict(counts)
+
+
+def without_counts(summary: HolderSummary) -> HolderSummary:
+    """Return a summary that says of groups and categories only that they occur.
+
+    It says nothing of classes. What number columns are scaled by stays.
+    """
+    categories = {
+        name: tuple(int(count > 0) for count in counts)
+        for name, counts in summary.categories.items()
+    }
+    return replace(
+        summary, categories=categories, strata={(group, 0): 1 for group, _ in summary.strata}
+    )
 
 
 def summarise(rows: ParsedRows, schema: Schema) -> HolderSummary:

@@ -173,7 +173,7 @@ class Agreement:
 
 def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     """Let all sites prepare and encode their rows; an existing agreement is kept."""
-    summaries, refused = _summaries(plan, transport)
+    summaries, refused = summaries_of(plan, transport)
     agreed = read_agreement(folder / AGREEMENT_FILE)
     encoding = _new_encoding(plan, summaries, refused) if agreed is None else agreed.encoding
     reported, more = _counts(encoding, transport, tuple(summaries), validates=plan.validation > 0)
@@ -198,7 +198,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         _check_groups_left(encoding, counts, refused)
         set_aside = {site: own for site, own in set_aside.items() if site in counts}
         agreed = Agreed(encoding, counts, rate, lengths, set_aside)
-        _write(folder / AGREEMENT_FILE, agreed)
+        write_agreement(folder / AGREEMENT_FILE, agreed)
     else:
         late = [site for site in reported if site not in agreed.counts]
         refused |= {site: f"{site} was absent when this run began; skipped" for site in late}
@@ -259,7 +259,7 @@ def _drop_mismatches(
     return fitting
 
 
-def _summaries(
+def summaries_of(
     plan: NetworkPlan, transport: Transport
 ) -> tuple[dict[str, HolderSummary], dict[str, str]]:
     """Send the plan; return each site's summary, and the reasons of the others."""
@@ -269,7 +269,9 @@ def _summaries(
     for site in plan.holders:
         if site in answers.messages:
             try:
-                summary = summary_from_bytes(answers.messages[site], plan.schema, site)
+                summary = summary_from_bytes(
+                    answers.messages[site], plan.schema, site, counted=plan.privacy is None
+                )
                 _check_rows(summary, max_rows, site)
                 summaries[site] = summary
             except RefusedError as error:
@@ -376,7 +378,8 @@ def read_agreement(path: Path) -> Agreed | None:
     raise InputError(f"{path} is damaged; start a new run")
 
 
-def _write(path: Path, agreed: Agreed) -> None:
+def write_agreement(path: Path, agreed: Agreed) -> None:
+    """Keep what the sites agreed on."""
     content = {
         "encoding": json.loads(encoding_as_json(agreed.encoding)),
         "counts": agreed.counts,

@@ -14,40 +14,30 @@ after a fault, and before the first round nobody may be missing.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
-from fedminmax.core.bounds import RowLengths, RowLimits, row_limits
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json
-from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.messages import Order
-from fedminmax.core.task import Task
-from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
-from fedminmax.federation.certify import prover_for
+from fedminmax.data.tables.encoding import encoding_from_json
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.federation.secure.answers import (
     COUNT_ROWS,
     SUMMARISE,
-    counts_layout,
-    curvature_layout,
-    losses_layout,
     losses_of,
-    reply_layout,
     reply_of,
-    scores_layout,
     scores_of,
     summary_layout,
     summary_of,
 )
 from fedminmax.federation.secure.fixed_point import Layout
 from fedminmax.federation.secure.messages import Context, UnmaskAsk, from_bytes, order_hash
+from fedminmax.federation.secure.noisy_answers import noisy_reply_of
 from fedminmax.federation.secure.session import Terms
+from fedminmax.federation.server.everyone import Everyone, everyone_of, layout_of_counts
 from fedminmax.federation.server.masked_totals import (
     MaskedTotal,
     MaskedTotals,
@@ -69,21 +59,16 @@ from fedminmax.federation.wire.messages import (
     order_from_bytes,
     score_sums_to_bytes,
     sums_to_bytes,
-    vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of, task_of
-from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
-from fedminmax.methods.shared.expected_reply import Sender
-from fedminmax.metrics.score_rows import metric_names
+from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of
+from fedminmax.federation.wire.summary import summary_to_bytes
 
 MASKED_FILE = "masked.json"
 SERVER = "the server"
 # Totals that may still be asked for again; a round has two at the most, and a run goes on from a
 # checkpoint that is one round old.
 MAX_BEGUN = 20
-# A square of two scores, each of which is a quantity that nobody knows the size of.
-LARGEST_SCORE_OF_A_QUANTITY = 2.0**10
 
 
 @dataclass(frozen=True)
@@ -102,23 +87,6 @@ class Kept:
     summary: str = ""
     counts: str = ""
     begun: tuple[Begun, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Everyone:
-    """What is known of all rows once they are encoded; the learning rate may still be open."""
-
-    plan: NetworkPlan
-    encoding: Encoding
-    _: KW_ONLY
-    task: Task
-    lengths: RowLengths
-    counts: torch.Tensor
-    validation_rows: torch.Tensor
-
-    def sender(self, limits: RowLimits) -> Sender:
-        """Return the one holder of all rows at a model with these limits."""
-        return Sender(0, self.counts, holders=1, limits=limits, lengths=self.lengths, is_total=True)
 
 
 @dataclass
@@ -209,22 +177,13 @@ class OneHolder:
         content = payload["encoding"]
         text = content.decode() if isinstance(content, bytes) else ""
         encoding = encoding_from_json(text, SERVER)
-        groups = len(encoding.groups)
         if not self._kept.counts:
-            layout = counts_layout(groups * (2 if plan.validation else 1))
-            order = order_hash(text.encode())
+            layout, order = layout_of_counts(plan, encoding), order_hash(text.encode())
             total = self._total_of_all(Context(COUNT_ROWS), {}, order, layout)
-            packed = vector_to_bytes(torch.from_numpy(total.values["counts"]))
+            packed = vector_to_bytes(torch.cat([*map(torch.from_numpy, total.values.values())]))
             self._keep(replace(self._kept, counts=b64encode(packed).decode()))
         message = b64decode(self._kept.counts)
-        like = torch.zeros(groups * (2 if plan.validation else 1), dtype=torch.int64)
-        counts = vector_from_bytes(message, like, ALL_SITES)
-        summary = summary_from_bytes(self._kept.summary.encode(), plan.schema, ALL_SITES)
-        task, lengths = task_of(plan, encoding), row_lengths(summary, encoding)
-        rows, set_aside = counts[:groups], counts[groups:]
-        job.everyone = Everyone(
-            plan, encoding, task=task, lengths=lengths, counts=rows, validation_rows=set_aside
-        )
+        job.everyone = everyone_of(plan, encoding, message, self._kept.summary.encode())
         return Answer(ALL_SITES, message, absent=job.absent)
 
     def _take_rate(self, payload: Mapping[str, object]) -> Answer:
@@ -240,8 +199,7 @@ class OneHolder:
     def _curvature(self, payload: Mapping[str, object]) -> Answer:
         everyone, directions = self._everyone(), payload["directions"]
         self._job.directions += 1
-        numbers = len(everyone.encoding.groups) * (len(everyone.encoding.names) + 1)
-        layout = curvature_layout(numbers, everyone.lengths.rows**2, len(self._plan.sites))
+        layout = everyone.curvature_layout()
         context = Context("curvature", round=self._job.directions)
         order = order_hash(directions if isinstance(directions, bytes) else b"")
         total = self._total_of_all(context, payload, order, layout)
@@ -250,15 +208,9 @@ class OneHolder:
     def _round(self, endpoint: str, payload: Mapping[str, object]) -> Answer:
         """Ask about a model: for a round, for a proof, or for losses on validation rows."""
         everyone, run, content = self._everyone(), payload["run"], payload["order"]
-        task, sites = everyone.task, len(self._plan.sites)
-        order = order_from_bytes(content, task.initial_parameters, SERVER)
-        layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
-        sender = everyone.sender(row_limits(layers, order.parameters, task.loss, task.ridge))
+        order = order_from_bytes(content, everyone.task.initial_parameters, SERVER)
         number = run if isinstance(run, int) else 0
-        if endpoint == "validate":
-            layout = losses_layout(sender, everyone.validation_rows, sites)
-        else:
-            layout = self._reply_layout(endpoint, number, order, sender)
+        layout = everyone.round_layout(endpoint, number, order)
         context = Context(endpoint, number, order.key.round, order.phase)
         sent = order_hash(content if isinstance(content, bytes) else b"")
         total = self._total_of_a_round(context, payload, sent, layout)
@@ -266,36 +218,20 @@ class OneHolder:
             message = losses_to_bytes(losses_of(total.values))
         else:
             slowest = max(total.seconds.values(), default=0.0)
-            message = sums_to_bytes(reply_of(total.values), slowest)
+            read = reply_of if self._plan.privacy is None else noisy_reply_of
+            message = sums_to_bytes(read(total.values), slowest)
         absent = self._absent_from(total, order.key.round)
         return Answer(ALL_SITES, message, absent=absent, bytes=total.upload_bytes)
 
-    def _reply_layout(self, endpoint: str, run: int, order: Order, sender: Sender) -> Layout:
-        everyone = self._everyone()
-        set_aside = everyone.validation_rows
-        if endpoint == "certify":
-            linear = linear_structure_of(everyone.task)
-            method: Any = prover_for(linear, len(everyone.encoding.groups))
-        else:
-            method = everyone.plan.runs[run].build()
-        if order.phase or endpoint == "certify":
-            set_aside = set_aside[:0]
-        return reply_layout(method, order, sender, set_aside, len(self._plan.sites))
-
     def _measure(self, payload: Mapping[str, object]) -> Answer:
         everyone, content = self._everyone(), payload["models"]
-        encoding = everyone.encoding
         like = everyone.task.initial_parameters
         runs = len(models_from_bytes(content, len(everyone.plan.runs), like, SERVER))
-        scores = runs * 2 * len(metric_names(encoding))
-        lines = len(encoding.groups) + len(encoding.merged_groups)
-        largest = 2.0 if encoding.outputs > 1 else LARGEST_SCORE_OF_A_QUANTITY
-        layout = scores_layout(
-            lines, scores, largest, int(everyone.counts.sum()), len(self._plan.sites)
-        )
         order = order_hash(content if isinstance(content, bytes) else b"")
+        layout = everyone.scores_layout(runs)
         total = self._total_of_a_round(Context("measure"), payload, order, layout)
-        message = score_sums_to_bytes(scores_of(total.values, lines, scores))
+        sums = scores_of(total.values, everyone.score_lines, everyone.scores(runs))
+        message = score_sums_to_bytes(sums)
         return Answer(ALL_SITES, message, absent=self._absent_from(total, 0))
 
     def _everyone(self) -> Everyone:

@@ -22,6 +22,7 @@ from fedminmax.core.workspace import model_with
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.server.agreement import Agreement
 from fedminmax.federation.server.log import RoundNotes
+from fedminmax.federation.server.noisy_census import completed_reply
 from fedminmax.federation.server.transport import (
     PRESENCE_TIMEOUT,
     Answer,
@@ -328,6 +329,11 @@ class RemoteFederation:
             compressed=compressed,
             validates=validates,
         )
+        self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
+        if self._agreement.plan.privacy is not None:
+            missing = len(answer.absent)
+            noisy = completed_reply(self._agreement, sent.method, sent.order, reply, missing)
+            return ValidReply(noisy, StepLength(0.0, is_limited=True), answer.bytes or len(content))
         place = sent.places[site]
         counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
         is_total = self._agreement.plan.secure_sums is not None
@@ -360,7 +366,6 @@ class RemoteFederation:
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
             # The expectation depends on reported numbers, which must not stop the whole run.
             raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
-        self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
         return ValidReply(reply, step, len(content) if answer.bytes is None else answer.bytes)
 
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:

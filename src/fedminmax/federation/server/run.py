@@ -55,6 +55,7 @@ from fedminmax.federation.server.log import (
     read_last_rounds,
 )
 from fedminmax.federation.server.measure import measure, read_tensors, write_measured, write_tensors
+from fedminmax.federation.server.noisy_census import agree_privately
 from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import Transport
@@ -165,7 +166,8 @@ def publish_results(folder: Path, outcome: Outcome, results: Path) -> Outcome:
 def _run_all(plan: NetworkPlan, transport: Transport, folder: Path) -> Outcome:
     if plan.secure_sums is not None:
         transport = OneHolder(plan, transport, folder)
-    agreement = agree(plan, transport, folder)
+    agree_on_rows = agree if plan.privacy is None else agree_privately
+    agreement = agree_on_rows(plan, transport, folder)
     if plan.certify:
         check_certifiable(agreement.census)
         first = agreement.plan.runs[0]

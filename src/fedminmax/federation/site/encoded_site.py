@@ -1,6 +1,9 @@
 """A site's rows once they are encoded as at all sites, and the replies computed from them."""
 
+import hashlib
+import json
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
+from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
@@ -21,8 +25,11 @@ from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.federation.per_holder import NOTHING, answer
+from fedminmax.federation.private import row_limits_of
+from fedminmax.federation.secure.noisy_answers import mechanism_of_plan
 from fedminmax.federation.site.policy import SiteRows
 from fedminmax.federation.site.state import SiteState
+from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.compression import (
     Compressed,
     compressed_part,
@@ -64,6 +71,14 @@ class EncodedSite:
     def train_counts(self) -> Tensor:
         """Training rows by group."""
         return torch.bincount(self.holder.examples.group, minlength=self.holder.groups)
+
+    @cached_property
+    def rows_digest(self) -> str:
+        """A digest of the encoded training rows."""
+        own, whole = self.holder.examples, hashlib.sha256()
+        for tensor in (own.x, own.y, own.group):
+            whole.update(tensor.contiguous().numpy().data)
+        return whole.hexdigest()
 
     @property
     def validation_counts(self) -> Tensor:
@@ -116,7 +131,8 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
     )
     start = task.initial_parameters
     merged = merged_numbers(rows.held_out, encoding)
-    workspace = Workspace(task)
+    limits = None if plan.privacy is None else row_limits_of(mechanism_of_plan(plan))
+    workspace = Workspace(task, limits)
     return EncodedSite(
         plan,
         encoding,
@@ -174,3 +190,12 @@ def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> No
     if len(held_out) or len(set_aside):
         path = folder / f"held_out-{digest_of(plan)[:16]}.json"
         write_held_out(path, plan.seed, held_out, set_aside)
+
+
+def check_same_table(folder: Path, plan: NetworkPlan, counts: Tensor) -> None:
+    """Refuse to go on with other rows: where sums are masked, the server cannot notice."""
+    path, found = folder / f"{plan.run}.rows.json", counts.tolist()
+    if not path.exists():
+        write_json(path, found)
+    elif json.loads(path.read_text(encoding="utf-8")) != found:
+        raise RefusedError("this site has another table than when this run began; refused")

@@ -206,11 +206,16 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many runs of a plan, different requests about a round, and different ones in a run."""
+    """How many runs of a plan, different requests about a round, and different ones in a run.
+
+    With ``sync``, an allowed question is on the disk before its answer leaves, even if the power
+    fails.
+    """
 
     runs: int
     answers: int
     questions: int
+    sync: bool = False
 
 
 def planned_questions(plan: NetworkPlan) -> int:
@@ -226,7 +231,9 @@ def planned_questions(plan: NetworkPlan) -> int:
     totals += MAX_ROUNDS * plan.certify + 1
     others = 2
     if needs_learning_rate(plan.runs):
-        totals, others = totals + POWER_ITERATIONS, others + 1
+        # Under a promise of privacy the rate follows from the noisy census.
+        totals += POWER_ITERATIONS * (plan.privacy is None)
+        others += 1
     if plan.secure_sums is None:
         return totals + others
     # Summary and counts are separate questions, after the keys and everybody's keys.
@@ -236,6 +243,9 @@ def planned_questions(plan: NetworkPlan) -> int:
 def limits_of(plan: NetworkPlan, settings: SiteSettings) -> Limits:
     """Return what a site allows in a run of this plan."""
     questions = ROOM_FOR_REPEATS * planned_questions(plan)
+    if plan.privacy is not None:
+        # Two orders with the same noise would show the difference of their answers.
+        return Limits(settings.max_runs, 1, questions, sync=True)
     return Limits(settings.max_runs, settings.max_answers, questions)
 
 
@@ -357,6 +367,7 @@ class Ledger:
         reason: str = "",
     ) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        sync = event is Event.ALLOWED and self._limits is not None and self._limits.sync
         self._log.add(
             LedgerEntry(
                 when,
@@ -368,7 +379,8 @@ class Ledger:
                 bytes=size,
                 masked=masked,
                 reason=reason,
-            )
+            ),
+            sync=sync,
         )
 
 

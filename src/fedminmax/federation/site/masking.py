@@ -14,14 +14,15 @@ from torch import nn
 
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.messages import Order, Sums
-from fedminmax.core.task import Task
-from fedminmax.federation.secure.answers import Values
+from fedminmax.federation.secure.answers import Values, reply_values
+from fedminmax.federation.secure.fixed_point import DoesNotFitError, Layout, pack
 from fedminmax.federation.secure.identity import Authority, Identity
-from fedminmax.federation.secure.messages import Context
-from fedminmax.federation.secure.site import SecureSite
+from fedminmax.federation.secure.messages import Ask, Context, from_bytes
+from fedminmax.federation.secure.site import SERVER, SecureSite
+from fedminmax.federation.site.encoded_site import EncodedSite
 from fedminmax.federation.wire.checks import check_losses, check_reply, check_validation
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.methods.method import AnyMethod, Holder
+from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 
 LOG = logging.getLogger("fedminmax.site")
@@ -56,41 +57,66 @@ class MaskedAnswers:
         self._computed: Computed | None = None
 
     def answer(
-        self, secure: object, topic: Context, order: bytes, compute: Callable[[], Values]
+        self,
+        secure: object,
+        topic: Context,
+        order: bytes,
+        compute: Callable[[], Values],
+        layout: Layout | None = None,
     ) -> bytes:
-        """Return the masked answer; a further attempt at the same question masks it anew."""
+        """Return the masked answer; a further attempt at the same question masks it anew.
+
+        With a ``layout`` the server must ask for this one: numbers that do not fit are not told.
+        """
         own = self._computed
+        ask = from_bytes(secure, Ask, SERVER)
+        if layout is not None and ask.layout != layout:
+            raise RefusedError(f"{SERVER} asks for other numbers of {topic} than the plan gives")
         if own is None or (own.topic, own.order) != (topic, order):
             own = self._computed = Computed(topic, order, compute())
+        if layout is not None:
+            _check_fits(layout, own.values, len(ask.sites))
         return self.site.mask(secure, topic, own.values, order)
 
 
-def check_own_reply(
+def _check_fits(layout: Layout, values: Values, sites: int) -> None:
+    try:
+        pack(layout, values, sites)
+    except DoesNotFitError as error:
+        raise RefusedError("this site has too many rows for this promise of privacy") from error
+
+
+def checked_values(
     method: AnyMethod[Any],
     order: Order,
     reply: Sums,
-    *,
-    holder: Holder,
-    counts: tuple[Any, Any],
-    task: Task,
+    encoded_site: EncodedSite,
     lengths: RowLengths,
-) -> None:
-    """Refuse to send what a server that sees single replies would refuse; say why here alone.
+) -> Values:
+    """Return a reply as sections; refuse what a server that sees single replies would refuse.
 
-    ``counts`` are training and validation rows by group.
+    The reason is said here alone.
     """
-    train, validation = counts
+    task, holder = encoded_site.task, encoded_site.holder
     layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
     limits = row_limits(layers, order.parameters, task.loss, task.ridge)
-    sender = Sender(holder.number, train, holders=holder.holders, limits=limits, lengths=lengths)
+    sender = Sender(
+        holder.number,
+        encoded_site.train_counts,
+        holders=holder.holders,
+        limits=limits,
+        lengths=lengths,
+    )
     try:
         check_losses(reply, sender, "this site")
         check_reply(method, order, sender, reply, site="this site")
         if len(reply.validation.count):
-            check_validation(reply.validation, validation, limits, "this site")
+            set_aside = encoded_site.validation_counts
+            check_validation(reply.validation, set_aside, limits, "this site")
     except RefusedError as error:
         # The reason has numbers of this site in it.
         LOG.error("nothing is sent: %s", error)  # noqa: TRY400 - no traceback is needed
         raise RefusedError(
             "its own reply cannot be true, so nothing was sent; the reason is in this site's log"
         ) from error
+    return reply_values(reply)

@@ -8,7 +8,6 @@ Where the plan asks for masked sums, ``prepare`` and ``encode`` return nothing b
 answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +18,9 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
-from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.encoding import encoding_from_json, row_lengths
-from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.holder_summary import HolderSummary, summarise, without_counts
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
 from fedminmax.federation.secure.answers import (
@@ -30,17 +28,23 @@ from fedminmax.federation.secure.answers import (
     SUMMARISE,
     Values,
     losses_values,
-    reply_values,
     scores_values,
     summary_values,
 )
 from fedminmax.federation.secure.messages import Context, order_hash
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
+from fedminmax.federation.site.encoded_site import (
+    EncodedSite,
+    check_same_table,
+    encode_site,
+    list_rows,
+    reply_to,
+)
 from fedminmax.federation.site.ledger import Endpoint, Ledger, Request, limits_of
-from fedminmax.federation.site.masking import Credentials, MaskedAnswers, check_own_reply
+from fedminmax.federation.site.masking import Credentials, MaskedAnswers, checked_values
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
+from fedminmax.federation.site.privacy import PrivateAnswers, check_parameters
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 from fedminmax.federation.wire.messages import (
@@ -97,6 +101,7 @@ class Site:
         self._roster = roster
         self._credentials = credentials
         self._masked: MaskedAnswers | None = None
+        self._private: PrivateAnswers | None = None
         self._summary: HolderSummary | None = None
         self._plan: NetworkPlan | None = None
         self._rows: SiteRows | None = None
@@ -120,6 +125,10 @@ class Site:
         self.ledger.begin(self._plan.run, digest_of(self._plan), limits)
         self._rows = read_rows(self._plan, self._settings, self._name, self._roster)
         self._summary = summarise(self._rows.train, self._plan.schema)
+        if self._plan.privacy is not None:
+            self._private = PrivateAnswers(self._plan, self._settings, self._folder)
+            self._private.check(len(self._rows.train))
+            self._summary = without_counts(self._summary)
         if self._plan.secure_sums is None:
             return summary_to_bytes(self._summary)
         self._masked = MaskedAnswers(self._new_session(self._plan))
@@ -162,11 +171,17 @@ class Site:
 
     def count_rows(self, secure: object) -> bytes:
         """Return the masked counts by group."""
-        masked = self._masks()
-        self._present("a question")
-        order = order_hash(self._encoding_bytes)
+        masked, private = self._masks(), self._private
+        encoded_site = self._present("a question")
+        content, topic = self._encoding_bytes, Context(COUNT_ROWS)
+        order = order_hash(content)
+        if private is not None:
+            layout = private.census_layout(encoded_site)
+            return masked.answer(
+                secure, topic, order, lambda: private.census(encoded_site, content), layout
+            )
         values = {"counts": self._counts().numpy()}
-        return masked.answer(secure, Context(COUNT_ROWS), order, lambda: values)
+        return masked.answer(secure, topic, order, lambda: values)
 
     def encode(self, encoding: object) -> bytes:
         """Encode the rows as all sites do, and return the counts by group."""
@@ -186,7 +201,7 @@ class Site:
         if self._masked is None:
             return vector_to_bytes(self._counts())
         self._encoding_bytes = content
-        self._check_same_table(self._plan)
+        check_same_table(self._folder, self._plan, self._counts())
         self._lengths = row_lengths(self._summary, agreed)
         return b""
 
@@ -198,19 +213,13 @@ class Site:
             counts = torch.cat([counts, encoded_site.validation_counts])
         return counts
 
-    def _check_same_table(self, plan: NetworkPlan) -> None:
-        """Refuse to go on with other rows: where sums are masked, the server cannot notice."""
-        path, counts = self._folder / f"{plan.run}.rows.json", self._counts().tolist()
-        if not path.exists():
-            write_json(path, counts)
-        elif json.loads(path.read_text(encoding="utf-8")) != counts:
-            raise RefusedError("this site has another table than when this run began; refused")
-
     def curvature(self, directions: object, secure: object = None) -> bytes:
         """Return each group's sum of x (x . v) for its own direction v, for power iteration."""
         encoded_site = self._present("a direction")
         if not needs_learning_rate(encoded_site.plan.runs) or self._methods:
             raise RefusedError(f"{SERVER} asks for curvature, but the learning rate is set")
+        if self._private is not None:
+            raise RefusedError(f"{SERVER} asks for curvature, which [privacy] does not cover")
         content = checked_bytes(directions, MAX_PLAN_BYTES, SERVER)
         again = self._masked is not None and content == self._direction
         if self._curvatures == POWER_ITERATIONS and not again:
@@ -249,39 +258,34 @@ class Site:
         came = order_from_bytes(order, encoded_site.start, SERVER)
         asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
         self._check_order(asked, came, encoded_site)
-        self.ledger.note(asked, *_content(came.parameters, came.weights))
+        method, content = self._methods[run], _content(came.parameters, came.weights)
+        if self._private is not None:
+            # A rate that the plan leaves open decides answers, too.
+            content.append(memoryview(repr(method).encode()))
+            check_parameters(came)
+        self.ledger.note(asked, *content)
         self._latest = asked
 
         def reply() -> Sums:
             state = self._folder / f"{encoded_site.plan.run}-{run}"
-            own = reply_to(self._methods[run], came, encoded_site, state)
+            own = reply_to(method, came, encoded_site, state)
             if encoded_site.plan.validation and came.phase == 0:
                 own = replace(own, validation=encoded_site.validation_losses(came.parameters))
             return own
 
         if self._masked is None:
             return sums_to_bytes(reply(), time.monotonic() - started)
-        return self._masked.answer(
-            secure,
-            _topic(asked),
-            _hash_of(order),
-            lambda: self._checked_values(self._methods[run], came, reply(), encoded_site),
-        )
+        layout = None
+        if self._private is not None:
+            layout = self._private.round_layout(encoded_site, method, came)
 
-    def _checked_values(
-        self, method: AnyMethod[Any], order: Order, reply: Sums, encoded_site: EncodedSite
-    ) -> Values:
-        """Return a reply as sections, once the site has checked that it can be true."""
-        check_own_reply(
-            method,
-            order,
-            reply,
-            holder=encoded_site.holder,
-            counts=(encoded_site.train_counts, encoded_site.validation_counts),
-            task=encoded_site.task,
-            lengths=self._lengths,
-        )
-        return reply_values(reply)
+        def values() -> Values:
+            if self._private is not None:
+                asked_for = b"".join(content)
+                return self._private.reply(encoded_site, method, came, reply(), asked_for)
+            return checked_values(method, came, reply(), encoded_site, self._lengths)
+
+        return self._masked.answer(secure, _topic(asked), _hash_of(order), values, layout)
 
     def validate(self, run: object, order: object, secure: object = None) -> bytes:
         """Return the losses of a run's last model on validation rows."""
@@ -329,7 +333,7 @@ class Site:
             secure,
             _topic(asked),
             _hash_of(order),
-            lambda: self._checked_values(prover, came, reply(), encoded_site),
+            lambda: checked_values(prover, came, reply(), encoded_site, self._lengths),
         )
 
     def measure(self, models: object, secure: object = None) -> bytes:
@@ -345,6 +349,8 @@ class Site:
                     f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
                 )
         self.ledger.note(Request(Endpoint.MEASURE), *_content(*runs))
+        if self._private is not None:
+            self._private.forget_key()
         if self._masked is None:
             return score_sums_to_bytes(encoded_site.measure(runs))
         return self._masked.answer(

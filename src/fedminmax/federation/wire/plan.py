@@ -20,7 +20,9 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Reveals
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.old_names import former_name
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
+from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.task import Task
 from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
@@ -139,7 +141,7 @@ class NetworkPlan:
     site sets aside to choose the round. With ``certify`` the first run is followed by rounds that
     prove how much better any model could be. ``packages`` are those of methods that are not built
     in: sites must have the same. With ``secure_sums`` sites mask what they send, so that the server
-    learns only totals.
+    learns only totals; with ``privacy`` they also clip rows and add noise.
     """
 
     run: str
@@ -158,6 +160,7 @@ class NetworkPlan:
     certify: bool = False
     packages: tuple[MethodPackage, ...] = ()
     secure_sums: SecureSums | None = None
+    privacy: Privacy | None = None
 
     @property
     def minimum_sites(self) -> int:
@@ -213,6 +216,9 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     fault = secure_sums_fault(plan)
     if fault is not None:
         raise RefusedError(f"{sender} asks for masked sums, but {fault}")
+    fault = privacy_fault(plan) or noise_fault(plan)
+    if fault is not None:
+        raise RefusedError(f"{sender} asks for [privacy], but {fault}")
     if plan.certify and (plan.model.hidden or plan.model.loss not in CONVEX_LOSSES):
         raise RefusedError(f"{sender} asks for a proof about a model that cannot be certified")
     return plan
@@ -249,6 +255,46 @@ def masking_fault(plan: NetworkPlan) -> str | None:
             return f"the values of '{entry.column}' are not listed in [groups.values]"
     if plan.compress:
         return "compressed replies cannot be masked"
+    return None
+
+
+def privacy_fault(plan: NetworkPlan) -> str | None:
+    """Return why this plan's promise of privacy cannot be kept, with any sites; None if it can."""
+    promise, first = plan.privacy, plan.runs[0]
+    if promise is None:
+        return None
+    card = CARDS[first.method]
+    method = card.build({})
+    if plan.secure_sums is None:
+        return (
+            "sums are not masked, and one site's share of the noise hides little; set secure_sums "
+            "= true in [federation], or give --secure-sums"
+        )
+    if promise.unit not in getattr(method, "hides", ()):
+        return f'{first.method} cannot keep it with unit = "{promise.unit.value}"'
+    if "curvature" in card.option_types and first.options.get("curvature") != "false":
+        return "curvature sums cannot keep it; set curvature = false in [method]"
+    if len(plan.runs) > 1:
+        return "a second model would spend the budget again; remove the baseline"
+    if plan.validation or plan.certify:
+        return "losses on validation rows and proofs are not covered by it; remove them"
+    if first.rounds != promise.rounds:
+        return f"it is for {promise.rounds} rounds, and {first.rounds} are planned"
+    if plan.schema.small_groups is SmallGroupRule.MERGE:
+        return 'merging small groups needs exact counts; set small = "share" in [groups]'
+    return None
+
+
+def noise_fault(plan: NetworkPlan) -> str | None:
+    """Return why the sites of a total might not add enough noise; None if they always do."""
+    if plan.privacy is None or plan.secure_sums is None:
+        return None
+    sites, least = len(plan.sites), plan.secure_sums.threshold
+    if plan.privacy.colluding >= sites or least < sites - plan.privacy.colluding:
+        return (
+            f"totals over {least} of {sites} sites would lack noise: with colluding = "
+            f"{plan.privacy.colluding}, that of {max(sites - plan.privacy.colluding, 1)} is needed"
+        )
     return None
 
 
@@ -299,7 +345,8 @@ def digest_of(plan: NetworkPlan) -> str:
 
     It does not depend on the other sites, the length and patience of the runs, or compression,
     which discloses less, not more. Whether sums are masked is part of it; over how many sites
-    depends on the participants, and sites check that themselves.
+    depends on the participants, and sites check that themselves. A promise of privacy is part of it
+    with its rounds.
     """
     bare = replace(
         plan,
@@ -310,7 +357,8 @@ def digest_of(plan: NetworkPlan) -> str:
         secure_sums=None if plan.secure_sums is None else SecureSums(0),
     )
     # Sites that checked a configuration with an earlier version do not know these.
-    unused = {name for name in ("certify", "packages", "secure_sums") if not getattr(plan, name)}
+    added = ("certify", "packages", "secure_sums", "privacy")
+    unused = {name for name in added if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     left_out["runs"] = {"__all__": {"needs_patience"}}
     if plan.schema.person_column is None:

@@ -80,15 +80,20 @@ def summary_to_bytes(summary: HolderSummary) -> bytes:
     return sections.model_dump_json().encode()
 
 
-def summary_from_bytes(message: object, schema: Schema, site: str) -> HolderSummary:
-    """Read a site's summary and refuse one that is impossible for this schema."""
+def summary_from_bytes(
+    message: object, schema: Schema, site: str, *, counted: bool = True
+) -> HolderSummary:
+    """Read a site's summary and refuse one that is impossible for this schema.
+
+    If it is not ``counted``, it says of groups and categories only that they occur.
+    """
     content = checked_bytes(message, MAX_SUMMARY_BYTES, site)
     try:
         sections = SummarySections.model_validate_json(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
         raise RefusedError(f"{site} sent no valid summary ({where or 'not JSON'})") from error
-    _check(sections, schema, site)
+    _check(sections, schema, site, counted=counted)
     return HolderSummary(
         rows=sections.rows,
         quantities={name: _exact_sums(entry) for name, entry in sections.quantities.items()},
@@ -98,7 +103,7 @@ def summary_from_bytes(message: object, schema: Schema, site: str) -> HolderSumm
     )
 
 
-def _check(sections: SummarySections, schema: Schema, site: str) -> None:
+def _check(sections: SummarySections, schema: Schema, site: str, *, counted: bool) -> None:
     quantities = {f.column for f in schema.features if f.kind is not Kind.CATEGORY}
     categories = {f.column: f.categories for f in schema.features if f.kind is Kind.CATEGORY}
     if sections.quantities.keys() != quantities or sections.categories.keys() != categories.keys():
@@ -110,13 +115,14 @@ def _check(sections: SummarySections, schema: Schema, site: str) -> None:
     ):
         raise RefusedError(f"{site} sent sums that are impossible for {sections.rows:,} rows")
     for name, counts in sections.categories.items():
-        if len(counts) != len(categories[name]) + 2 or sum(counts) != sections.rows:
+        whole = not counted or sum(counts) == sections.rows
+        if len(counts) != len(categories[name]) + 2 or not whole:
             raise RefusedError(f"{site} sent impossible counts of column '{name}'")
     keys = [(_key(entry), entry.label) for entry in sections.strata]
     classes = max(len(schema.target.classes), 1)
     if (
         len(set(keys)) != len(keys)
-        or sum(entry.rows for entry in sections.strata) != sections.rows
+        or (counted and sum(entry.rows for entry in sections.strata) != sections.rows)
         or any(len(key) != len(schema.protected) or label >= classes for key, label in keys)
     ):
         raise RefusedError(f"{site} sent impossible counts by group and class")
