@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedminmax.core.messages import Order, Sums
+from fedminmax.data.tables.config import ModelChoice
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.measure import read_measured
@@ -28,13 +29,19 @@ from tests.federation.network_problem import SITES, DirectTransport
 
 # Sums of rows, with curvature, local epochs, two questions in a round.
 ONLY_SUMS = ("fedminmax", "fedminmax-fast", "fedavg", "group-scaff-pd")
+LOGISTIC = ModelChoice("logistic", (), "brier")
+SPLINE = ModelChoice("spline", (), "cross_entropy", 1e-2)
 FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 
 
-@pytest.mark.parametrize("key", ONLY_SUMS)
-def test_masked_totals_lead_to_the_same_models(key: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "model"), [*((key, LOGISTIC) for key in ONLY_SUMS), ("fedminmax-fast", SPLINE)]
+)
+def test_masked_totals_lead_to_the_same_models(
+    key: str, model: ModelChoice, tmp_path: Path
+) -> None:
     masked = masked_plan(listed_config(tmp_path), SITES, PlannedRun(key, {}, 3))
-    masked = replace(masked, validation=0.2)
+    masked = replace(masked, validation=0.2, model=model)
     plain = replace(masked, secure_sums=None)
     assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
     assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None

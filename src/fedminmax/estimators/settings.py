@@ -26,6 +26,8 @@ from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")
 ADVERSARY_RATE = 0.1
+LINEAR, SPLINE, NETWORK = "linear", "spline", "mlp"
+KINDS = (LINEAR, SPLINE, NETWORK)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,10 +49,13 @@ class TrainingSettings:
         small: how small groups are treated: "share" weights each by its share of the rows and
             never as the worst group, "merge" combines them into one group, "play" treats them like
             any other.
-        hidden: widths of hidden ReLU layers; none is a linear (logistic) model.
+        model: "linear" (for classes: logistic), "spline", whose effects of numbers may bend (a
+            linear model of spline features), or "mlp", a network with ``hidden`` layers. None is a
+            network if there are hidden layers, else linear.
+        hidden: widths of hidden ReLU layers of a network.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
             included; risks are reported without it. 0 is none; a network has none. None is 1e-4
-            (squared error: 1e-6) if FedMinMaxFast trains a linear model, else 0.
+            for splines; of linear models 1e-4 (squared error: 1e-6) with FedMinMaxFast, else 0.
         rounds: the maximum number of rounds; each is one pass over all rows. None is 200 if the
             method stops by itself, as FedMinMaxFast does on linear models, else 500.
         iterate: which model to return, "average", "last", "tail_average" or "best", the one that
@@ -73,6 +78,7 @@ class TrainingSettings:
     epsilon: float = 0.0
     minimum_group: int = MINIMUM_GROUP
     small: str = "share"
+    model: str | None = None
     hidden: tuple[int, ...] = ()
     ridge: float | None = None
     rounds: int | None = None
@@ -88,7 +94,7 @@ def check_settings(settings: TrainingSettings) -> None:
     """Refuse settings that cannot work, or that would be ignored."""
     check_whole("rounds", minimum=1, rounds=rounds_of(settings))
     check_whole("minimum_group", minimum=0, minimum_group=settings.minimum_group)
-    checked_widths(settings.hidden)
+    kind_of(settings)
     which = iterate_of(settings)
     share = validation_share(settings)
     if settings.patience is not None:
@@ -106,6 +112,11 @@ def check_settings(settings: TrainingSettings) -> None:
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
+    if kind_of(settings) == SPLINE and not settings.standardize:
+        raise InputError(
+            'standardize = False with model = "spline", whose knots are in standard deviations; '
+            "give standardize=True"
+        )
     if settings.method is None:
         if settings.gap is not None and _asks_for_algorithm_1(settings):
             raise InputError(
@@ -121,6 +132,21 @@ def check_settings(settings: TrainingSettings) -> None:
                 f"{name} = {getattr(settings, name)} was given together with a method; give it to "
                 f"{settings.method.name} instead"
             )
+
+
+def kind_of(settings: TrainingSettings) -> str:
+    """Return what is trained: "linear", "spline" or "mlp"."""
+    widths, kind = checked_widths(settings.hidden), settings.model
+    if kind is None:
+        return NETWORK if widths else LINEAR
+    if kind not in KINDS:
+        raise InputError(f"model = {kind!r}; give {', '.join(KINDS)}, or None")
+    if bool(widths) != (kind == NETWORK):
+        raise InputError(
+            f"model = {kind!r} was given with hidden = {settings.hidden!r}; an mlp needs hidden "
+            "layers such as (64, 64), other models have none"
+        )
+    return kind
 
 
 def small_rule_of(settings: TrainingSettings) -> SmallGroupRule:
@@ -175,7 +201,7 @@ def patience_of(settings: TrainingSettings, *, has_validation_rows: bool) -> int
 
 def loss_of(settings: TrainingSettings, loss: str | None) -> str:
     """Return the name of a classifier's loss; None is the default."""
-    linear = not checked_widths(settings.hidden)
+    linear = kind_of(settings) != NETWORK
     return loss or default_loss(pace_of_settings(settings), classifies=True, linear=linear)
 
 
@@ -183,15 +209,15 @@ def ridge_of(settings: TrainingSettings, loss: str) -> float:
     """Return the ridge penalty of a model that is trained with this loss."""
     if settings.ridge is not None:
         return settings.ridge
-    linear = not checked_widths(settings.hidden)
-    return default_ridge(pace_of_settings(settings), loss, linear=linear)
+    kind, pace = kind_of(settings), pace_of_settings(settings)
+    return default_ridge(pace, loss, linear=kind != NETWORK, spline=kind == SPLINE)
 
 
 def validation_share(settings: TrainingSettings) -> float:
     """Return the share of rows to choose the round by: networks overfit, and need some."""
     if settings.validation is not None:
         return checked_share(settings.validation)
-    return DEFAULT_SHARE_FOR_NETWORKS if checked_widths(settings.hidden) else 0.0
+    return DEFAULT_SHARE_FOR_NETWORKS if kind_of(settings) == NETWORK else 0.0
 
 
 def iterate_of(settings: TrainingSettings) -> Iterate | None:

@@ -21,13 +21,16 @@ from fedminmax.core.losses import LOSSES_BY_NAME, Loss
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
+from fedminmax.core.splines import SplineFeatures
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workers import usable_device
 from fedminmax.data.row_groups import RowGroups, group_rows, number_values
 from fedminmax.data.strata import split_strata
 from fedminmax.estimators.settings import (
+    SPLINE,
     TrainingSettings,
     iterate_of,
+    kind_of,
     method_of,
     patience_of,
     ridge_of,
@@ -136,6 +139,9 @@ def train_rows(
     ridge = ridge_of(settings, loss_name)
     places, groups = rows.places, rows.places.groups
     x, y, group = (torch.tensor(part, device=device) for part in (rows.x, rows.y, groups.numbers))
+    features = _spline_features(rows) if kind_of(settings) == SPLINE else None
+    if features is not None:
+        x = features(x)
     with torch_seeded(seed, Purpose.INITIALISATION):
         model = linear_or_mlp(x.shape[1], outputs, settings.hidden).to(device, x.dtype)
     federation = InProcessFederation(
@@ -160,6 +166,8 @@ def train_rows(
         history.append(_history_point(done, started, risk_unit))
     which = iterate_of(settings)
     trained = done.model(which).cpu()
+    if features is not None:
+        trained = nn.Sequential(features, trained).eval()
     outputs_of_rows = outputs_of(trained, rows.x[places.train])
     risks = _risks(loss, outputs_of_rows, torch.tensor(rows.y[places.train]), places)
     names = groups.names
@@ -190,6 +198,12 @@ def train_rows(
         certificate=proved and proved.in_units(risk_unit),
         validation=_in_unit(done.chosen, risk_unit),
     )
+
+
+def _spline_features(rows: Rows) -> SplineFeatures:
+    """Return the columns with their ramps; those of at most two values have none."""
+    columns = rows.x[rows.places.train].T
+    return SplineFeatures([n for n, own in enumerate(columns) if len(np.unique(own)) > 2])
 
 
 def outputs_of(model: nn.Module, x: NDArray[Any]) -> Tensor:

@@ -38,7 +38,7 @@ def certificate_text(results: Results) -> str | None:
     if results.proof is None:
         return _why_not(results) if results.method.key == PROVING else None
     proved = results.proof.certificate
-    kind = "logistic" if results.task == "classification" else "linear"
+    kind = results.model.kind
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
     least, ours = _distinct(proved.min_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None

@@ -240,7 +240,10 @@ def test_any_name_survives_being_written(name: str) -> None:
         (
             'kind = "logistic"',
             'kind = "linear"',
-            '[model] kind = "linear" does not fit classification; give "logistic" or "mlp"',
+            (
+                '[model] kind = "linear" does not fit classification; give "logistic", "spline" '
+                'or "mlp"'
+            ),
         ),
         (
             'kind = "logistic"',
@@ -267,8 +270,8 @@ def test_any_name_survives_being_written(name: str) -> None:
             'kind = "logistic"',
             'kind = "mlp"\nhidden = [3]\nridge = 0.1',
             (
-                "[model] ridge = 0.1 is a penalty for logistic and linear models; remove it, or "
-                "choose one of these"
+                "[model] ridge = 0.1 is a penalty for logistic, linear and spline models; remove "
+                "it, or choose one of these"
             ),
         ),
         ('[model]\nkind = "logistic"\n', "", "section [model] is missing; add it"),

@@ -28,6 +28,7 @@ from fedminmax.data.tables.config_sections import (
     CURRENT_NAME,
     EMPTY_REPORT,
     NO_BASELINE,
+    SPLINE,
     ConfigSections,
     FeatureSection,
     ReportSection,
@@ -63,15 +64,20 @@ class Source:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What is trained: logistic, linear or mlp with its hidden widths, and the loss's name.
+    """What is trained: logistic, linear, spline or mlp with its hidden widths, and the loss's name.
 
-    ``ridge`` is m of the penalty m/2 |theta|^2 of a logistic or linear model.
+    ``ridge`` is m of the penalty m/2 |theta|^2 of all but an mlp.
     """
 
     kind: str
     hidden: tuple[int, ...]
     loss: Annotated[str, CURRENT_NAME]
     ridge: float = 0.0
+
+    @property
+    def is_spline(self) -> bool:
+        """Whether it is a linear model of spline features."""
+        return self.kind == SPLINE
 
 
 @dataclass(frozen=True)
@@ -342,7 +348,9 @@ def _model(sections: ConfigSections) -> ModelChoice:
     model, pace = sections.model, CARDS[sections.method.name].pace
     classifies, linear = sections.data.task == "classification", model.kind != "mlp"
     loss = model.loss or default_loss(pace, classifies=classifies, linear=linear)
-    ridge = default_ridge(pace, loss, linear=linear) if model.ridge is None else model.ridge
+    ridge = model.ridge
+    if ridge is None:
+        ridge = default_ridge(pace, loss, linear=linear, spline=model.kind == SPLINE)
     return ModelChoice(model.kind, tuple(model.hidden), loss, ridge)
 
 

@@ -163,7 +163,9 @@ def _check_model(sections: ConfigSections) -> None:
     wrong = {"classification": "linear", "regression": "logistic"}[task]
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
-        raise InputError(f'[model] kind = "{wrong}" does not fit {task}; give "{right}" or "mlp"')
+        raise InputError(
+            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
+        )
     if bool(model.hidden) != (model.kind == "mlp"):
         raise InputError(
             f'[model] kind = "{model.kind}" has hidden = {model.hidden}; an mlp needs hidden '
@@ -171,8 +173,8 @@ def _check_model(sections: ConfigSections) -> None:
         )
     if model.ridge and model.kind == "mlp":
         raise InputError(
-            f"[model] ridge = {model.ridge:g} is a penalty for logistic and linear models; remove "
-            "it, or choose one of these"
+            f"[model] ridge = {model.ridge:g} is a penalty for logistic, linear and spline models; "
+            "remove it, or choose one of these"
         )
     if model.loss and (model.loss == "squared_error") != (task == "regression"):
         fitting = '"squared_error"' if task == "regression" else '"brier" or "cross_entropy"'

@@ -19,6 +19,9 @@ from fedminmax.data.tables.wording import did_you_mean, toml_key
 from fedminmax.methods.defaults import DEFAULT_METHOD
 
 NO_BASELINE = "none"
+LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
+SPLINE, NETWORK = "spline", "mlp"
+MODEL_KINDS = (*LINEAR_OF_TASK.values(), SPLINE, NETWORK)
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -104,7 +107,7 @@ class ModelSection(BaseModel):
     """
 
     model_config = STRICT
-    kind: Literal["logistic", "linear", "mlp"]
+    kind: Literal["logistic", "linear", "spline", "mlp"]
     hidden: list[Size] = []
     loss: Annotated[Literal["brier", "cross_entropy", "squared_error"], CURRENT_NAME] | None = None
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
+from fedminmax.core.splines import ramps
 from fedminmax.core.text import counted
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name, key_by_value
@@ -68,7 +69,10 @@ def _write_quantity(
                 f"column '{feature.column}' has {counted(int(outside.sum()), 'value')} too far "
                 "from the training values to compute with; correct such values"
             )
-        part[:, 0] = np.where(missing, 0.0, scaled)
+        scaled = np.where(missing, 0.0, scaled)
+        part[:, 0] = scaled
+        if feature.knots:
+            part[:, 1 : len(feature.knots)] = ramps(torch.from_numpy(scaled), feature.knots)
     if feature.flags_missing:
         part[:, -1] = missing
 

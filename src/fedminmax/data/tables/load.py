@@ -161,7 +161,7 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             "no training row has a value in every protected column; fill them, or set missing in "
             '[groups] to "own_group"'
         )
-    encoding = agree_on_encoding(config.schema, total)
+    encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
     files = [*training_files, *test_files]
     return FederatedTables(
         tuple(_encoded(part, encoding) for part in training),

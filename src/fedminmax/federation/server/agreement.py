@@ -290,7 +290,7 @@ def _new_encoding(
     total = reduce(add, summaries.values())
     if total.rows == 0:
         raise InputError("no site has a training row; give at least one site with data")
-    encoding = agree_on_encoding(plan.schema, total)
+    encoding = agree_on_encoding(plan.schema, total, splines=plan.model.is_spline)
     _check_small_groups(plan, encoding, summaries)
     return encoding
 

@@ -11,6 +11,7 @@ from typing import Any
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.splines import KNOTS
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import constant_target_warnings, leak_warnings
@@ -79,8 +80,9 @@ def list_disclosures(
 
 def max_parameters(config: TableConfig) -> int:
     """Return the maximum number of parameters, if every category and missing value occurs."""
+    ramps = len(KNOTS) - 1 if config.model.is_spline else 0
     widths = [
-        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2
+        len(feature.categories) + 1 if feature.kind is Kind.CATEGORY else 2 + ramps
         for feature in config.schema.features
     ]
     layers = (sum(widths), *config.model.hidden, len(config.schema.target.classes) or 1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Order, Sums
-from fedminmax.data.tables.encoding import encoding_from_json, row_lengths
+from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots, row_lengths
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise, without_counts
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
@@ -193,6 +193,8 @@ class Site:
         agreed = encoding_from_json(content.decode(errors="replace"), SERVER)
         if agreed.schema != self._plan.schema:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
+        if not has_expected_knots(agreed, splines=self._plan.model.is_spline):
+            raise RefusedError(f"{SERVER} sent an encoding with knots of its own; refused")
         self.ledger.note(Request(Endpoint.ENCODE), content)
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)

@@ -90,7 +90,9 @@ def check_validation(losses: LossSums, counts: Tensor, limits: RowLimits, site: 
     for loss, squares, count in reported:
         room = ROUNDING * (loss * loss + squares) + LOSS_ROUNDING * count
         possible = loss * loss <= count * squares + room and squares <= loss * loss + room
-        if not possible or not -LOSS_ROUNDING * count <= loss <= limits.max_loss * count + room:
+        # A limit without end times no rows would be no number.
+        most = limits.max_loss * count if count else 0.0
+        if not possible or not -LOSS_ROUNDING * count <= loss <= most + room:
             raise RefusedError(
                 f"{site} sent a loss of {loss:g} over {count:,} validation rows, which they cannot "
                 "have; refused"

@@ -28,6 +28,7 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.strata import max_held_out
 from fedminmax.data.tables.config import ModelChoice
+from fedminmax.data.tables.config_sections import MODEL_KINDS
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
 from fedminmax.data.tables.schema import Schema
@@ -206,6 +207,8 @@ def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     if not 0.0 <= plan.validation <= MAX_SHARE:
         raise RefusedError(f"{sender} asks for {plan.validation:g} of the rows as validation rows")
     _check_methods(plan, sender)
+    if plan.model.kind not in MODEL_KINDS:
+        raise RefusedError(f"{sender} asks for the unknown model '{plan.model.kind[:100]}'")
     if plan.model.loss not in LOSSES_BY_NAME:
         raise RefusedError(f"{sender} asks for the unknown loss '{plan.model.loss}'")
     if not 0.0 <= plan.model.ridge < math.inf or (plan.model.ridge and plan.model.hidden):
