@@ -114,7 +114,9 @@ def _new_encoding(
     groups = {group for group, _ in total.strata}
     total = replace(total, strata={(group, label): 1 for group in groups for label in classes})
     # How many rows a group has is not known here: the noisy census says which are too small.
-    return replace(agree_on_encoding(plan.schema, total), small_groups=())
+    return replace(
+        agree_on_encoding(plan.schema, total, splines=plan.model.is_spline), small_groups=()
+    )
 
 
 def completed_reply(
