@@ -62,8 +62,12 @@ def torch_seeded(
 
     For code that draws only from torch: a module's initialisation.
     """
+    own = stream_seed(seed, purpose, round_number, holder)
     with _GLOBAL_STATES, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(seed, purpose, round_number, holder))
+        if torch.accelerator.is_available():
+            torch.manual_seed(own)
+        else:  # which would write down the call stack for each kind of device that is not there
+            torch.default_generator.manual_seed(own)
         yield
 
 

@@ -82,7 +82,7 @@ def nearest_mix(mixes: Tensor, target: Tensor) -> NearestMix:
 
     >>> corners = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], dtype=torch.float64)
     >>> found = nearest_mix(corners, torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
-    >>> found.mix.tolist(), round(found.distance, 6)
+    >>> found.mix.numpy().round(6).tolist(), round(found.distance, 6)
     ([0.25, 0.5, 0.25], 0.612372)
     """
     away = (mixes - target).numpy()

@@ -16,7 +16,12 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, secure_sums_fault
+from fedminmax.federation.wire.plan import (
+    NetworkPlan,
+    SiteRules,
+    plan_adapter,
+    secure_sums_fault,
+)
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CONFIG_FILE,
@@ -91,7 +96,7 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     # Folders of earlier versions lack these keys.
     silent = {name for name in ("compress", "certify", "secure_sums") if not getattr(plan, name)}
-    identity = TypeAdapter(NetworkPlan).dump_python(plan, mode="json", exclude=silent)
+    identity = plan_adapter().dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     with claim_run(folder) as ours:

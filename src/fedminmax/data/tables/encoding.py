@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 from pydantic import TypeAdapter, ValidationError
@@ -239,15 +240,21 @@ def _flag(column: str, *, flagged: bool) -> tuple[str, ...]:
     return (f"{column} is missing",) if flagged else ()
 
 
+@cache
+def _adapter() -> TypeAdapter[Encoding]:
+    """Return what converts encodings; creating it takes longer than using it."""
+    return TypeAdapter(Encoding)
+
+
 def encoding_as_json(encoding: Encoding) -> str:
     """Write the encoding with its schema; numbers are read back exactly."""
-    return TypeAdapter(Encoding).dump_json(encoding, indent=2).decode()
+    return _adapter().dump_json(encoding, indent=2).decode()
 
 
 def encoding_from_json(text: str, source: str) -> Encoding:
     """Read an encoding; raise an ``InputError`` if the file is damaged."""
     try:
-        encoding = TypeAdapter(Encoding).validate_json(text)
+        encoding = _adapter().validate_json(text)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise InputError(

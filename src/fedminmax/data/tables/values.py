@@ -6,6 +6,7 @@ guessed: they are refused, unless the schema merges such spellings, or lists bot
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import polars as pl
 
@@ -23,24 +24,34 @@ NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 BOOLEANS = {"true": "1", "false": "0"}
 
 
-def by_value(text: pl.Series) -> pl.Series:
-    """Return trimmed texts in which equal numbers and booleans are equal.
-
-    >>> by_value(pl.Series(["1", "+1.0", "-0.0", " 2.50", "TRUE", "007", "Ill"])).to_list()
-    ['1', '1', '0', '2.5', '1', '007', 'Ill']
-    """
-    trimmed = text.str.strip_chars()
-    plain = pl.col(trimmed.name)
+def _value_of(plain: pl.Expr) -> pl.Expr:
+    """Return what is equal for equal numbers and booleans, of trimmed texts."""
     whole = plain.str.extract(r"^\+?(-?[0-9]+)").str.replace(r"^-0$", "0")
     broken = plain.str.strip_prefix("+").str.strip_chars_end("0").str.replace(r"^(-?)\.", "${1}0.")
-    value = (
+    return (
         pl.when(plain.str.contains(WHOLE))
         .then(whole)
         .when(plain.str.contains(BROKEN))
         .then(broken)
         .otherwise(plain.str.to_lowercase().replace_strict(BOOLEANS, default=plain))
     )
-    return trimmed.to_frame().select(value.alias(text.name)).to_series()
+
+
+# Built once: most columns have few values, and building these takes longer than evaluating them.
+VALUE = _value_of(pl.col("plain")).alias("value")
+FOLDED = pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
+SHOWN = (
+    pl.when(pl.col("value").str.contains(NUMBER)).then(pl.col("value")).otherwise(pl.col("spelled"))
+)
+
+
+def by_value(text: pl.Series) -> pl.Series:
+    """Return trimmed texts in which equal numbers and booleans are equal.
+
+    >>> by_value(pl.Series(["1", "+1.0", "-0.0", " 2.50", "TRUE", "007", "Ill"])).to_list()
+    ['1', '1', '0', '2.5', '1', '007', 'Ill']
+    """
+    return text.str.strip_chars().to_frame("plain").select(VALUE).to_series().alias(text.name)
 
 
 def texts_of(raw: pl.Series) -> pl.Series:
@@ -60,18 +71,25 @@ def spellings(texts: pl.Series, missing_values: Sequence[str] = ()) -> pl.DataFr
     or spaces. ``shown`` differs if a user may see two values.
     """
     spelled = texts.drop_nulls().unique(maintain_order=True).alias("spelled")
-    missing = [*missing_values, *by_value(pl.Series(missing_values, dtype=pl.String)).to_list()]
-    value = by_value(spelled).alias("value")
-    frame = pl.DataFrame([spelled, value]).filter(
-        ~pl.col("value").is_in(missing) & ~pl.col("spelled").str.strip_chars().is_in(missing)
-    )
-    normalised = (
-        pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
-    )
-    counted = pl.col("value").str.contains(NUMBER)
-    return frame.with_columns(
-        folded=normalised, shown=pl.when(counted).then(pl.col("value")).otherwise(pl.col("spelled"))
-    )
+    frame = pl.DataFrame([spelled, by_value(spelled).alias("value")])
+    if missing_values:
+        missing = _missing_texts(tuple(missing_values))
+        frame = frame.filter(
+            ~pl.col("value").is_in(missing) & ~pl.col("spelled").str.strip_chars().is_in(missing)
+        )
+    return frame.with_columns(folded=FOLDED, shown=SHOWN)
+
+
+@lru_cache(maxsize=100)  # the same for every column of every holder
+def _missing_texts(missing_values: tuple[str, ...]) -> tuple[str, ...]:
+    by_their_value = by_value(pl.Series(missing_values, dtype=pl.String))
+    return *missing_values, *by_their_value.to_list()
+
+
+@lru_cache(maxsize=1_000)  # the same at every holder
+def _listed(known: tuple[str, ...]) -> pl.DataFrame:
+    """Return the spellings of a list of values."""
+    return spellings(pl.Series(known, dtype=pl.String))
 
 
 def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | None:
@@ -84,7 +102,7 @@ def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | Non
         other = shown.setdefault(folded, own)
         if own != other and not {own, other} <= set(known):
             return other, own
-    listed = spellings(pl.Series(known, dtype=pl.String))
+    listed = _listed(tuple(known))
     by_folded = dict(listed.select("folded", "spelled").rows())
     unlisted = found.filter(~pl.col("value").is_in(listed["value"].to_list()))
     for folded, own in unlisted.select("folded", "shown").rows():
@@ -105,7 +123,7 @@ def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] 
                 "they differ only in letter case or spaces: correct one of them, or set "
                 "merge_spellings = true in [data] to read them as one"
             )
-    listed = spellings(pl.Series(known, dtype=pl.String))
+    listed = _listed(tuple(known))
     by_listed = dict(listed.select("value", "spelled").rows())
     by_folded = dict(listed.select("folded", "spelled").rows())
     final = {

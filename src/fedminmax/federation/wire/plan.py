@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import torch
@@ -187,16 +188,22 @@ class NetworkPlan:
         return min(self.minimum_sites, len(self.holders))
 
 
+@cache
+def plan_adapter() -> TypeAdapter[NetworkPlan]:
+    """Return what converts plans; creating it takes longer than using it."""
+    return TypeAdapter(NetworkPlan)
+
+
 def plan_to_bytes(plan: NetworkPlan) -> bytes:
     """Write a plan as JSON."""
-    return TypeAdapter(NetworkPlan).dump_json(plan)
+    return plan_adapter().dump_json(plan)
 
 
 def plan_from_bytes(message: object, sender: str) -> NetworkPlan:
     """Read a plan; refuse one that has other fields, or a method that is not installed."""
     content = checked_bytes(message, MAX_PLAN_BYTES, sender)
     try:
-        plan: NetworkPlan = TypeAdapter(NetworkPlan).validate_json(content)
+        plan = plan_adapter().validate_json(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:100]
         raise RefusedError(f"{sender} did not send a plan of this version ({where})") from error
@@ -366,7 +373,7 @@ def digest_of(plan: NetworkPlan) -> str:
     left_out["runs"] = {"__all__": {"needs_patience"}}
     if plan.schema.person_column is None:
         left_out["schema"] = {"person_column"}
-    content = TypeAdapter(NetworkPlan).dump_python(bare, mode="json", exclude=left_out)
+    content = plan_adapter().dump_python(bare, mode="json", exclude=left_out)
     # Nor of today's names.
     named = (("model", "loss"), ("schema", "missing_group"), ("schema", "unlisted_group"))
     for section, name in named:
