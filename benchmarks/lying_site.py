@@ -66,6 +66,7 @@ minimum_size = 0
 {features}
 [model]
 kind = "logistic"
+loss = "brier"
 [method]
 rounds = 1
 """

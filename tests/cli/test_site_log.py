@@ -9,6 +9,7 @@ import pytest
 from fedminmax.cli.main import main
 from fedminmax.federation.server.run import run_plan
 from fedminmax.federation.site.ledger import KEPT_FOLDER, LEDGER_FILE
+from fedminmax.federation.site.privacy import SPENT_FILE
 from fedminmax.federation.wire.plan import PlannedRun
 from tests.federation.logged_sites import LoggedSites
 from tests.federation.masked_problem import FOUR_SITES, listed_config, masked_plan
@@ -58,6 +59,23 @@ def test_the_table_fits_80_columns_and_ends_with_totals(
     words = " ".join(shown.split())
     assert f"{len(seen)} questions answered, 0 refused; {sum(s for _, s, _ in seen):,}" in words
     assert "answer: unmask" in shown
+    assert "No privacy budget was spent" in words
+
+
+def test_the_privacy_budget_is_said(sites: LoggedSites, capsys: Capture) -> None:
+    """In the words of the ledger that a site keeps of its promises."""
+    line = {"data": "d", "unit": "row", "epsilon": 2.0, "delta": 1e-5}
+    more = {"run": "open", "releases": 4, "noise_multiplier": 3.0, "day": "2026-11-17"}
+    ledger = sites.folder / "kits/sites/north" / KEPT_FOLDER / SPENT_FILE
+    ledger.write_text(json.dumps(line | more) + "\n")
+    capsys.readouterr()
+    assert log(sites) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Privacy budget spent: run open: epsilon 2, delta 1e-05, unit row." in words
+    assert log(sites, "--json") == 0
+    budget = json.loads(capsys.readouterr().out.splitlines()[-1])["totals"]["budget"]
+    assert budget == [{"run": "open", "unit": "row", "epsilon": 2.0, "delta": 1e-5}]
+    ledger.unlink()
 
 
 def test_lines_for_machines_add_up(sites: LoggedSites, capsys: Capture) -> None:

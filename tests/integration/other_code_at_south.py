@@ -1,4 +1,4 @@
-"""Other code for one site of a federation of real processes: the environment to start it in."""
+"""Other code for a site or the server of real processes: the environment to start them in."""
 
 import os
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from tests.integration.other_code.held_rounds import FOLDER_VARIABLE, SLOW
 OTHER_CODE = Path(__file__).parent / "other_code"
 
 
-def variables_for(module: str) -> dict[str, str]:
-    """What the environment of server and sites must have so that the site runs this module."""
+def variables_for(module: str, at_server: str | None = None) -> dict[str, str]:
+    """What the environment must have so that the site, and the server, run these modules."""
     paths = [str(OTHER_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(paths), "FEDMINMAX_TEST_CODE": module}
+    variables = {"PYTHONPATH": os.pathsep.join(paths), "FEDMINMAX_TEST_CODE": module}
+    return variables | ({} if at_server is None else {"FEDMINMAX_TEST_SERVER_CODE": at_server})
 
 
 @dataclass(frozen=True)

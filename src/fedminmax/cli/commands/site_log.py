@@ -1,4 +1,4 @@
-"""`fedminmax site log`: what left this site, from its own log."""
+"""`fedminmax site log`: what left this site, from its own log, and the privacy budget it spent."""
 
 import json
 from collections import Counter
@@ -8,9 +8,11 @@ from pathlib import Path
 
 from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.errors import InputError
+from fedminmax.core.privacy.ledger import Spent, read_ledger
 from fedminmax.core.text import counted
 from fedminmax.federation.flare.kits import site_name
 from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, Request, read_log
+from fedminmax.federation.site.privacy import SPENT_FILE
 
 DIGITS_SHOWN = 16
 HEADERS = ("time (UTC)", "question", "round", "bytes", "numbers", "SHA-256")
@@ -43,17 +45,23 @@ def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
         known = ", ".join(dict.fromkeys(entry.run for entry in everything if entry.run)) or "none"
         raise InputError(f"the log of {site} has no run '{run}'; its runs: {known}")
     totals = totals_of(entries)
+    spent = [own for own in read_ledger(kit / KEPT_FOLDER / SPENT_FILE) if run in (None, own.run)]
     if as_json:
         for entry in entries:
             print(json.dumps(entry.as_json()))
-        print(json.dumps({"totals": asdict(totals)}))
+        budget = [
+            {name: getattr(own, name) for name in ("run", "unit", "epsilon", "delta")}
+            for own in spent
+        ]
+        print(json.dumps({"totals": asdict(totals) | {"budget": budget}}))
         return
     console = wide_console()
     for own in _newest_run_last(entries):
         title = f"Messages that left {site}: {own[0].run or NO_RUN}"
         lines = [_cells(entry) for entry in own]
         print_table(console, title, HEADERS, lines, names=2, sentences=1)
-    console.print(_sentence(site, totals), markup=False, highlight=False, soft_wrap=False)
+    text = f"{_sentence(site, totals)} {_budget(spent)}" if entries else _sentence(site, totals)
+    console.print(text, markup=False, highlight=False, soft_wrap=False)
 
 
 def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:
@@ -113,3 +121,14 @@ def _sentence(site: str, totals: LogTotals) -> str:
     if totals.unknown:
         text += f" The size of {totals.unknown:,} answers of an earlier version is not known."
     return text
+
+
+def _budget(spent: Sequence[Spent]) -> str:
+    """Say what runs with a promise of privacy spent."""
+    if not spent:
+        return "No privacy budget was spent: the numbers have no noise."
+    runs = "; ".join(
+        f"run {own.run}: epsilon {own.epsilon:g}, delta {own.delta:g}, unit {own.unit}"
+        for own in spent
+    )
+    return f"Privacy budget spent: {runs}."

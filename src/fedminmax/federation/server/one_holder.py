@@ -12,6 +12,7 @@ after a fault, and before the first round nobody may be missing.
 """
 
 import json
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,7 @@ from fedminmax.federation.wire.messages import (
 from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of
 from fedminmax.federation.wire.summary import summary_to_bytes
 
+LOG = logging.getLogger("fedminmax.server")
 MASKED_FILE = "masked.json"
 SERVER = "the server"
 # Totals that may still be asked for again; a round has two at the most, and a run goes on from a
@@ -307,14 +309,20 @@ class OneHolder:
             raise RefusedError("the sites have not sent keys yet")
         seconds = {site: self._attendance.seconds_for(site) for site in sites}
         try:
-            return self._job.totals.total(
+            total = self._job.totals.total(
                 context, payload, order, layout=layout, sites=sites, seconds=seconds
             )
         except NoTotalError as error:
             for site in error.failures:
                 if site in sites:
                     self._attendance.missed(site, context.round)
+            LOG.warning("no total of %s: %s", context, error)
             raise
+        # Those in the total whose seed had to be put together from shares are not named elsewhere.
+        for site in total.sites:
+            if site in total.failures:
+                LOG.warning("%s: %s", context, total.failures[site])
+        return total
 
     def _absent_from(self, total: MaskedTotal, number: int) -> dict[str, str]:
         """Return why sites of the plan are not in a total."""

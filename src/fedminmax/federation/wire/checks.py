@@ -115,8 +115,9 @@ def check_reply(
     part was rounded.
     """
     expected = expected_reply(method, order, sender, reply)
-    if sender.is_total and not (takes_one_step(method) or sums_over_rows(method)):
-        expected = _of_local_training(expected, reply)
+    of_rows = takes_one_step(method) or sums_over_rows(method)
+    if sender.is_total and not (of_rows or expected.adds_up):
+        expected = _of_local_training(expected, sender, reply)
     _check_numbers(reply, expected, site)
     _check_own_loss(reply, sender, expected.own_loss, site)
     _check_curvature(expected.reported_curvature, site)
@@ -130,15 +131,16 @@ def check_reply(
     return length
 
 
-def _of_local_training(expected: ExpectedReply, reply: Sums) -> ExpectedReply:
+def _of_local_training(expected: ExpectedReply, sender: Sender, reply: Sums) -> ExpectedReply:
     """Return what is still known of a total of local training, which is not that of one holder.
 
-    Sums over rows are: all rows could be one holder's. But what local epochs do depends on who
-    trains on which rows, so their scales, evaluations and limits do not follow from totals.
+    Sums over rows are: all rows could be one holder's. But what local steps do depends on who
+    trains on which rows, so evaluations and limits do not follow from totals, nor do scales other
+    than the number of rows.
     """
     return replace(
         expected,
-        scale=reply.scale,
+        scale=expected.scale if expected.scale == sender.rows else reply.scale,
         curvature=reply.curvature,
         evaluations=reply.gradient_evaluations,
         is_limit=False,

@@ -83,6 +83,8 @@ class ExpectedReply:
         own_loss: the holder's own loss, if the method needs it.
         lower, upper: limits of each of the statistics.
         reported_curvature: second derivatives from the statistics, if the method needs them.
+        adds_up: of local training, whether all of it also holds for replies of several holders that
+            were added up, if the sender is their total.
     """
 
     numbers: int
@@ -98,6 +100,7 @@ class ExpectedReply:
     lower: Tensor = NO_STATISTICS
     upper: Tensor = NO_STATISTICS
     reported_curvature: ReportedCurvature | None = None
+    adds_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,21 @@ def batch_sizes(rows: int, batch_size: int | None) -> list[int]:
     return [size] * (batches - 1) + [rows - size * (batches - 1)]
 
 
+def reach_of_an_epoch(sender: Sender, plan: LocalEpochs) -> float:
+    """Return the reach of one epoch's steps; of a total, n times it is that of n_k times each's.
+
+    Holder k's step times n_k is at most n_k sqrt(sum_i 1 / size_i) times the length of its rows.
+    By Cauchy and Schwarz all of them together are at most the root of
+    sum_k n_k^2 sum_i 1 / size_i times the length of all rows. Without batches the former is
+    sum_k n_k = n; with batches of b rows, of which each holder's last may have a single row, it is
+    at most sum_k n_k^2 (n_k / b^2 + 1) <= n^2 (n / b^2 + 1).
+    """
+    rows, size = sender.rows, plan.batch_size
+    if sender.is_total and size is not None and rows:
+        return plan.learning_rate * math.sqrt(rows / min(size, rows) ** 2 + 1.0)
+    return batches_reach(batch_sizes(rows, size), plan.learning_rate)
+
+
 def expect_local_epochs(
     order: Order,
     sender: Sender,
@@ -169,7 +187,7 @@ def expect_local_epochs(
     factor of a row's score that is added to its loss.
     """
     path, rows = path_of(sender, reply), sender.rows
-    per_epoch = batches_reach(batch_sizes(rows, plan.batch_size), plan.learning_rate)
+    per_epoch = reach_of_an_epoch(sender, plan)
     slope = row_weight * path.slope + slope_of_scores * sender.limits.score_slope
     return ExpectedReply(
         numbers=len(order.parameters),
@@ -180,6 +198,7 @@ def expect_local_epochs(
         fixed=weight
         * rounding_of_steps(order, plan.epochs * batches_per_epoch(rows, plan.batch_size)),
         is_limit=path.is_limit,
+        adds_up=weight == rows,
     )
 
 

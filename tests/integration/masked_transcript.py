@@ -1,0 +1,161 @@
+"""What a server got from its sites in a masked run, and what it would have got without masks.
+
+Two tests of bytes, both Pearson's chi-square over 256 cells. Independent uniform bytes have a mean
+of 255 and a standard deviation of 22.6: above 500 with a probability below 1e-17, which is the rate
+of false alarms.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedminmax.federation.secure.answers import (
+    Values,
+    reply_values,
+    scores_values,
+    summary_values,
+)
+from fedminmax.federation.secure.fixed_point import EXACT_BYTES, pack
+from fedminmax.federation.secure.masks import exact_to_bytes
+from fedminmax.federation.secure.messages import Ask, from_bytes
+from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.site.site import Site
+from fedminmax.federation.wire.messages import (
+    score_sums_from_bytes,
+    sums_from_bytes,
+    vector_from_bytes,
+)
+from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.federation.wire.summary import summary_from_bytes
+from fedminmax.metrics.score_rows import metric_names
+
+BOUND = 500.0
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """One call: who was asked what, and the answer; None if it was refused or got lost."""
+
+    site: str
+    endpoint: str
+    asked: dict[str, Any]
+    got: bytes | None
+    said: str | None
+
+    @property
+    def ask(self) -> Ask:
+        """How the answer was to be masked."""
+        return from_bytes(self.asked["secure"], Ask, "it")
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the answer is an upload."""
+        return "secure" in self.asked and self.got is not None
+
+    @property
+    def numbers(self) -> bytes:
+        """The part of an upload that has the numbers under masks."""
+        return (self.got or b"")[: self.ask.layout.bytes]
+
+
+def read_transcript(path: Path) -> tuple[list[Exchange], list[dict[str, Any]]]:
+    """Return the calls of a run and, separately, what came of its attacks."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    attacks = [line for line in lines if "attack" in line]
+    calls = [
+        Exchange(
+            line["site"],
+            line["endpoint"],
+            {
+                name: b64decode(value) if isinstance(value, str) else value
+                for name, value in line["asked"].items()
+            },
+            None if line["got"] is None else b64decode(line["got"]),
+            line["said"],
+        )
+        for line in lines
+        if "attack" not in line
+    ]
+    return calls, attacks
+
+
+def unmasked_numbers(
+    calls: list[Exchange], site: str, plan: NetworkPlan, table: Path, kept: Path
+) -> Iterator[bytes]:
+    """What this site's uploads would have been without masks: its true answers, encoded alike.
+
+    An honest site with the same table answers the very orders of the transcript.
+    """
+    own = Site(site, SiteSettings(table), kept)
+    summary = summary_from_bytes(own.prepare(plan_to_bytes(plan)), plan.schema, site)
+    counts = b""
+    for call in (call for call in calls if call.site == site):
+        values: Values
+        if call.endpoint == "encode":
+            counts = own.encode(call.asked["encoding"])
+        if not call.is_masked:
+            continue
+        if call.endpoint == "summarise":
+            values = summary_values(summary, plan.schema)
+        elif call.endpoint == "count_rows":
+            like = torch.zeros(call.ask.layout.words - 1, dtype=torch.int64)
+            values = {"counts": vector_from_bytes(counts, like, site).numpy()}
+        elif call.endpoint == "answer":
+            encoded = own._present("it")
+            reply, _ = sums_from_bytes(
+                own.answer(call.asked["run"], call.asked["order"]),
+                encoded.start,
+                groups=encoded.holder.groups,
+                limit=2**24,
+                sender=site,
+            )
+            values = reply_values(reply)
+        else:
+            encoding = own._present("it").encoding
+            lines = len(encoding.groups) + len(encoding.merged_groups)
+            scores = 2 * len(metric_names(encoding)) * len(plan.runs)
+            message = own.measure(call.asked["models"])
+            values = scores_values(score_sums_from_bytes(message, lines, scores, site))
+        packed = pack(call.ask.layout, values, len(call.ask.sites))
+        yield packed.words.tobytes() + exact_to_bytes(packed.exact)
+
+
+def histogram(content: bytes) -> NDArray[np.int64]:
+    """How often each byte occurs."""
+    return np.bincount(np.frombuffer(content, dtype=np.uint8), minlength=256)
+
+
+def chi_square(content: bytes) -> float:
+    """How far bytes are from uniform."""
+    counts = histogram(content)
+    expected = len(content) / 256
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def chi_square_of_two(one: bytes, two: bytes) -> float:
+    """How far two samples of the same size are from having one distribution, whichever it is."""
+    first, second = histogram(one), histogram(two)
+    both = first + second
+    return float(((first - second)[both > 0] ** 2 / both[both > 0]).sum())
+
+
+def windows(content: bytes, size: int) -> set[bytes]:
+    """All pieces of this size, wherever they begin."""
+    return {content[start : start + size] for start in range(len(content) - size + 1)}
+
+
+def pieces(numbers: bytes, words: int) -> set[bytes]:
+    """An upload's words, and parts of its exact numbers, without those that say nothing."""
+    found = {numbers[8 * place : 8 * place + 8] for place in range(words)}
+    for start in range(8 * words, len(numbers), EXACT_BYTES):
+        exact = numbers[start : start + EXACT_BYTES]
+        found |= {exact[place : place + 8] for place in range(0, EXACT_BYTES, 8)}
+    return {piece for piece in found if len(set(piece)) > 1}

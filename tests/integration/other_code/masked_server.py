@@ -1,0 +1,231 @@
+"""A server with other code: it keeps all that it gets, attacks in one run, and dies in another."""
+
+import json
+import os
+import signal
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nvflare.collab import collab
+from safetensors.numpy import load, save
+
+from fedminmax.federation.secure.messages import (
+    MASKED,
+    SIGNATURE_BYTES,
+    Ask,
+    Context,
+    UnmaskAsk,
+    from_bytes,
+    to_bytes,
+)
+from fedminmax.federation.server import masked_totals, one_holder, remote, transport
+from fedminmax.federation.server.transport import Answer
+
+# The site's other code is in the same folder, which is on the path of these processes alone.
+LIAR: Any = import_module("masked_liar")
+SECONDS_TO_RETURN = 60.0
+ATTACK_SECONDS = 60.0
+
+
+def install(server: Any) -> None:
+    """Stand between the server and its sites."""
+    server.ask_sites = OtherServer(server.ask_sites, Path(os.environ[LIAR.FOLDER_VARIABLE]))
+    # A site that died is noticed sooner.
+    transport.POLL_SECONDS = 1.0
+    modules: tuple[Any, ...] = (server, transport, one_holder, remote, masked_totals)
+    for module in modules:
+        module.PRESENCE_TIMEOUT = 3.0
+    remote.SECONDS_BETWEEN_TRIES = 0.5
+
+
+class OtherServer:
+    """Asks the sites what the server asks, and more."""
+
+    def __init__(self, honest: Any, folder: Path) -> None:
+        self._honest, self._folder = honest, folder
+        self._run = ""
+        self._order: Mapping[str, object] = {}
+        self._dropped = False
+        self._prepared: dict[str, UnmaskAsk] = {}
+
+    def __call__(
+        self,
+        sites: Sequence[str],
+        endpoint: str,
+        payload: Mapping[str, object],
+        limits: Mapping[str, float],
+    ) -> Iterator[Answer]:
+        """Ask the sites."""
+        if endpoint == "present":
+            yield from self._honest(sites, endpoint, payload, limits)
+            return
+        if endpoint == "prepare":
+            self._run = json.loads(_bytes(payload["plan"]))["run"]
+        if endpoint == "answer":
+            self._order = payload
+        about = _context(endpoint, payload)
+        self._before(sites, endpoint, payload, about)
+        asked = [site for site in sites if not self._drops(site, endpoint, about)]
+        for answer in self._honest(asked, endpoint, payload, limits):
+            self._keep(endpoint, payload, answer)
+            self._maybe_die(endpoint, about)
+            yield answer
+        for site in sites:
+            if site not in asked:
+                yield Answer(site, failure=f"{site} did not answer in time", late=True)
+        if (
+            self._run == LIAR.LIES
+            and endpoint == "unmask"
+            and _is_round(about, LIAR.ATTACKED_ROUND)
+        ):
+            self._unmask_more(sites)
+
+    def _drops(self, site: str, endpoint: str, about: Context | None) -> bool:
+        """One seed gets lost in the round in which a site sends bad shares."""
+        lost = (self._run, site, endpoint) == (LIAR.LIES, "west", "unmask")
+        if not lost or not _is_round(about, LIAR.BAD_SHARE) or (self._folder / "dropped").exists():
+            return False
+        (self._folder / "dropped").touch()
+        return True
+
+    def _before(
+        self,
+        sites: Sequence[str],
+        endpoint: str,
+        payload: Mapping[str, object],
+        about: Context | None,
+    ) -> None:
+        if self._run == LIAR.DEATHS and endpoint == "answer":
+            until = time.monotonic() + SECONDS_TO_RETURN
+            while (self._folder / LIAR.DEAD).exists() and time.monotonic() < until:
+                if collab.is_aborted:
+                    break
+                time.sleep(0.05)
+        if self._run != LIAR.LIES:
+            return
+        if endpoint == "prepare":
+            plan = json.loads(_bytes(payload["plan"]))
+            plan["secure_sums"]["threshold"] = 2
+            self._attack("threshold in the plan", sites, endpoint, {"plan": _json(plan)})
+        elif endpoint == "set_roster":
+            self._attack_the_roster(sites, json.loads(_bytes(payload["roster"])))
+        elif endpoint == "unmask" and _is_round(about, LIAR.ATTACKED_ROUND):
+            self._ask_more(sites)
+
+    def _attack_the_roster(self, sites: Sequence[str], roster: dict[str, Any]) -> None:
+        first, *others = roster["entries"]
+        stranger = first | {"site": "nowhere"}
+        lowered = first | {"terms": first["terms"] | {"threshold": 2}}
+        second = first | {"masking": others[0]["masking"]}
+        for name, entries in (
+            ("made-up site", [*roster["entries"], stranger]),
+            ("lowered threshold", [lowered, *others]),
+            ("second key", [*roster["entries"], second]),
+            ("too few keys", roster["entries"][:2]),
+        ):
+            self._attack(name, sites, "set_roster", {"roster": _json({"entries": entries})})
+
+    def _ask_more(self, sites: Sequence[str]) -> None:
+        """Get further uploads of the same round, before anything of it is unmasked."""
+        ask = from_bytes(self._order["secure"], Ask, "it")
+        honest = dict(self._order)
+        fewer, other = replace(ask.context, attempt=10), replace(ask.context, attempt=11)
+        survivors = Ask(fewer, ask.sites[:3], ask.layout)
+        self._gather("another set", survivors, honest)
+        moved = load(_bytes(honest["order"]))
+        moved["parameters"] = moved["parameters"] + 0.5
+        changed = honest | {"order": save(moved)}
+        self._gather("another order", Ask(other, ask.sites, ask.layout), changed)
+        for name, asked in (
+            ("the same context", ask),
+            ("a made-up site in the question", replace(ask, sites=(*ask.sites[:3], "nowhere"))),
+            ("two sites", replace(ask, sites=ask.sites[:2])),
+            ("another round's mask", replace(ask, context=replace(ask.context, round=1))),
+        ):
+            own = [site for site in sites if site in asked.sites]
+            self._attack(name, own, "answer", honest | {"secure": to_bytes(asked)})
+
+    def _gather(self, name: str, ask: Ask, payload: Mapping[str, object]) -> None:
+        got = self._call(ask.sites, "answer", {**payload, "secure": to_bytes(ask)})
+        end = -len(MASKED)
+        signatures = {
+            site: _bytes(answer.message)[end - SIGNATURE_BYTES : end]
+            for site, answer in got.items()
+        }
+        self._prepared[name] = UnmaskAsk(ask.context, signatures, {})
+
+    def _unmask_more(self, sites: Sequence[str]) -> None:
+        """Ask for a second total of the same round, each with all its signatures."""
+        for name, asked in self._prepared.items():
+            own = [site for site in sites if site in asked.signatures]
+            self._attack(name, own, "unmask", {"message": to_bytes(asked)})
+
+    def _attack(
+        self, name: str, sites: Sequence[str], endpoint: str, payload: Mapping[str, object]
+    ) -> None:
+        for site, answer in self._call(sites, endpoint, payload).items():
+            line = {"attack": name, "site": site, "endpoint": endpoint, "said": answer.failure}
+            self._write(line)
+
+    def _call(
+        self, sites: Sequence[str], endpoint: str, payload: Mapping[str, object]
+    ) -> dict[str, Answer]:
+        limits = dict.fromkeys(sites, ATTACK_SECONDS)
+        answers = {answer.site: answer for answer in self._honest(sites, endpoint, payload, limits)}
+        for answer in answers.values():
+            self._keep(endpoint, payload, answer)
+        return answers
+
+    def _maybe_die(self, endpoint: str, about: Context | None) -> None:
+        """Die when the first site has told its seed."""
+        note = self._folder / "server-died"
+        dies = self._run == LIAR.DEATHS and endpoint == "unmask" and not note.exists()
+        if dies and _is_round(about, LIAR.SERVER_DIES_IN):
+            note.touch()
+            own = psutil.Process()
+            for process in (*own.parents()[:1], own):
+                os.kill(process.pid, signal.SIGKILL)
+
+    def _keep(self, endpoint: str, payload: Mapping[str, object], answer: Answer) -> None:
+        """Keep what was asked and what came."""
+        asked = {
+            name: b64encode(value).decode() if isinstance(value, bytes) else value
+            for name, value in payload.items()
+        }
+        message = answer.message if isinstance(answer.message, bytes) else None
+        line = {
+            "site": answer.site,
+            "endpoint": endpoint,
+            "asked": asked,
+            "got": None if message is None else b64encode(message).decode(),
+            "said": answer.failure,
+        }
+        self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with (self._folder / f"{self._run}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _context(endpoint: str, payload: Mapping[str, object]) -> Context | None:
+    if endpoint == "unmask":
+        return from_bytes(payload["message"], UnmaskAsk, "it").context
+    return from_bytes(payload["secure"], Ask, "it").context if "secure" in payload else None
+
+
+def _is_round(about: Context | None, number: int) -> bool:
+    return about is not None and (about.question, about.round) == ("answer", number)
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content).encode()
