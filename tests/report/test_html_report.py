@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from fedminmax.report.curves import rounds_figure
+from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.page import Report, build_report, export_figures, is_report, render_report
 from fedminmax.report.read_run import read_run, read_runs
 from fedminmax.report.style import inline_svg
@@ -79,7 +79,7 @@ def validated_run(folder: Path, iterate: str) -> Path:
 def test_validation_risks_are_drawn_and_the_chosen_round_is_marked(
     iterate: str, verb: str, tmp_path: Path
 ) -> None:
-    figure = rounds_figure(read_run(validated_run(tmp_path / "run", iterate)), "rounds")
+    figure = rounds_figure(curves_of(read_run(validated_run(tmp_path / "run", iterate))), "rounds")
     marks = (
         f"The vertical line marks the model after round 40, which validation rows {verb}: its "
         "worst risk is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."

@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_report,
         add_train,
     )
+    from fedminmax.cli.arguments.watch import add_watch
 
     parser = OneLineParser(
         prog="fedminmax",
@@ -52,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_advise(commands)
     add_report(commands)
     add_train(commands)
+    add_watch(commands)
     add_evaluate(commands)
     add_predict(commands)
     add_export(commands)

@@ -9,6 +9,7 @@ A lock file is held by one process at a time. When the process ends, the system 
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -109,3 +110,30 @@ def held(path: Path, seconds: float = 0.0) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def is_held(path: Path) -> bool | None:
+    """Return whether another process holds the file; None if that cannot be seen here.
+
+    Nothing is written. A file that nobody holds is shared for an instant, which those who want to
+    hold it must bear: they wait for a moment (``seconds`` of ``held``).
+    """
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False

@@ -40,6 +40,15 @@ RecordT = TypeVar("RecordT", bound=LogRecord)
 
 
 @dataclass(frozen=True)
+class LogSoFar(Generic[RecordT]):
+    """What was read of a log: its records, the place behind them, and the last whole line."""
+
+    records: tuple[RecordT, ...] = ()
+    end: int = 0
+    last_line: bytes = b""
+
+
+@dataclass(frozen=True)
 class JsonLog(Generic[RecordT]):
     """A log with one kind of record; a file that is not there has no records."""
 
@@ -87,6 +96,31 @@ class JsonLog(Generic[RecordT]):
                 file.truncate(file.seek(-len(rest), os.SEEK_END))
             end = file.seek(0, os.SEEK_END)
         return self._parse(_decoded(self.path, lines)), end
+
+    def read_more(self, before: "LogSoFar[RecordT]") -> "LogSoFar[RecordT]":
+        """Return all records of a log that another process writes; ``before`` is the last look.
+
+        Only what is new is read, unless the last line is no longer where it was: the log was
+        written anew.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(before.end - len(before.last_line))
+                content = file.read()
+                if content.startswith(before.last_line):
+                    content = content[len(before.last_line) :]
+                else:
+                    before = LogSoFar()
+                    file.seek(0)
+                    content = file.read()
+        except FileNotFoundError:
+            return LogSoFar()
+        *lines, rest = content.split(b"\n")
+        if not lines:
+            return before
+        found = self._parse(_decoded(self.path, lines))
+        end = before.end + len(content) - len(rest)
+        return LogSoFar((*before.records, *found), end, lines[-1] + b"\n")
 
     def drop_after(self, last_round: int) -> list[RecordT]:
         """Remove the records after a round, and what a crash cut off; return what is left."""

@@ -1,7 +1,7 @@
 """Risks and weights over rounds: has training converged, and which groups had weight?
 
-Every run has a panel of risks on training rows. Validation risks and weights, if any, have their
-own panels.
+Every run, finished or not, has a panel of risks on training rows. Validation risks and weights, if
+any, have their own panels.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.text import counted
-from fedminmax.report.read_run import Run, Trained
+from fedminmax.report.read_run import Run
 from fedminmax.report.style import (
     FAINT,
     INK,
@@ -42,6 +42,48 @@ MAX_LINEAR_RATIO = 20.0
 
 
 @dataclass(frozen=True)
+class Curves:
+    """What the figure shows of a run; there is at least one round.
+
+    ``risk`` is the risk's name. ``chosen`` is the model that validation rows chose, or, if not
+    ``is_answer``, would have chosen. ``shares_weight`` means that the weights shown sum to 1.
+    With ``keeps_styles`` each of a few groups has the same style whatever its risk, so that lines
+    do not change their looks while rounds come.
+    """
+
+    label: str
+    rounds: Sequence[RoundRecord]
+    _: KW_ONLY
+    groups: tuple[str, ...]
+    holders: tuple[str, ...]
+    risk: str
+    decimals: int
+    baseline: tuple[str, float] | None = None
+    chosen: RiskAfterRound | None = None
+    is_answer: bool = False
+    shares_weight: bool = True
+    keeps_styles: bool = False
+
+
+def curves_of(run: Run) -> Curves:
+    """Return what the figure shows of a finished run; of the baseline, the worst last risk."""
+    results, baseline = run.chosen.results, run.baseline
+    level = max(risk or 0.0 for risk in baseline.rounds[-1].risks) if baseline else 0.0
+    found = results.validation
+    return Curves(
+        run.label,
+        run.chosen.rounds,
+        groups=results.groups,
+        holders=run.census.holders,
+        risk=risk_name(results),
+        decimals=decimals_of(results),
+        baseline=(baseline.results.method.name, level) if baseline else None,
+        chosen=found.chosen if found else None,
+        is_answer=results.iterate == Iterate.BEST.value,
+    )
+
+
+@dataclass(frozen=True)
 class Panel:
     """Curves over rounds: ``named`` ones in the order of their styles; the others are grey.
 
@@ -57,18 +99,20 @@ class Panel:
     risks: bool = True
 
 
-def panels_of(run: Run) -> list[Panel]:
+def panels_of(run: Curves) -> list[Panel]:
     """Return the panel of risks, and panels of validation risks and weights if there are any.
 
     Weights that belong neither to groups nor to holders have no panel.
     """
-    groups, last = run.chosen.results.groups, run.chosen.rounds[-1]
-    names = {"groups": groups, "holders": run.census.holders}.get(last.weights_over, ())
+    groups, last = run.groups, run.rounds[-1]
+    names = {"groups": groups, "holders": run.holders}.get(last.weights_over, ())
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
     order = _highest(last.risks, last.weights if by_group else ())
-    title, decimals = "risk by group on training rows", decimals_of(run.chosen.results)
+    if run.keeps_styles and len(groups) <= MAX_SERIES:
+        order = tuple(range(len(groups)))
+    title, decimals = "risk by group on training rows", run.decimals
     panels = [Panel(title, groups, named=order, values=lambda line: line.risks, decimals=decimals)]
-    if any(line.validation_risks for line in run.chosen.rounds):
+    if any(line.validation_risks for line in run.rounds):
         title = "risk by group on validation rows"
         panels.append(
             Panel(
@@ -120,9 +164,9 @@ def thinned(rounds: Sequence[RoundRecord], max_rounds: int) -> list[RoundRecord]
     return [rounds[place * (len(rounds) - 1) // (max_rounds - 1)] for place in range(max_rounds)]
 
 
-def panel_table(run: Run, panel: Panel) -> Table:
+def panel_table(run: Curves, panel: Panel) -> Table:
     """Return a table of a panel's values at some rounds."""
-    lines = thinned(run.chosen.rounds, MAX_LINES_OF_TABLE)
+    lines = thinned(run.rounds, MAX_LINES_OF_TABLE)
     return Table(
         f"{panel.title} at {counted(len(lines), 'round')}; all are in rounds.jsonl",
         ("Round", *panel.names),
@@ -141,9 +185,9 @@ def _cell(panel: Panel, line: RoundRecord, place: int) -> str:
     return NOTHING if math.isnan(value) else number(value, panel.decimals)
 
 
-def rounds_figure(run: Run, name: str) -> ReportFigure:
+def rounds_figure(run: Curves, name: str) -> ReportFigure:
     """Describe the figure: risks on training rows and on validation rows, then weights."""
-    rounds, panels = run.chosen.rounds, panels_of(run)
+    rounds, panels = run.rounds, panels_of(run)
     weighted = not panels[-1].risks
     weights = f" and weight by {rounds[-1].weights_over.removesuffix('s')}" * weighted
     return ReportFigure(
@@ -164,9 +208,9 @@ def rounds_figure(run: Run, name: str) -> ReportFigure:
     )
 
 
-def _caption(run: Run, panels: Sequence[Panel]) -> str:
+def _caption(run: Curves, panels: Sequence[Panel]) -> str:
     caption = (
-        f"Top: {risk_name(run.chosen.results)} of each group on the training rows, as the "
+        f"Top: {run.risk} of each group on the training rows, as the "
         f"server saw it.{_baseline_text(run.baseline)}"
     )
     if len(panels) > 1 and panels[1].risks:
@@ -176,23 +220,18 @@ def _caption(run: Run, panels: Sequence[Panel]) -> str:
         )
     if panels[-1].risks:
         return f"{caption} {run.label} has no weights over groups or holders."
-    return f"{caption} Bottom: the weight that the method gave to each; weights sum to 1."
+    whole = "; weights sum to 1" if run.shares_weight else ""
+    return f"{caption} Bottom: the weight that the method gave to each{whole}."
 
 
-def _chosen(run: Run) -> RiskAfterRound | None:
-    found = run.chosen.results.validation
-    return found.chosen if found else None
-
-
-def _chosen_text(run: Run) -> str:
+def _chosen_text(run: Curves) -> str:
     """Say which model the vertical line marks, also for a screen reader."""
-    chosen = _chosen(run)
+    chosen = run.chosen
     if chosen is None:
         return ""
-    best = run.chosen.results.iterate == Iterate.BEST.value
     return (
         f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
-        f"{'chose' if best else 'would have chosen'}: its worst risk is "
+        f"{'chose' if run.is_answer else 'would have chosen'}: its worst risk is "
         f"{risk_with_error(chosen)}."
     )
 
@@ -206,8 +245,8 @@ def _legends(panels: Sequence[Panel]) -> list[Panel]:
     ]
 
 
-def _baseline_text(baseline: Trained | None) -> str:
-    return f" Dotted: the worst group's last risk with {_name(baseline)}." if baseline else ""
+def _baseline_text(baseline: tuple[str, float] | None) -> str:
+    return f" Dotted: the worst group's last risk with {baseline[0]}." if baseline else ""
 
 
 def _grey_text(panels: Sequence[Panel]) -> str:
@@ -216,16 +255,12 @@ def _grey_text(panels: Sequence[Panel]) -> str:
     return f" {MAX_SERIES} that are high at the end are named; the others are grey."
 
 
-def _name(trained: Trained) -> str:
-    return trained.results.method.name
-
-
-def _draw(figure: "Figure", run: Run, panels: Sequence[Panel]) -> None:
-    lines, chosen = thinned(run.chosen.rounds, MAX_POINTS), _chosen(run)
+def _draw(figure: "Figure", run: Curves, panels: Sequence[Panel]) -> None:
+    lines, chosen = thinned(run.rounds, MAX_POINTS), run.chosen
     all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     if run.baseline is not None:
-        level = max(risk or 0.0 for risk in run.baseline.rounds[-1].risks)
-        label = f"worst group, {_name(run.baseline)}"
+        name, level = run.baseline
+        label = f"worst group, {name}"
         all_axes[0].axhline(level, color=INK, linestyle=":", linewidth=1.4, label=label)
     place = (-0.05, -0.18) if is_narrow(figure) else (1.01, 1.02)
     for axes, panel in zip(all_axes, panels, strict=True):

@@ -24,7 +24,7 @@ from fedminmax.data.tables.config_sections import ReportSection
 from fedminmax.report.advice_figure import groups_table, mixes_figure, mixes_of_run
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.census import census_figure
-from fedminmax.report.curves import rounds_figure
+from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.people import MISJUDGED, people
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import Fact, comparison, facts, story
@@ -232,7 +232,7 @@ def _part(run: Run, name: str) -> RunPart:
         facts=tuple(facts(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
-            rounds_figure(run, f"{name}-rounds"),
+            rounds_figure(curves_of(run), f"{name}-rounds"),
             census_figure(run, f"{name}-census"),
             mixes_of_run(run, f"{name}-mixes"),
         ),

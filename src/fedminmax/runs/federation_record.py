@@ -32,6 +32,8 @@ from fedminmax.runs.layout import (
 from fedminmax.runs.results import read_results
 
 PLACE = "federation"
+# Where the participants of a local federation keep what they need to continue.
+MEMORY = "memory"
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 
 

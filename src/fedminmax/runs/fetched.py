@@ -46,7 +46,7 @@ from fedminmax.runs.model import SavedModel
 from fedminmax.runs.plan import CHOSEN, TableRun
 from fedminmax.runs.records import ValidationOfRun
 from fedminmax.runs.remarks import validation_of
-from fedminmax.runs.round_log import RoundRecord
+from fedminmax.runs.round_log import RoundRecord, network_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,32 +74,13 @@ class FinishedRun:
 
     def records(self, plan: NetworkPlan) -> list[RoundRecord]:
         """Return the rounds as a run in one process writes them; risks in the target's unit."""
-        unit = self.unit
-        # A masked total is that of one holder.
-        masked = plan.secure_sums is not None
-        places = {site: 0 if masked else place for place, site in enumerate(plan.sites)}
-        seconds = 0.0
-        records = []
-        for entry in self.rounds:
-            seconds += entry.seconds
-            records.append(
-                RoundRecord(
-                    entry.round,
-                    round(seconds, 3),
-                    risks=tuple(None if risk is None else risk * unit for risk in entry.risks),
-                    weights=entry.weights,
-                    weights_over=self.table_run.card.weights.value,
-                    participants=tuple(dict.fromkeys(places[site] for site in entry.took_part)),
-                    gradient_evaluations=entry.gradient_evaluations,
-                    remaining=entry.remaining,
-                    certificate=entry.certificate and entry.certificate.in_units(unit),
-                    validation_risks=tuple(
-                        None if risk is None else risk * unit for risk in entry.validation_risks
-                    ),
-                    chosen_round=entry.chosen_round,
-                )
-            )
-        return records
+        return network_records(
+            self.rounds,
+            self.unit,
+            sites=plan.sites,
+            masked=plan.secure_sums is not None,
+            weights_over=self.table_run.card.weights.value,
+        )
 
 
 def finished_runs(

@@ -18,6 +18,7 @@ MAX_CHARACTERS = 60
 RESULTS_FILE = "results.json"
 CARD_FILE = "model_card.md"
 MODEL_FILE = "model.safetensors"
+PLANNED_FILE = "planned.json"
 ROUNDS_FILE = "rounds.jsonl"
 HISTORY_FILE = "history.jsonl"
 TESTS_FILE = "tests.jsonl"
@@ -28,6 +29,9 @@ TABLE_FILE = "table.md"
 RECORD_FILE = "run.json"
 SITES_FILE = "sites.jsonl"
 BASELINE_FOLDER = "baseline"
+LOCK_FILE = ".lock"
+# Those who look whether a run is held share its lock for an instant.
+SECONDS_TO_CLAIM = 0.2
 
 
 def claim_folder(folder: Path, config: Mapping[str, object]) -> None:
@@ -64,7 +68,7 @@ def check_folder(folder: Path, config: Mapping[str, object]) -> None:
 
 def claim_run(folder: Path) -> AbstractContextManager[bool]:
     """Hold one run while the block runs; False if another process holds it."""
-    return held(folder / ".lock")
+    return held(folder / LOCK_FILE, SECONDS_TO_CLAIM)
 
 
 def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:

@@ -116,9 +116,11 @@ def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> Priv
 
 def privacy_lines(results: Results) -> list[str]:
     """Say what is promised and what is not; nothing where nothing is."""
-    own = results.privacy
-    if own is None:
-        return []
+    return [] if results.privacy is None else [*promise_lines(results.privacy)]
+
+
+def promise_lines(own: PrivacyOfRun) -> tuple[str, str, str]:
+    """Say what a run promises, what that does not cover, and what became of small groups."""
     unit = "one training row" if own.unit == "row" else "all that one site has"
     colluding = (
         f", even if {counted(own.colluding, 'holder')} disclose their noise"
@@ -140,7 +142,7 @@ def privacy_lines(results: Results) -> list[str]:
         f"Groups of fewer than {own.minimum_group:,} rows kept their share as weight: in sums over "
         "them noise would have ruled."
     )
-    return [promised, not_covered, small]
+    return promised, not_covered, small
 
 
 def fingerprint(config: TableConfig) -> str:

@@ -334,6 +334,22 @@ class CensusFile(BaseModel):
     other_tests: dict[str, tuple[Count, ...]] = {}
 
 
+class PlannedFile(BaseModel):
+    """planned.json: what an unfinished run set out to do, for those who watch it.
+
+    ``privacy`` is what the whole run spends, which is written down before its first round. With
+    ``may_stop_early`` the run may end before its last round.
+    """
+
+    model_config = FROZEN
+    format: Literal[1]
+    key: str
+    name: str
+    rounds: Count
+    may_stop_early: bool = False
+    privacy: PrivacyOfRun | None = None
+
+
 def record_as_json(record: BaseModel) -> dict[str, object]:
     """Return a record as plain values for its file, without unset fields."""
     return record.model_dump(mode="json", exclude_unset=True)

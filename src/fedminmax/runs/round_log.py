@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 
 from fedminmax.core.certificate import Certificate, certificate_from_json
 from fedminmax.core.json_log import with_tuples
+from fedminmax.federation.server.log import NetworkRound
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,43 @@ class RoundRecord:
 def in_unit(risks: Sequence[float], unit: float) -> tuple[float | None, ...]:
     """Return risks in the target's unit, squared; None for a group that no holder had."""
     return tuple(None if math.isnan(risk) else risk * unit for risk in risks)
+
+
+def network_records(
+    rounds: Sequence[NetworkRound],
+    unit: float,
+    *,
+    sites: Sequence[str],
+    masked: bool,
+    weights_over: str,
+) -> list[RoundRecord]:
+    """Return rounds over a network as a run in one process writes them, in the target's unit."""
+    # A masked total is that of one holder.
+    places = {site: 0 if masked else place for place, site in enumerate(sites)}
+    seconds = 0.0
+    records = []
+    for entry in rounds:
+        seconds += entry.seconds
+        records.append(
+            RoundRecord(
+                entry.round,
+                round(seconds, 3),
+                risks=_in_unit(entry.risks, unit),
+                weights=entry.weights,
+                weights_over=weights_over,
+                participants=tuple(dict.fromkeys(places[site] for site in entry.took_part)),
+                gradient_evaluations=entry.gradient_evaluations,
+                remaining=entry.remaining,
+                certificate=entry.certificate and entry.certificate.in_units(unit),
+                validation_risks=_in_unit(entry.validation_risks, unit),
+                chosen_round=entry.chosen_round,
+            )
+        )
+    return records
+
+
+def _in_unit(risks: Sequence[float | None], unit: float) -> tuple[float | None, ...]:
+    return tuple(None if risk is None else risk * unit for risk in risks)
 
 
 class RoundSink(Protocol):

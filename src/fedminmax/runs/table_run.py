@@ -41,6 +41,7 @@ from fedminmax.runs.layout import (
     CENSUS_FILE,
     CONFIG_FILE,
     MODEL_FILE,
+    PLANNED_FILE,
     ROUNDS_FILE,
     claim_folder,
     claim_run,
@@ -56,7 +57,14 @@ from fedminmax.runs.privacy import (
     privacy_of_run,
     spend,
 )
-from fedminmax.runs.records import Measured, ValidationOfRun, record_as_json
+from fedminmax.runs.records import (
+    FORMAT,
+    Measured,
+    PlannedFile,
+    PrivacyOfRun,
+    ValidationOfRun,
+    record_as_json,
+)
 from fedminmax.runs.remarks import validation_of, with_proof
 from fedminmax.runs.results import (
     Remarks,
@@ -244,6 +252,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             write_text(run.folder / CONFIG_FILE, job.config_text)
         if finished:
             return
+        write_json(run.folder / PLANNED_FILE, record_as_json(_planned(job, run)))
         progress, warning = restore(run.folder, job.federation, run.method)
         start = progress.round if progress else 0
         yield TableTick(start, warning=warning)
@@ -281,6 +290,22 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             finish_table(
                 job, run, progress, rounds=log.read(), seconds=seconds, certified=certified
             )
+            # From now on the results say all that.
+            (run.folder / PLANNED_FILE).unlink(missing_ok=True)
+
+
+def _planned(job: TableJob, run: TableRun) -> PlannedFile:
+    known: dict[str, PrivacyOfRun] = {}
+    if job.config.privacy is not None:
+        known["privacy"] = privacy_of_run(job.config, job.federation)
+    return PlannedFile(
+        format=FORMAT,
+        key=run.card.key,
+        name=run.method.name,
+        rounds=run.rounds,
+        may_stop_early=run.gap > 0 or run.patience is not None,
+        **known,
+    )
 
 
 def _write_held_out(job: TableJob, run: TableRun) -> None:

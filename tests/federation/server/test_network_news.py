@@ -15,15 +15,14 @@ from fedminmax.federation.server.log import (
     read_last_rounds,
     read_network_rounds,
 )
-from fedminmax.federation.server.run import (
-    NOTICE_FILE,
+from fedminmax.federation.server.news import (
     News,
+    PlannedJob,
     ProgressReporter,
     news_as_json,
     news_from_json,
-    run_folder,
-    run_plan,
 )
+from fedminmax.federation.server.run import NOTICE_FILE, run_folder, run_plan
 from fedminmax.federation.wire.plan import PlannedRun
 from tests.complaints import complaint_of
 from tests.federation.made_up_rounds import made_up_round
@@ -77,7 +76,8 @@ def test_news_are_the_rounds_that_were_not_seen(tmp_path: Path) -> None:
     plan = plan_of(config, [PlannedRun("fedminmax", {}, 3), PlannedRun("fedavg", {}, 2)])
     folder = tmp_path / "run"
     desk = ProgressReporter(plan, folder)
-    assert desk.collect([0, 0]) == News()
+    planned = PlannedJob((("fedminmax", 3), ("fedavg", 2)), plan.sites)
+    assert desk.collect([0, 0]) == News(planned=planned)
     run_plan(plan, DirectTransport(tmp_path), folder)
     every = [
         (number, entry)

@@ -10,7 +10,8 @@ from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, agree, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
-from fedminmax.federation.server.run import ProgressReporter, read_members, run_folder, run_plan
+from fedminmax.federation.server.news import ProgressReporter
+from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.wire.plan import PlannedRun
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.measure import measure, measure_merged

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NumberT = TypeVar("NumberT", int, float)
 SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
+MAX_PORT = 65535
 FORCE = "replace the file if it exists"
 
 
@@ -63,6 +64,14 @@ def positive_int(text: str) -> int:
 def whole_number(text: str) -> int:
     """Parse zero or a positive whole number."""
     return _number(text, int, 0, "zero or a positive whole number")
+
+
+def port_number(text: str) -> int:
+    """Parse the number of a port; 0 is any that is free."""
+    number = _number(text, int, 0, "a port from 0 to 65535")
+    if number > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
+    return number
 
 
 def positive(text: str) -> float:

@@ -50,6 +50,7 @@ from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.collect import collect_network_run
 from fedminmax.runs.federation_record import (
+    MEMORY,
     PLACE,
     FederationRecord,
     check_open,
@@ -62,7 +63,6 @@ from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.results import read_results
 
 AGREED_FILE = "fedminmax.toml"
-MEMORY = "memory"
 
 
 def create_federation(

@@ -12,12 +12,8 @@ from nvflare.collab.api.group_call_context import ResultQueue
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare.streams import reduce_stream_overhead
-from fedminmax.federation.server.run import (
-    ProgressReporter,
-    news_as_json,
-    publish_results,
-    run_plan,
-)
+from fedminmax.federation.server.news import ProgressReporter, news_as_json
+from fedminmax.federation.server.run import publish_results, run_plan
 from fedminmax.federation.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
 from fedminmax.federation.wire.plan import plan_from_bytes
 

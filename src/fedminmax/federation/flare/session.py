@@ -35,7 +35,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.federation.flare.server import NEWS_TOPIC, RESULTS_FOLDER
 from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.server.disk import disk_is_full, find_disk_full
-from fedminmax.federation.server.run import News, news_from_json
+from fedminmax.federation.server.news import News, news_from_json
 
 POLL_SECONDS = 0.5
 # What a server that went away ends a call with.

@@ -1,18 +1,14 @@
 """The server's whole work in a job: agree, then the round loop of each run, with checkpoints.
 
 Called again with the same folder it resumes, so a lost job can simply be submitted again.
-``ProgressReporter`` collects what a running job sends to its coordinator: its new rounds, its
-groups, and what it waits for.
 """
 
 import logging
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +28,7 @@ from fedminmax.federation.certify import (
     check_single_answer,
 )
 from fedminmax.federation.checkpoint import checkpoint_paths, restore, train_with_checkpoints
-from fedminmax.federation.server.agreement import (
-    AGREEMENT_FILE,
-    Agreed,
-    Agreement,
-    agree,
-    read_agreement,
-)
+from fedminmax.federation.server.agreement import Agreement, agree
 from fedminmax.federation.server.disk import (
     CLAIM_FILE,
     MAX_REASON,
@@ -49,7 +39,6 @@ from fedminmax.federation.server.disk import (
 )
 from fedminmax.federation.server.log import (
     ROUNDS_FILE,
-    LiveRound,
     NetworkRound,
     network_round,
     read_last_rounds,
@@ -313,88 +302,3 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write how the job ended."""
     content = TypeAdapter(Outcome).dump_json(outcome, indent=2).decode()
     write_text(folder / OUTCOME_FILE, content + "\n")
-
-
-@dataclass(frozen=True)
-class News:
-    """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
-
-    ``small_groups`` are those of the groups that are too small to be trained for.
-    """
-
-    rounds: tuple[tuple[int, NetworkRound], ...] = ()
-    groups: tuple[str, ...] = ()
-    notice: str | None = None
-    small_groups: tuple[str, ...] = ()
-
-    @property
-    def live_rounds(self) -> list[LiveRound]:
-        """The rounds as a coordinator sees them."""
-        return [
-            LiveRound(number, entry, self.groups, self.small_groups)
-            for number, entry in self.rounds
-        ]
-
-
-class ProgressReporter:
-    """Looks for news in a plan's folder, several times in a second.
-
-    Args:
-        plan: what is run.
-        folder: where the server keeps its runs.
-    """
-
-    def __init__(self, plan: NetworkPlan, folder: Path) -> None:
-        self._plan = plan
-        self._folder = folder
-        # Agreed on once, before the first round.
-        self._agreed: Agreed | None = None
-
-    def collect(self, seen: Sequence[int]) -> News:
-        """Return the rounds after those that were seen of each run.
-
-        Of very many new rounds these are the last ones: all of them are in the results.
-        """
-        rounds = [
-            (number, entry)
-            for number, last in zip(range(len(self._plan.runs)), seen, strict=False)
-            for entry in read_last_rounds(self._rounds_of(number), last)
-        ]
-        notice = _notice(self._folder / NOTICE_FILE)
-        if self._agreed is None:
-            self._agreed = read_agreement(self._folder / AGREEMENT_FILE)
-        if self._agreed is None:
-            return News(tuple(rounds), notice=notice)
-        encoding = self._agreed.encoding
-        return News(tuple(rounds), encoding.group_names, notice, encoding.small_group_names)
-
-    def _rounds_of(self, number: int) -> Path:
-        return run_folder(self._folder, self._plan, number) / ROUNDS_FILE
-
-
-def _notice(path: Path) -> str | None:
-    """Read what the run waits for; it removes the file as soon as it no longer waits."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-
-
-@cache
-def _adapter() -> TypeAdapter[News]:
-    """Return the (cached) adapter for news; creating it takes longer than using it."""
-    return TypeAdapter(News)
-
-
-def news_as_json(news: News) -> dict[str, object]:
-    """Return the news as plain data."""
-    content: dict[str, object] = _adapter().dump_python(news, mode="json")
-    return content
-
-
-def news_from_json(content: Mapping[str, object]) -> News:
-    """Read news that a server sent."""
-    try:
-        return _adapter().validate_python(content)
-    except ValidationError as error:
-        raise InputError("the server runs another version of fedminmax; use the same") from error

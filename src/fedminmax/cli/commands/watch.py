@@ -1,0 +1,52 @@
+"""`fedminmax watch`: a run in the browser while it goes on, until Ctrl-C."""
+
+import threading
+import webbrowser
+from collections.abc import Generator
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from fedminmax.cli.terminal import say
+from fedminmax.core.errors import InputError
+from fedminmax.report.live_server import serve_live
+from fedminmax.runs.live import LiveRun
+from fedminmax.runs.watch import watch_folder
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """The options of one call: a run folder or a person's kit; ``wait`` is in seconds."""
+
+    folder: Path | None
+    kit: Path | None
+    _: KW_ONLY
+    port: int
+    opens_browser: bool
+    wait: float
+
+
+def watch(request: WatchRequest) -> None:
+    """Serve the page until Ctrl-C."""
+    with serve_live(request.port, _source(request)) as server:
+        print(f"Watching at {server.address} (for this machine alone; Ctrl-C ends it)", flush=True)
+        if request.opens_browser and not webbrowser.open(server.address):
+            say("no browser could be opened; open the address yourself")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print("Stopped watching; the run is not affected.", flush=True)
+
+
+def _source(request: WatchRequest) -> Generator[LiveRun]:
+    if (request.folder is None) == (request.kit is None):
+        raise InputError("give a run folder, or a kit with --kit, and not both")
+    if request.folder is not None:
+        if request.folder.exists() and not request.folder.is_dir():
+            raise InputError(f"{request.folder} is a file; give a run folder")
+        return watch_folder(request.folder, request.wait)
+    from fedminmax.federation.flare.federation_file import read_sites_of
+    from fedminmax.runs.watch_network import watch_server
+
+    kit = request.kit or Path()
+    read_sites_of(kit)
+    return watch_server(kit, request.wait)

@@ -1,0 +1,278 @@
+"""The page of `fedminmax watch`: a run while it goes on, in the look of the report.
+
+The whole page is rendered here; the page's script fetches it again and puts what has changed in
+its place. Curves are drawn by matplotlib, which takes a while: they are drawn at most every few
+seconds, so that watching a run does not slow it down.
+"""
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+from jinja2 import Template
+
+from fedminmax.core.text import counted, duration_text, listed
+from fedminmax.report.curves import Curves, rounds_figure
+from fedminmax.report.page import page_template
+from fedminmax.report.story import Fact
+from fedminmax.report.style import ReportFigure, Table, inline_svg
+from fedminmax.report.text import NOTHING, number
+from fedminmax.runs.live import LiveModel, LiveRun, Stage, worst_now
+from fedminmax.runs.privacy import promise_lines
+
+# Drawing may take this share of one core's time.
+SHARE_OF_DRAWING = 1 / 10
+MIN_SECONDS_BETWEEN_DRAWINGS = 2.0
+WEIGHT_DECIMALS = 3
+NO_MASKS = "no: the server sees each site's sums"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model's figure as it was last drawn: for wide and for narrow screens."""
+
+    figure: ReportFigure
+    wide: str
+    narrow: str
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """The figures of all models, of which state they are, and when the next may be drawn."""
+
+    by_model: tuple[Drawn | None, ...] = ()
+    of: LiveRun | None = None
+    next_after: float = -math.inf
+
+
+def up_to_date(drawings: Drawings, live: LiveRun) -> Drawings:
+    """Draw the figures again if there are new rounds and the last drawing is not too recent."""
+    if drawings.of is live or time.monotonic() < drawings.next_after:
+        return drawings
+    before = time.thread_time()
+    drawn = tuple(
+        _kept(drawings, live, place) or _drawn(live, place) for place in range(len(live.models))
+    )
+    pause = max((time.thread_time() - before) / SHARE_OF_DRAWING, MIN_SECONDS_BETWEEN_DRAWINGS)
+    return Drawings(drawn, live, time.monotonic() + pause)
+
+
+def _kept(drawings: Drawings, live: LiveRun, place: int) -> Drawn | None:
+    """Return a model's last figure if it has no new rounds since."""
+    before = drawings.of
+    if before is None or place >= len(drawings.by_model) or before.groups != live.groups:
+        return None
+    is_same = before.models[place].rounds == live.models[place].rounds
+    return drawings.by_model[place] if is_same else None
+
+
+def _drawn(live: LiveRun, place: int) -> Drawn | None:
+    model = live.models[place]
+    if not model.rounds or not live.groups:
+        return None
+    figure = rounds_figure(
+        Curves(
+            model.name,
+            model.rounds,
+            groups=live.groups,
+            holders=live.holders,
+            risk="risk",
+            decimals=_decimals(model),
+            shares_weight=not live.small_groups,
+            keeps_styles=True,
+        ),
+        f"model-{place}",
+    )
+    figure = replace(figure, caption=f"{figure.caption} Drawn up to round {model.done:,}.")
+    return Drawn(figure, inline_svg(figure), inline_svg(figure.narrow))
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """The page's content about one model."""
+
+    model: LiveModel
+    now: Table
+    drawn: Drawn | None
+
+
+def render_live(live: LiveRun, drawings: Drawings, version: str) -> str:
+    """Return the page as HTML."""
+    current = live.current
+    parts = [
+        ModelPart(
+            model,
+            _now(live, model),
+            drawings.by_model[place] if place < len(drawings.by_model) else None,
+        )
+        for place, model in enumerate(live.models)
+    ]
+    return _template().render(
+        live=live,
+        stage=live.stage.value,
+        words=spoken(live),
+        title=f"{_short_state(live)} · {live.place}",
+        current=current,
+        facts=_facts(live),
+        parts=parts,
+        sites=_sites(live),
+        small=_small_groups(live),
+        version=version,
+    )
+
+
+def _template() -> Template:
+    return page_template("watch.html")
+
+
+def spoken(live: LiveRun) -> str:
+    """Return the state in a sentence or two, also for a screen reader."""
+    model = live.current
+    worst = worst_now(model, live.groups) if model else None
+    if model is None or worst is None:
+        return live.message
+    name, risk = worst
+    return f"{live.message} Worst off: “{name}”, training risk {number(risk, _decimals(model))}."
+
+
+def _short_state(live: LiveRun) -> str:
+    model = live.current
+    if live.stage is Stage.RUNNING and model is not None and model.rounds:
+        return f"Round {model.progress}"
+    return live.stage.value.capitalize()
+
+
+def _facts(live: LiveRun) -> list[Fact]:
+    """Return what is known now, the most important first."""
+    model = live.current
+    facts = []
+    if model is not None and model.rounds:
+        facts = [_round(model), *_worst(live, model), *_gap(model), *_time_left(model)]
+        facts.append(_answered(live, model))
+    if live.sites:
+        masked = f"yes: totals over at least {live.threshold} sites" if live.threshold else NO_MASKS
+        word, _, detail = masked.partition(": ")
+        facts.append(Fact("Sums masked", None, word, detail))
+    if live.privacy is not None:
+        promised, _, _ = promise_lines(live.privacy)
+        value = f"\N{GREEK SMALL LETTER EPSILON} = {live.privacy.epsilon:g}"
+        facts.append(
+            Fact("Privacy budget", None, value, f"{promised} All of it is spent at the start.")
+        )
+    return facts
+
+
+def _round(model: LiveModel) -> Fact:
+    return Fact("Round", None, model.progress, model.name)
+
+
+def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
+    worst = worst_now(model, live.groups)
+    if worst is None:
+        return []
+    decimals = _decimals(model)
+    name, risk = worst
+    first = worst_now(LiveModel("", model.rounds[:1], planned=None, stage=live.stage), live.groups)
+    detail = f"“{name}”"
+    if first is not None and model.done > 1:
+        start = f"round {model.rounds[0].round:,}"
+        detail += f"; in {start} the worst was {number(first[1], decimals)}, “{first[0]}”"
+    return [Fact("Highest training risk of a group", None, number(risk, decimals), detail)]
+
+
+def _gap(model: LiveModel) -> list[Fact]:
+    last = model.rounds[-1]
+    if last.certificate is not None:
+        proved = last.certificate
+        detail = (
+            f"proved: no model of this kind brings the worst {proved.players}'s training risk, "
+            f"penalty included, below {proved.lower:.4g}; now {proved.upper:.4g}"
+        )
+        return [Fact("Distance from the best possible", None, _percent(proved.gap), detail)]
+    if last.remaining is not None:
+        detail = "the method's own estimate, as a share of the worst risk; nothing is proved"
+        return [Fact("Left to gain", None, _percent(last.remaining), detail)]
+    return []
+
+
+def _time_left(model: LiveModel) -> list[Fact]:
+    left = model.seconds_left
+    if left is None:
+        return []
+    detail = "at the pace of the last rounds"
+    if model.may_stop_early:
+        detail += "; it may stop earlier"
+    return [Fact("Time left", None, f"about {duration_text(left)}", f"for {model.name}, {detail}")]
+
+
+def _answered(live: LiveRun, model: LiveModel) -> Fact:
+    if live.sites:
+        there = sum(site.answered for site in live.sites)
+        away = [site.name for site in live.sites if not site.answered]
+        detail = f"not in it: {listed(away)}" if away else "all of them"
+        value = f"{there:,} of {counted(len(live.sites), 'site')}"
+        return Fact("Answered in the last round", None, value, detail)
+    asked = len(model.rounds[-1].participants)
+    value = f"{asked:,} of {counted(len(live.holders), 'holder')}"
+    return Fact("Took part in the last round", None, value, "")
+
+
+def _now(live: LiveRun, model: LiveModel) -> Table:
+    """Return each group's first and last risk, and its weight if the method has one per group."""
+    decimals = _decimals(model)
+    if not model.rounds:
+        return Table("Risk by group on training rows", ("Group",), ())
+    first, last = model.rounds[0], model.rounds[-1]
+    worst = worst_now(model, live.groups)
+    weighted = last.weights_over == "groups" and len(last.weights) == len(live.groups)
+    lines = []
+    for place, name in enumerate(live.groups):
+        now = number(last.risks[place], decimals)
+        if worst is not None and name == worst[0]:
+            now += " (worst)"
+        cells = [name, number(first.risks[place], decimals), now]
+        lines.append((*cells, number(last.weights[place], WEIGHT_DECIMALS)) if weighted else cells)
+    headers = ["Group", f"Risk, round {first.round:,}", f"Risk, round {last.round:,}"]
+    return Table(
+        "Risk by group on training rows" + (", and weight" if weighted else ""),
+        (*headers, "Weight now") if weighted else tuple(headers),
+        tuple(tuple(line) for line in lines),
+    )
+
+
+def _sites(live: LiveRun) -> Table | None:
+    if not live.sites:
+        return None
+    return Table(
+        "Who answered",
+        ("Site", "In the last round", "Rounds seen with it", "Reason"),
+        tuple(
+            (
+                site.name,
+                "yes" if site.answered else "no",
+                f"{site.rounds:,}",
+                site.reason or NOTHING,
+            )
+            for site in live.sites
+        ),
+    )
+
+
+def _small_groups(live: LiveRun) -> str:
+    if not live.small_groups:
+        return ""
+    names = listed([f"“{name}”" for name in live.small_groups])
+    return (
+        f"Not shown: {names}. Too few training rows to be trained for, so their risk is mostly "
+        "noise."
+    )
+
+
+def _decimals(model: LiveModel) -> int:
+    """Return how many decimals show three figures of the highest risk so far."""
+    known = [risk for record in model.rounds for risk in record.risks if risk]
+    return 3 if not known else min(8, 2 - math.floor(math.log10(max(known))))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,126 @@
+"""A run as those see it who watch it: its rounds so far, its state, who answered, the time left.
+
+Groups that are too small to be trained for are named, and nothing else is known of them here: the
+risk of a few rows is mostly noise.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from enum import Enum
+
+from fedminmax.runs.records import PrivacyOfRun
+from fedminmax.runs.round_log import RoundRecord
+
+# The pace is that of the last rounds: the first ones may be slower.
+ROUNDS_OF_PACE = 20
+
+
+class Stage(Enum):
+    """How far a run, or one of its models, is."""
+
+    WAITING = "not started"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """A method's rounds so far, and how many there will be; None if that is unknown."""
+
+    name: str
+    rounds: tuple[RoundRecord, ...]
+    _: KW_ONLY
+    planned: int | None
+    stage: Stage
+    may_stop_early: bool = False
+
+    @property
+    def done(self) -> int:
+        """The number of the last round; 0 before the first."""
+        return self.rounds[-1].round if self.rounds else 0
+
+    @property
+    def progress(self) -> str:
+        """The last round, of how many."""
+        return f"{self.done:,}" + (f" of {self.planned:,}" if self.planned else "")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the remaining rounds take at the pace of the last ones; None if unknown."""
+        if self.planned is None or not self.rounds or self.stage is not Stage.RUNNING:
+            return None
+        last = self.rounds[-ROUNDS_OF_PACE:]
+        before = self.rounds[-len(last) - 1].seconds if len(last) < len(self.rounds) else 0.0
+        return max(0.0, last[-1].seconds - before) / len(last) * max(0, self.planned - self.done)
+
+
+@dataclass(frozen=True)
+class LiveSite:
+    """A site: in how many of the rounds seen it took part, and why not in the last one."""
+
+    name: str
+    rounds: int
+    _: KW_ONLY
+    answered: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run at one moment; ``message`` says in a sentence what happens.
+
+    ``groups`` and all rounds are without the ``small_groups``. ``threshold`` is the least number of
+    sites in a total, if sums are masked; None if they are not, or if there is no network.
+    """
+
+    place: str
+    stage: Stage
+    message: str
+    _: KW_ONLY
+    groups: tuple[str, ...] = ()
+    small_groups: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    models: tuple[LiveModel, ...] = ()
+    sites: tuple[LiveSite, ...] = ()
+    threshold: int | None = None
+    privacy: PrivacyOfRun | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> LiveModel | None:
+        """The model that is being trained, or the last one that was."""
+        begun = [model for model in self.models if model.rounds]
+        running = [model for model in self.models if model.stage is Stage.RUNNING]
+        return running[-1] if running else begun[-1] if begun else None
+
+
+def worst_now(model: LiveModel, groups: Sequence[str]) -> tuple[str, float] | None:
+    """Return the group with the highest risk in the last round; None if no risk is known."""
+    if not model.rounds:
+        return None
+    risks = zip(groups, model.rounds[-1].risks, strict=True)
+    known = [(name, risk) for name, risk in risks if risk is not None]
+    return max(known, key=lambda entry: entry[1], default=None)
+
+
+def without_groups(
+    rounds: Sequence[RoundRecord], groups: Sequence[str], hidden: Collection[str]
+) -> tuple[RoundRecord, ...]:
+    """Return rounds without the risks and weights of the hidden groups."""
+    if not hidden:
+        return tuple(rounds)
+    kept = [place for place, name in enumerate(groups) if name not in hidden]
+    return tuple(
+        replace(
+            record,
+            risks=tuple(record.risks[place] for place in kept),
+            validation_risks=tuple(record.validation_risks[place] for place in kept)
+            if record.validation_risks
+            else (),
+            weights=tuple(record.weights[place] for place in kept)
+            if record.weights_over == "groups" and len(record.weights) == len(groups)
+            else record.weights,
+        )
+        for record in rounds
+    )

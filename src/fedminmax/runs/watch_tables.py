@@ -1,0 +1,191 @@
+"""Look at a run folder again and again while `fedminmax train` writes it, and afterwards.
+
+Nothing is written. A run belongs to a process as long as that holds the run's lock; without a
+process and without results it was interrupted.
+"""
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedminmax.core.errors import InputError
+from fedminmax.core.files import is_held
+from fedminmax.core.json_log import JsonLog, LogSoFar
+from fedminmax.runs.layout import (
+    BASELINE_FOLDER,
+    CENSUS_FILE,
+    LOCK_FILE,
+    PLANNED_FILE,
+    ROUNDS_FILE,
+)
+from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups
+from fedminmax.runs.records import CensusFile, PlannedFile, Results
+from fedminmax.runs.results import read_results
+from fedminmax.runs.round_log import RoundRecord
+
+# Between a method's run and its baseline's nobody holds either, for a moment.
+SECONDS_UNTIL_INTERRUPTED = 5.0
+# Where locks cannot be seen: a run whose log has not changed for this long is not running.
+SECONDS_OF_SILENCE = 120.0
+SEEDS = "seed-*"
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class FolderSoFar:
+    """What was read of one model's folder: its log, and since when nobody holds its lock."""
+
+    log: LogSoFar[RoundRecord]
+    free_since: float | None = None
+
+
+NOTHING_READ = FolderSoFar(LogSoFar())
+
+
+def watch_tables(folder: Path) -> Generator[LiveRun]:
+    """Yield how the run in this folder is, at each call; the folder need not exist yet."""
+    seen: dict[Path, FolderSoFar] = {}
+    last = _waiting(folder, f"{folder} does not exist yet; waiting for a run to begin there.")
+    while True:
+        own = _latest_seed(folder)
+        try:
+            seen = {
+                path: _read(path, seen.get(path, NOTHING_READ))
+                for path in (own, own / BASELINE_FOLDER)
+                if path.is_dir()
+            }
+            last = _live_run(own, seen)
+        except (InputError, OSError) as error:
+            # A file may be damaged, or may just have been replaced: look again.
+            last = replace(last, notices=(str(error),))
+        yield last
+
+
+def _latest_seed(folder: Path) -> Path:
+    """Return the folder of the seed that was trained last; the folder itself if it has no seeds."""
+    logs = [path for path in folder.glob(f"{SEEDS}/**/{ROUNDS_FILE}") if path.is_file()]
+    if not logs or (folder / CENSUS_FILE).exists():
+        return folder
+    latest = max(logs, key=lambda path: path.stat().st_mtime)
+    return folder / latest.relative_to(folder).parts[0]
+
+
+def _read(folder: Path, before: FolderSoFar) -> FolderSoFar:
+    log = JsonLog(folder / ROUNDS_FILE, RoundRecord).read_more(before.log)
+    if _is_running(folder):
+        return FolderSoFar(log)
+    return FolderSoFar(log, before.free_since or time.monotonic())
+
+
+def _is_running(folder: Path) -> bool:
+    is_locked = is_held(folder / LOCK_FILE)
+    if is_locked is not None:
+        return is_locked
+    log = folder / ROUNDS_FILE
+    return log.exists() and time.time() - log.stat().st_mtime < SECONDS_OF_SILENCE
+
+
+def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
+    census = _parse(folder / CENSUS_FILE, CensusFile)
+    if folder not in seen:
+        return _waiting(folder, f"{folder} does not exist yet; waiting for a run to begin there.")
+    if census is None:
+        return _waiting(
+            folder,
+            f"No run has begun in {folder}: its tables may still be read, or it was interrupted "
+            "before its first round.",
+        )
+    planned = [_parse(path / PLANNED_FILE, PlannedFile) for path in seen]
+    results = [read_results(path) for path in seen]
+    models = [
+        _model(path, own, plan, found, census)
+        for (path, own), plan, found in zip(seen.items(), planned, results, strict=True)
+    ]
+    begun = planned[0] or results[0]
+    stage, message = _stage(folder, models, list(seen.values()))
+    return LiveRun(
+        str(folder),
+        stage,
+        message,
+        groups=tuple(name for name in census.groups if name not in census.small_groups),
+        small_groups=census.small_groups,
+        holders=census.holders,
+        models=tuple(model for model in models if model.name),
+        privacy=begun.privacy if begun else None,
+    )
+
+
+def _waiting(folder: Path, message: str) -> LiveRun:
+    return LiveRun(str(folder), Stage.WAITING, message)
+
+
+def _model(
+    folder: Path,
+    own: FolderSoFar,
+    planned: PlannedFile | None,
+    results: Results | None,
+    census: CensusFile,
+) -> LiveModel:
+    rounds = own.log.records
+    name = planned.name if planned else results.method.name if results else ""
+    if rounds and not name:
+        name = "the baseline" if folder.name == BASELINE_FOLDER else "the method"
+    total = planned.rounds if planned else results.method.rounds if results else None
+    is_finished = results is not None and _is_complete(results, rounds)
+    stage = Stage.WAITING
+    if own.free_since is None:
+        stage = Stage.RUNNING
+    elif is_finished:
+        stage = Stage.FINISHED
+    elif rounds or planned:
+        stage = Stage.INTERRUPTED
+    return LiveModel(
+        name,
+        without_groups(rounds, census.groups, census.small_groups),
+        planned=results.method.rounds if results is not None and is_finished else total,
+        stage=stage,
+        may_stop_early=planned is not None and planned.may_stop_early,
+    )
+
+
+def _is_complete(results: Results, rounds: tuple[RoundRecord, ...]) -> bool:
+    """Whether the results are those of the last round; a run may go on after its results."""
+    return not rounds or rounds[-1].round <= results.method.rounds
+
+
+def _stage(folder: Path, models: list[LiveModel], seen: list[FolderSoFar]) -> tuple[Stage, str]:
+    running = next((model for model in models if model.stage is Stage.RUNNING), None)
+    if running is not None:
+        return Stage.RUNNING, _running_message(running)
+    if all(model.stage is Stage.FINISHED for model in models):
+        return Stage.FINISHED, f"Finished. Next: fedminmax report {folder}"
+    left = next(model for model in models if model.stage is not Stage.FINISHED)
+    since = max(own.free_since or 0.0 for own in seen)
+    if time.monotonic() - since < SECONDS_UNTIL_INTERRUPTED:
+        return Stage.RUNNING, "Looking for the process that trains here."
+    where = f"after round {left.progress} of {left.name}" if left.rounds else "before a first round"
+    return (
+        Stage.INTERRUPTED,
+        f"Interrupted {where}: run the same 'fedminmax train' command again to continue.",
+    )
+
+
+def _running_message(model: LiveModel) -> str:
+    if not model.rounds:
+        return f"{model.name or 'The run'} begins."
+    if model.done == model.planned:
+        return f"{model.name} has done its {model.done:,} rounds and is being measured."
+    return f"{model.name} is being trained: round {model.progress}."
+
+
+def _parse(path: Path, kind: type[RecordT]) -> RecordT | None:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged; repeat the run to write it again") from error
