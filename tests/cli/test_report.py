@@ -1,31 +1,50 @@
 """`fedminmax report`: a page and figures from run folders, or one line about what is wrong."""
 
 import re
+import shutil
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from fedminmax.cli.commands.report import write_report
 from fedminmax.cli.main import build_parser
 from fedminmax.report.page import is_report
-from tests.cli.command import complaint, fedminmax
+from tests.cli.command import Done, complaint, fedminmax
 from tests.complaints import complaint_of
 from tests.runs.run_folders import write_run
 
 
-def test_a_page_and_its_figures(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    done = fedminmax("report", "run", "--figures", "figures", cwd=tmp_path)
+@dataclass(frozen=True)
+class Drawn:
+    """A folder with a run, its page and its figures, and how the command ended."""
+
+    folder: Path
+    done: Done
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    """Drawn once, because drawing takes a second."""
+    folder = tmp_path_factory.mktemp("drawn")
+    write_run(folder / "run")
+    return Drawn(folder, fedminmax("report", "run", "--figures", "figures", cwd=folder))
+
+
+def test_a_page_and_its_figures(drawn: Drawn) -> None:
+    folder, done = drawn.folder, drawn.done
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     people, story, *others = done.stdout.splitlines()
     assert people.startswith("Of 1,000 in “women”")
     assert story.startswith("Under FedAvg, “women” was worst off")
     assert others == ["Report: report.html", "Figures: 10 files in figures"]
-    text = (tmp_path / "report.html").read_text()
+    text = (folder / "report.html").read_text()
     assert is_report(text)
     assert people in text
     assert story in text
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == [
         f"{name}.{kind}"
         for name in ("run-census", "run-mixes", "run-risk-by-group", "run-rounds", "trade-off")
         for kind in ("png", "svg")
@@ -67,11 +86,14 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path: Path) -> None:
     assert thesis.read_text() == "years of work"
 
 
-def test_figures_replace_those_of_a_report_and_nothing_else(tmp_path: Path) -> None:
-    run, page, figures = write_run(tmp_path / "run"), tmp_path / "page.html", tmp_path / "figures"
-    write_report([run], page, figures, force=True)
+def test_figures_replace_those_of_a_report_and_nothing_else(
+    drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(drawn.folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    run, page, figures = Path("run"), Path("report.html"), Path("figures")
     before = {path: path.read_bytes() for path in figures.iterdir()}
-    again = complaint_of(lambda: write_report([run], tmp_path / "b.html", figures, force=False))
+    again = complaint_of(lambda: write_report([run], Path("b.html"), figures, force=False))
     assert "already exists; give another folder with --figures, or --force" in again
     write_report([run], page, figures, force=True)
     assert {path: path.read_bytes() for path in figures.iterdir()} == before
