@@ -131,7 +131,7 @@ def test_parity_of_ten_classes_is_refused_before_the_first_round(tmp_path: Path)
 @pytest.mark.usefixtures("_fashion_excerpt")
 def test_all_methods_on_images_leave_out_those_that_cannot_take_part(tmp_path: Path) -> None:
     words = ["--rows", "100", "--holders", "10", "--rounds", "1", "--local-rounds", "1"]
-    few = ["--epochs", "1", "--channels", "2,2", "--settings", "ESG"]
+    few = ["--fast-rounds", "1", "--epochs", "1", "--channels", "2,2", "--settings", "ESG"]
     done = fedminmax(
         "compare", "fashion-mnist", *words, *few, "--methods", "all", "--json", cwd=tmp_path
     )

@@ -14,8 +14,9 @@ PARTICIPATION = st.sampled_from([1.0, 0.5])
 @for_each(ONE_STEP)
 @settings(max_examples=8)
 @given(problem=softmax_problems(), participation=PARTICIPATION)
-def test_fifty_rounds_agree(case: Case, problem: Problem, participation: float) -> None:
-    check_fused_equals_plain(case, problem, participation)
+def test_a_dozen_rounds_agree(case: Case, problem: Problem, participation: float) -> None:
+    """Fifty on one table are in the contract; here it is the tables that differ."""
+    check_fused_equals_plain(case, problem, participation, rounds=12)
 
 
 @for_each(FAST)

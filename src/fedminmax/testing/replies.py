@@ -120,12 +120,12 @@ def check_participants(case: Case) -> None:
 
 
 def check_fused_equals_plain(
-    case: Case, problem: Problem | None = None, participation: float = 1.0
+    case: Case, problem: Problem | None = None, participation: float = 1.0, rounds: int = 50
 ) -> None:
-    """One pass over the pooled rows equals one reply per holder."""
+    """One pass over the pooled rows equals one reply per holder; four rounds of local work do."""
     problem = problem or four_holders()
     strict = takes_one_step(case.full_batch)
-    rounds, method = 50 if strict else 4, case.full_batch
+    rounds, method = rounds if strict else 4, case.full_batch
     fused = train(problem.federation(), method, rounds=rounds, participation=participation)
     plain = train(
         problem.federation(fused=False), method, rounds=rounds, participation=participation
