@@ -154,7 +154,7 @@ def _facts(live: LiveRun) -> list[Fact]:
         word, _, detail = masked.partition(": ")
         facts.append(Fact("Sums masked", None, word, detail))
     if live.privacy is not None:
-        promised, _, _ = promise_lines(live.privacy)
+        promised, _, _ = promise_lines(live.privacy, between_sites=bool(live.sites))
         value = f"\N{GREEK SMALL LETTER EPSILON} = {live.privacy.epsilon:g}"
         facts.append(
             Fact("Privacy budget", None, value, f"{promised} All of it is spent at the start.")

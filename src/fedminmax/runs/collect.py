@@ -30,6 +30,7 @@ from fedminmax.runs.fetched import FinishedRun, MeasuredTests, finished_runs, me
 from fedminmax.runs.layout import CENSUS_FILE, MODEL_FILE, SITES_FILE
 from fedminmax.runs.measure import measured, with_change
 from fedminmax.runs.model import SavedModel, save_model
+from fedminmax.runs.privacy import privacy_of_network_run
 from fedminmax.runs.records import (
     FORMAT,
     NOT_MEASURED,
@@ -64,6 +65,8 @@ def remarks_on(
     if plan.secure_sums is not None:
         words = masked_words(plan.secure_sums.threshold)
         masked = [f"masked sums: {words}; how many rows each site has is not known"]
+    if plan.privacy is not None:
+        masked.append("counts of training rows are noisy: exact ones were not sent")
     return Remarks(
         (*masked, *absent, *_large_shares(fetched)),
         (
@@ -227,9 +230,16 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
 
 
 def collect_network_run(
-    fetched: Path, plan: NetworkPlan, config: TableConfig, folder: Path
+    fetched: Path,
+    plan: NetworkPlan,
+    config: TableConfig,
+    folder: Path,
+    spent: float | None = None,
 ) -> list[Results]:
-    """Write the run folder from what the coordinator fetched; return each run's results."""
+    """Write the run folder from what the coordinator fetched; return each run's results.
+
+    ``spent`` is what all runs on the same files have spent of a promise of privacy, if known.
+    """
     agreed = read_agreement(fetched / AGREEMENT_FILE)
     if agreed is None:
         raise InputError(f"{fetched} has no {AGREEMENT_FILE}; the sites never agreed")
@@ -237,6 +247,9 @@ def collect_network_run(
     tests = measured_tests(fetched, plan, config, [run.saved for run in runs])
     census = census_of_sites(plan, agreed, tests)
     results = results_of_runs(runs, plan, fetched, tests, census)
+    if plan.privacy is not None:
+        promised = {"privacy": privacy_of_network_run(plan, agreed, spent)}
+        results = [own.model_copy(update=promised) for own in results]
     # The method's run comes last: its results mark the whole folder as finished.
     for run, own in reversed(list(zip(runs, results, strict=True))):
         _write(run, own, census, plan, config.report)

@@ -19,7 +19,9 @@ from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.wire.plan import (
     NetworkPlan,
     SiteRules,
+    noise_fault,
     plan_adapter,
+    privacy_fault,
     secure_sums_fault,
 )
 from fedminmax.runs.layout import (
@@ -69,17 +71,25 @@ class FederationRecord:
             certify=self.certify,
             secure_sums=self.secure_sums,
         )
-        check_open(config)
+        if self.kit is not None:
+            check_for_sites(config)
         return config
 
 
-def check_open(config: TableConfig) -> None:
-    """Refuse a promise of privacy: sites do not add noise yet."""
-    if config.privacy is not None:
+def check_for_sites(config: TableConfig) -> None:
+    """Refuse a configuration whose promise of privacy cannot be kept between real sites."""
+    if config.privacy is not None and config.privacy.limit is not None:
         raise InputError(
-            "[privacy] holds for 'fedminmax train' alone: sites of a network add no noise yet; "
-            "remove the section"
+            "[privacy] limit is kept beside the files that this computer reads, and between sites "
+            "each has its own ('fedminmax site check --max-epsilon'); remove it"
         )
+    _check_promise(plan_of_config(config, "", (), SiteRules()))
+
+
+def _check_promise(plan: NetworkPlan) -> None:
+    fault = privacy_fault(plan)
+    if fault is not None:
+        raise InputError(f"[privacy]: {fault}")
 
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
@@ -87,9 +97,13 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     plan = plan_of_config(
         config, record.run, record.sites, record.site_rules, compress=record.compress
     )
+    _check_promise(plan)
     fault = secure_sums_fault(plan)
     if fault is not None:
         raise InputError(f"secure_sums: {fault}; correct that, or give --no-secure-sums")
+    fault = noise_fault(plan)
+    if fault is not None:
+        raise InputError(f"[privacy]: {fault}")
     return plan
 
 
@@ -97,14 +111,15 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     # Folders of earlier versions lack these keys.
-    silent = {name for name in ("compress", "certify", "secure_sums") if not getattr(plan, name)}
+    added = ("compress", "certify", "secure_sums", "privacy")
+    silent = {name for name in added if not getattr(plan, name)}
     identity = plan_adapter().dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     with claim_run(folder) as ours:
         if not ours:
             raise InputError(f"another process is opening {folder}; try again")
-        name = read_federation_record(folder).run if path.exists() else _new_name(record.config)
+        name = name_of_run(folder) or _new_name(record.config)
         named = replace(record, run=name)
         files = {path: TypeAdapter(FederationRecord).dump_json(named, indent=2).decode() + "\n"}
         for own in (folder, folder / BASELINE_FOLDER)[: len(plan.runs)]:
@@ -132,6 +147,12 @@ def read_federation_record(folder: Path) -> FederationRecord:
         return TypeAdapter(FederationRecord).validate_json(json.dumps(content))
     except ValueError as error:
         raise InputError(f"{path} is damaged; start a new run in another folder") from error
+
+
+def name_of_run(folder: Path) -> str:
+    """Return the name of the run that began in this folder; none if none did."""
+    begun = (folder / PLACE / RECORD_FILE).exists()
+    return read_federation_record(folder).run if begun else ""
 
 
 def plain_name(name: str) -> str:

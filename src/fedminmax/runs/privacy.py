@@ -1,9 +1,10 @@
 """The promise of privacy of runs on tables: what was spent on which data, and what it says.
 
-A ledger lies beside the first training file: a line for each run, with the digest of the training
-files that it read. A run is written down before its first round, with all that it may spend, and
-once: one that goes on has the noise of its first call, from a key in its folder. The key goes when
-the run is finished, because anyone who has it can remove the noise.
+Between sites each keeps its own ledger (``federation.site.privacy``). Where one computer reads all
+files, a ledger lies beside the first training file: a line for each run, with the digest of the
+training files that it read. A run is written down before its first round, with all that it may
+spend, and once: one that goes on has the noise of its first call, from a key in its folder. The key
+goes when the run is finished, because anyone who has it can remove the noise.
 """
 
 import hashlib
@@ -22,15 +23,29 @@ from fedminmax.core.privacy.ledger import (
     spent_epsilon,
     write_line,
 )
-from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.core.privacy.mechanism import Mechanism, Privacy, Unit
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.secure.noisy_answers import mechanism_of_plan
+from fedminmax.federation.server.agreement import Agreed
+from fedminmax.federation.server.noisy_census import agreed_minimum_group
+from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.runs.records import PrivacyOfRun, Results
 from fedminmax.runs.results import today
 
 KEY_FILE, LEDGER_FILE = "noise.key", "fedminmax-privacy.jsonl"
 KEY_BYTES = 32
+NOT_COVERED = (
+    "Not covered by it: test results and counts of rows in this folder; the means and deviations "
+    "by which columns are encoded; the names of groups and categories; what was chosen after "
+    "looking at the data."
+)
+NOT_COVERED_AT_SITES = (
+    "Not covered by it: test results; the number of training rows over all sites, and the sums by "
+    "which number columns are encoded; which groups and categories occur, and at how many sites; "
+    "what was chosen after looking at the data, and which sites took part when."
+)
 
 
 def noise_key_of(folder: Path) -> bytes:
@@ -98,7 +113,19 @@ def spend(config: TableConfig, run: str) -> None:
 
 def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> PrivacyOfRun:
     """Return what results say of the promise."""
-    promise, mechanism = _promise(config), federation.mechanism
+    return _of_run(federation.mechanism, federation.census.minimum_group, spent_on_files(config))
+
+
+def privacy_of_network_run(plan: NetworkPlan, agreed: Agreed, spent: float | None) -> PrivacyOfRun:
+    """Return what results of a run between sites say of the promise.
+
+    What was ``spent`` on their tables the sites know, each for itself, unless all are local.
+    """
+    return _of_run(mechanism_of_plan(plan), agreed_minimum_group(plan, agreed), spent)
+
+
+def _of_run(mechanism: Mechanism, minimum_group: int, spent: float | None) -> PrivacyOfRun:
+    promise = mechanism.privacy
     releases = promise.releases
     return PrivacyOfRun(
         epsilon=promise.epsilon,
@@ -109,40 +136,45 @@ def privacy_of_run(config: TableConfig, federation: InProcessFederation) -> Priv
         colluding=promise.colluding,
         releases=releases.number,
         noise_multiplier=releases.noise_multiplier,
-        minimum_group=federation.census.minimum_group,
-        spent=spent_on_files(config),
+        minimum_group=minimum_group,
+        spent=spent,
+    )
+
+
+def promise_words(own: Privacy | PrivacyOfRun) -> str:
+    """Say what is promised of whom."""
+    unit = own.unit.value if isinstance(own.unit, Unit) else own.unit
+    hidden = "one training row" if unit == Unit.ROW.value else "all that one site has"
+    colluding = (
+        f", even if {counted(own.colluding, 'holder')} disclose their noise or are missing"
+        if own.colluding
+        else ""
+    )
+    return (
+        f"differential privacy: (epsilon, delta) = ({own.epsilon:g}, {own.delta:g}) for {hidden}, "
+        f"added or removed{colluding}"
     )
 
 
 def privacy_lines(results: Results) -> list[str]:
     """Say what is promised and what is not; nothing where nothing is."""
-    return [] if results.privacy is None else [*promise_lines(results.privacy)]
+    own, between_sites = results.privacy, results.sites is not None
+    return [] if own is None else [*promise_lines(own, between_sites=between_sites)]
 
 
-def promise_lines(own: PrivacyOfRun) -> tuple[str, str, str]:
+def promise_lines(own: PrivacyOfRun, *, between_sites: bool) -> tuple[str, str, str]:
     """Say what a run promises, what that does not cover, and what became of small groups."""
-    unit = "one training row" if own.unit == "row" else "all that one site has"
-    colluding = (
-        f", even if {counted(own.colluding, 'holder')} disclose their noise"
-        if own.colluding
-        else ""
-    )
+    words = promise_words(own)
     spent = "" if own.spent is None else f" All runs on these files: epsilon {own.spent:.3g}."
     promised = (
-        f"Differential privacy: (epsilon, delta) = ({own.epsilon:g}, {own.delta:g}) for {unit}, "
-        f"added or removed{colluding}; {counted(own.releases, 'release')} with noise multiplier "
+        f"{words[0].upper()}{words[1:]}; {counted(own.releases, 'release')} with noise multiplier "
         f"{own.noise_multiplier:.3g}, clip {own.clip:g}, losses up to {own.max_loss:.3g}.{spent}"
-    )
-    not_covered = (
-        "Not covered by it: test results and counts of rows in this folder; the means and "
-        "deviations by which columns are encoded; the names of groups and categories; what was "
-        "chosen after looking at the data."
     )
     small = (
         f"Groups of fewer than {own.minimum_group:,} rows kept their share as weight: in sums over "
         "them noise would have ruled."
     )
-    return promised, not_covered, small
+    return promised, NOT_COVERED_AT_SITES if between_sites else NOT_COVERED, small
 
 
 def fingerprint(config: TableConfig) -> str:

@@ -342,7 +342,7 @@ def _run_run(options: argparse.Namespace) -> None:
 
 
 def _run_status(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.federation import show_status
+    from fedminmax.cli.commands.federation_status import show_status
 
     show_status(options.kit, options.wait, as_json=options.json)
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedminmax.cli.arguments.types import add_format_options, format_changes, positive_int
+from fedminmax.cli.arguments.types import add_format_options, format_changes, positive, positive_int
 
 
 def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -75,6 +75,13 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         help="take part in at most N runs of the same configuration (as recorded in the kit, else "
         "20)",
     )
+    add(
+        "--max-epsilon",
+        type=positive,
+        metavar="EPSILON",
+        help="the most that all runs with a promise of privacy may spend on this table together "
+        "(as recorded in the kit, else no limit)",
+    )
     add_format_options(parser, "as recorded in the kit, else as the configuration says")
     parser.set_defaults(run=_run_check)
 
@@ -118,7 +125,13 @@ def _run_check(options: argparse.Namespace) -> None:
     from fedminmax.federation.site.settings import SmallGroups
 
     small = None if options.small_groups is None else SmallGroups(options.small_groups)
-    changes = PolicyChanges(options.minimum_group, small, options.minimum_sites, options.max_runs)
+    changes = PolicyChanges(
+        options.minimum_group,
+        small,
+        options.minimum_sites,
+        options.max_runs,
+        options.max_epsilon,
+    )
     config = options.config or options.kit / AGREED_FILE
     check(options.kit, config, options.data, changes, format_changes(options))
 

@@ -1,28 +1,24 @@
-"""`fedminmax federation`: create kits, run between sites or on one machine, and show the status.
+"""`fedminmax federation`: create kits, and run between sites or on one machine.
 
 - `create` makes a folder with a kit for every participant;
 - `run`, `resume` and `stop` are the coordinator's side of a run between sites;
-- `local` starts a whole federation on this machine, for one run;
-- `status` shows the server, its sites and its runs, in a table or as JSON.
+- `local` starts a whole federation on this machine, for one run.
 
 During a run each round is shown as it arrives: risks, weights, and which sites answered or did not.
 """
 
-import json
 import shutil
 import tempfile
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
 from fedminmax.cli.arguments.types import check_parents
 from fedminmax.cli.commands.train import print_trained
-from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
+from fedminmax.cli.terminal import Display, display, highest_risks, say
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig, read_config
@@ -38,10 +34,7 @@ from fedminmax.federation.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.federation.flare.local import local_federation
 from fedminmax.federation.flare.requests import read_requests
 from fedminmax.federation.flare.session import (
-    FederationStatus,
-    RunStatus,
     Unsupervised,
-    federation_status,
 )
 from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
 from fedminmax.federation.site.settings import SiteSettings
@@ -53,13 +46,15 @@ from fedminmax.runs.federation_record import (
     MEMORY,
     PLACE,
     FederationRecord,
-    check_open,
+    check_for_sites,
+    name_of_run,
     open_federation_run,
     plain_name,
     plan_of,
     read_federation_record,
 )
 from fedminmax.runs.layout import BASELINE_FOLDER
+from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
 from fedminmax.runs.results import read_results
 
 AGREED_FILE = "fedminmax.toml"
@@ -75,7 +70,7 @@ def create_federation(
     described = read_federation_file(file)
     asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
     if config is not None:
-        check_open(read_config(config))
+        check_for_sites(read_config(config))
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
     check_parents(folder, "--out")
@@ -127,6 +122,8 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     warned: set[str] = set()
     if plan.secure_sums is not None:
         say(f"masked: {masked_words(plan.secure_sums.threshold)}")
+    if plan.privacy is not None:
+        say(f"{promise_words(plan.privacy)}; the sites add the noise")
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
     work = sum(run.rounds for run in plan.runs)
     with closing(events), display("federation", work) as bars:
@@ -308,6 +305,8 @@ def run_local_federation(request: LocalRequest) -> None:
             f"{counted(len(settings), 'holder')}, "
             "and each is a site; omit --sites, or change the holders"
         )
+    if config.privacy is not None:
+        check_limit(config, name_of_run(request.folder))
     record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
     if read_results(request.folder) is None:
         _run(request.folder, record, config, settings)
@@ -319,6 +318,8 @@ def _run(
 ) -> None:
     plan = plan_of(record, config)
     memory = folder / PLACE / MEMORY
+    if config.privacy is not None:
+        spend(config, plan.run)
     with tempfile.TemporaryDirectory(prefix="fedminmax-") as temporary:
         say(
             f"starting a server and {counted(len(settings), 'site')} ({', '.join(settings)}): "
@@ -326,7 +327,8 @@ def _run(
         )
         with local_federation(Path(temporary), settings, memory=memory) as federation:
             follow(federation.run(plan), plan)
-            collect_network_run(federation.fetched(plan), plan, config, folder)
+            spent = None if config.privacy is None else spent_on_files(config)
+            collect_network_run(federation.fetched(plan), plan, config, folder, spent)
     # Only needed to continue, and the run is finished.
     shutil.rmtree(memory)
 
@@ -351,45 +353,3 @@ def _settings_of_sites(config: TableConfig) -> dict[str, SiteSettings]:
     if len({*names, "", "server", "localhost"}) < len(names) + 3:
         names = [f"site-{number}" for number in range(1, len(names) + 1)]
     return dict(zip(names, own, strict=True))
-
-
-def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
-    """Ask the server for its sites and runs with a person's kit, and print them."""
-    sites = read_sites_of(kit)
-    status = federation_status(kit, wait)
-    if as_json:
-        print(json.dumps(_as_json(status, sites)))
-        return
-    console = wide_console()
-    lines = [[site, _heard(status.heard.get(site))] for site in sites]
-    print_table(console, "Sites", ["site", "connected"], lines, sentences=1)
-    runs = [[run.name, run.status, str(run.round or ""), _risks(run)] for run in status.runs]
-    headers = ["run", "status", "round", "highest risks"]
-    print_table(console, "Runs", headers, runs, sentences=1)
-    for run in status.runs:
-        if run.notice:
-            console.print(f"{run.name}: {run.notice}", markup=False, highlight=False)
-
-
-def _heard(seconds: float | None) -> str:
-    return "no" if seconds is None else f"yes, seen {max(0.0, time.time() - seconds):.0f} s ago"
-
-
-def _risks(run: RunStatus) -> str:
-    return ", ".join(f"{name} {risk:.3g}" for name, risk in highest_risks(run.risks.items()))
-
-
-def _as_json(status: FederationStatus, sites: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "sites": {site: status.heard.get(site) for site in sites},
-        "runs": [
-            {
-                "name": run.name,
-                "status": run.status,
-                "round": run.round,
-                "risks": run.risks,
-                "notice": run.notice,
-            }
-            for run in status.runs
-        ],
-    }

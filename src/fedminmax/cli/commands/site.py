@@ -30,7 +30,8 @@ from fedminmax.federation.flare.processes import (
     start_site,
 )
 from fedminmax.federation.flare.requests import check_own_key, write_request
-from fedminmax.federation.site.preview import agree_to, check_site
+from fedminmax.federation.site.ledger import KEPT_FOLDER
+from fedminmax.federation.site.preview import agree_to, budget_of, check_site
 from fedminmax.federation.site.settings import (
     SETTINGS_FILE,
     SiteSettings,
@@ -56,6 +57,7 @@ class PolicyChanges:
     small_groups: SmallGroups | None
     minimum_sites: int | None
     max_runs: int | None
+    max_epsilon: float | None = None
 
     def apply(self, settings: SiteSettings) -> SiteSettings:
         """Return the settings with these changes."""
@@ -87,6 +89,7 @@ def check(
     settings = replace(settings, format=own_format.over(settings.format))
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
+    budget = budget_of(agreed, settings, site, kit / KEPT_FOLDER)
     write_site_settings(kit, settings)
     console = wide_console()
     lines = [[name, f"{rows:,}"] for name, rows in found.groups.items()]
@@ -104,6 +107,8 @@ def check(
         least = max(MIN_MASKED_SITES, settings.minimum_sites)
         masked = f"All of it is masked: {masked_words(least)}."
         console.print(masked, markup=False, highlight=False)
+    if budget is not None:
+        console.print(*budget, sep="\n", markup=False, highlight=False)
     console.print(
         f"In a run: {counted(found.planned, 'question')} planned, at most {found.questions:,} "
         f"different ones answered; what left: fedminmax site log --kit {kit}",
@@ -136,6 +141,8 @@ def _policy(settings: SiteSettings, site: str) -> str:
         f"; at least {counted(settings.minimum_sites, 'site')} in every run, at most "
         f"{counted(settings.max_runs, 'run')} of this configuration"
     )
+    if settings.max_epsilon is not None:
+        policy += f"; runs with noise may spend epsilon {settings.max_epsilon:g} on this table"
     own = {name: value for name, value in vars(settings.format).items() if value is not None}
     if own:
         listed = ", ".join(f"{name} {value!r}" for name, value in own.items())

@@ -76,24 +76,26 @@ def agree_privately(plan: NetworkPlan, transport: Transport, folder: Path) -> Ag
     return Agreement(plan, encoding, census, refused=refused, row_lengths=(UNKNOWN_LENGTHS,))
 
 
-def known_census(plan: NetworkPlan, encoding: Encoding) -> Census:
-    """Return what is known of a census without any row, and counts of 1."""
-    return Census(
-        torch.ones(1, len(encoding.groups), dtype=torch.int64),
-        len(plan.schema.target.classes),
-        linear=linear_structure_of(task_of(plan, encoding)),
-        minimum_group=plan.schema.minimum_to_play,
-    )
+def agreed_minimum_group(plan: NetworkPlan, agreed: Agreed) -> int:
+    """Return how many rows a group of a run needed to be played for."""
+    counts = torch.tensor(agreed.counts[ALL_SITES], dtype=torch.float64)
+    vector = empty_census(plan, agreed.encoding)
+    vector[: len(counts)] = counts
+    return _census(plan, agreed.encoding, mechanism_of_plan(plan), vector).minimum_group
 
 
 def _census(plan: NetworkPlan, encoding: Encoding, mechanism: Mechanism, vector: Tensor) -> Census:
-    groups = len(encoding.groups)
+    groups, task = len(encoding.groups), task_of(plan, encoding)
+    # What is known without any row.
+    known = Census(
+        torch.ones(1, groups, dtype=torch.int64),
+        len(plan.schema.target.classes),
+        linear=linear_structure_of(task),
+        minimum_group=plan.schema.minimum_to_play,
+    )
+    parameters = task.initial_parameters.numel()
     return noisy_census(
-        mechanism,
-        vector[:groups],
-        vector[groups:],
-        known=known_census(plan, encoding),
-        parameters=task_of(plan, encoding).initial_parameters.numel(),
+        mechanism, vector[:groups], vector[groups:], known=known, parameters=parameters
     )
 
 

@@ -6,11 +6,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from fedminmax.core.bounds import POWER_ITERATIONS
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.privacy.ledger import before_and_after, read_ledger
+from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.splines import KNOTS
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
@@ -30,8 +33,15 @@ from fedminmax.federation.site.policy import (
     small_groups,
     within_policy,
 )
+from fedminmax.federation.site.privacy import SPENT_FILE, planned_line
 from fedminmax.federation.site.settings import SiteSettings, SmallGroups
-from fedminmax.federation.wire.plan import PlannedRun, SiteRules, digest_of, masking_fault
+from fedminmax.federation.wire.plan import (
+    PlannedRun,
+    SiteRules,
+    digest_of,
+    masking_fault,
+    privacy_fault,
+)
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 
@@ -44,8 +54,45 @@ def list_disclosures(
     config: TableConfig, train: ParsedRows, measured: Sequence[str]
 ) -> Iterator[str]:
     """Say what leaves before, in and after the rounds; ``measured`` groups have held-out rows."""
-    yield from _before(config.schema, train)
     runs = planned_runs(config.method)
+    if config.privacy is not None:
+        yield from _with_noise(config, runs[0])
+    else:
+        yield from _without_noise(config, train, runs)
+    if measured:
+        names = " and ".join(run.method for run in runs)
+        noise = ", without noise" if config.privacy is not None else ""
+        yield (
+            f"after training{noise}, for the model of {names}: the number of held-out rows of "
+            f"{listed(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
+            "sums of products of these scores (for intervals)"
+        )
+
+
+def _with_noise(config: TableConfig, run: PlannedRun) -> Iterator[str]:
+    """Yield what leaves under a promise of privacy: first what it does not cover."""
+    features = config.schema.features
+    quantities = [f.column for f in features if f.kind is not Kind.CATEGORY]
+    if config.schema.target.is_quantity:
+        quantities.append(config.schema.target.column)
+    sums = f"; count, sum and sum of squares of {', '.join(quantities)}" if quantities else ""
+    yield (
+        "once, without noise: the number of training rows, and which of the listed groups and "
+        f"categories occur{sums}"
+    )
+    moment = "" if config.model.hidden else " and the sum of products of every two columns"
+    yield f"once, with noise: the rows of each group{moment}"
+    yield (
+        f"in each of {counted(run.rounds, 'round')} of {run.method}, with noise: loss sums by "
+        f"group and sums of clipped gradients (at most {max_parameters(config):,} numbers for each "
+        "group)"
+    )
+
+
+def _without_noise(
+    config: TableConfig, train: ParsedRows, runs: Sequence[PlannedRun]
+) -> Iterator[str]:
+    yield from _before(config.schema, train)
     if needs_learning_rate(runs):
         yield (
             f"{POWER_ITERATIONS} times before the first round: one vector per group, as long as "
@@ -69,13 +116,6 @@ def list_disclosures(
             f"{config.method.name} is"
         )
         yield from _sums_by_group(when, PROVER, config, train)
-    if measured:
-        names = " and ".join(run.method for run in runs)
-        yield (
-            f"after training, for the model of {names}: the number of held-out rows of "
-            f"{listed(measured)}, the sums of their scores (risk, accuracy, error rates) and the "
-            "sums of products of these scores (for intervals)"
-        )
 
 
 def max_parameters(config: TableConfig) -> int:
@@ -192,6 +232,9 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
     fault = masking_fault(plan) if config.secure_sums else None
     if fault is not None:
         raise InputError(f"secure_sums: {fault}; ask the coordinator to correct the configuration")
+    fault = privacy_fault(plan)
+    if fault is not None:
+        raise InputError(f"[privacy]: {fault}; ask the coordinator to correct the configuration")
     own = read_own_rows(plan, settings, site)
     small = sort_groups(small_groups(own.train, settings), schema)
     if small and settings.small_groups is SmallGroups.REFUSE:
@@ -217,6 +260,46 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
         planned_questions(plan),
         limits_of(plan, settings).questions,
     )
+
+
+def budget_of(
+    config: TableConfig, settings: SiteSettings, site: str, kept: Path
+) -> tuple[str, ...] | None:
+    """Say what runs have spent on the table, and would have with this one; None without privacy.
+
+    ``kept`` is where the site stores data between rounds.
+    """
+    promise = config.promise
+    if promise is None:
+        return None
+    line = planned_line(plan_of_config(config, CHECK, [site], SiteRules()), settings)
+    entries = read_ledger(kept / SPENT_FILE)
+    before, after = before_and_after(entries, line)
+    limit = settings.max_epsilon
+    if limit is not None and after > limit:
+        raise InputError(
+            f"runs on this table have spent epsilon {before:.3g}, with this one it would be "
+            f"{after:.3g}, and this site's limit is {limit:g}; raise --max-epsilon, or do not take "
+            "part"
+        )
+    others = {entry.data for entry in entries} - {line.data}
+    elsewhere = (
+        f" Runs on {counted(len(others), 'other table')} of this site are counted apart: rows that "
+        "are in several have spent on each."
+        if others
+        else ""
+    )
+    hidden = "one training row" if promise.unit is Unit.ROW else "all that this site has"
+    promised = (
+        f"Promised for {hidden}: (epsilon, delta) = ({promise.epsilon:g}, {promise.delta:g}), with "
+        f"noise of {line.noise_multiplier:.3g} times what it can change; this site draws its share "
+        "of the noise itself."
+    )
+    spent = (
+        f"Spent on this table: epsilon {before:.3g} so far, {after:.3g} after one run of this "
+        f"configuration; limit {'none' if limit is None else f'{limit:g}'}.{elsewhere}"
+    )
+    return promised, spent
 
 
 def _by_name(counts: dict[GroupKey, int], schema: Schema) -> dict[str, int]:
