@@ -30,6 +30,7 @@ from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender, expec
 from fedminmax.methods.shared.replies import displacement, sums_before_training
 
 NO_WEIGHTS = torch.zeros(0, dtype=torch.float64)
+"""The weights of a method that has none."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,6 +54,7 @@ class Case:
 
 
 Check = Callable[[Case], None]
+"""A check of a case; it raises ``AssertionError`` if the method fails it."""
 
 
 def require(case: Case, holds: bool, fault: str) -> None:  # noqa: FBT001 - reads as a sentence

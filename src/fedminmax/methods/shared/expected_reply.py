@@ -81,7 +81,8 @@ class ExpectedReply:
         is_limit: whether that holds for every table; if not, it only serves to compare senders.
         curvature: the part of the scale that only shortens the step.
         own_loss: the holder's own loss, if the method needs it.
-        lower, upper: limits of each of the statistics.
+        lower: the least that each of the statistics can be.
+        upper: the most that each of the statistics can be.
         reported_curvature: second derivatives from the statistics, if the method needs them.
         adds_up: of local training, whether all of it also holds for replies of several holders that
             were added up, if the sender is their total.
