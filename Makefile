@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check docs tables bench clean
+.PHONY: demo test test-slow test-lowest check docs tables bench clean
 
 # The paper's first table in small; then census data over 40 sites, from a CSV file to the report.
 ADULT := runs/demo-adult
@@ -29,11 +29,22 @@ test-slow: $(READY)
 	scripts/debian_packages.sh dataset-fashion-mnist
 	$(PYTEST) -m slow
 
+# Core tests with the oldest dependencies that pyproject.toml allows, in an environment of their own.
+LOWEST_VENV := .venv-lowest
+LOWEST_READY := $(LOWEST_VENV)/.ready
+test-lowest: $(LOWEST_READY)
+	OMP_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -m 'not slow' -W default tests/contract tests/core tests/data/tables tests/metrics tests/theory
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec examples/compose/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/proposal.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 # The documentation site, into build/docs; a warning is an error. `make test` builds it, too.
 docs: $(READY)
@@ -61,6 +72,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
+$(LOWEST_READY): pyproject.toml scripts/lowest_versions.py $(READY)
+	$(PYTHON) -m venv --clear $(LOWEST_VENV)
+	$(BIN)/python scripts/lowest_versions.py > $(LOWEST_VENV)/constraints.txt
+	$(LOWEST_VENV)/bin/python -m pip install --disable-pip-version-check --constraint $(LOWEST_VENV)/constraints.txt \
+		--editable '.[cli,flare,mlflow,onnx,privacy,sklearn,solvers,tables,tensorboard]' hypothesis pytest
+	touch $(LOWEST_READY)
+
 $(PEERS_READY): benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv --clear $(PEERS_VENV)
 	$(PEERS_VENV)/bin/python -m pip install --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
@@ -68,4 +86,4 @@ $(PEERS_READY): benchmarks/peers/requirements.txt
 	touch $(PEERS_READY)
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) runs/demo $(ADULT) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(LOWEST_VENV) runs/demo $(ADULT) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

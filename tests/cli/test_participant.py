@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.commands import site
-from fedminmax.cli.commands.site import LOCK_FILE, RUNNING_FILE, Registration
+from fedminmax.cli.commands.site import Registration
 from fedminmax.core.files import held
-from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED, connection_problem
+from fedminmax.federation.flare.presence import (
+    LOCK_FILE,
+    RUNNING_FILE,
+    connection_problem,
+    only_one,
+)
+from fedminmax.federation.flare.processes import OUTPUT_FILE, REGISTERED
 from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
-from tests.cli.in_process import complaint_here
+from tests.cli.in_process import call, complaint_here
 
 
 @pytest.fixture
@@ -70,8 +76,8 @@ def test_a_site_takes_part_when_the_server_knows_it(
     for _ in range(2):
         registration.check()
     assert capsys.readouterr().err.splitlines() == [
-        "fedminmax: the server cannot be reached",
-        f"fedminmax: {site.WAITING}",
+        "fedminmax: the server cannot be reached; trying again",
+        f"fedminmax: {site.WAITING}; trying again",
         "fedminmax: site north takes part",
     ]
 
@@ -79,4 +85,33 @@ def test_a_site_takes_part_when_the_server_knows_it(
 def test_a_kit_without_a_key_is_told_of(kit: Path) -> None:
     assert connection_problem(kit) == (
         f"{kit} has no certificate and key that fit together; ask for the kit again"
+    )
+
+
+def status(kit: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as end:
+        call("site", "status", "--kit", kit)
+    return int(end.value.code or 0), capsys.readouterr().out
+
+
+def test_a_site_is_healthy_only_while_it_runs(
+    kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A note without a lock is that of a process that was killed."""
+    assert status(kit, capsys) == (1, f"{kit}: not running\n")
+    (kit / RUNNING_FILE).write_text("process 17 on hospital, since 2026-01-02 03:04:05\n")
+    assert status(kit, capsys) == (1, f"{kit}: not running\n")
+    with only_one(kit):
+        code, line = status(kit, capsys)
+    assert code == 1
+    assert f"{kit}: runs as process {os.getpid()} on " in line
+    assert "but" in line
+    assert "no certificate and key that fit together" in line
+
+
+def test_the_status_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint_here(capsys, "site", "status", "--kit", tmp_path) == (
+        f"{tmp_path} is not a site's kit; give the folder that the coordinator sent"
     )

@@ -21,7 +21,8 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from fedminmax.federation.flare import server_process
 from fedminmax.federation.flare.coordinator import CONNECTION_LOST, write_job
 from fedminmax.federation.flare.kits import COORDINATOR, provision, write_site_settings
-from fedminmax.federation.flare.processes import connection_problem, free_port
+from fedminmax.federation.flare.presence import connection_problem
+from fedminmax.federation.flare.processes import free_port
 from fedminmax.federation.flare.session import (
     ENDED,
     SECONDS_PER_LOGIN,

@@ -258,7 +258,9 @@ def _add_status(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "status",
         help="show which sites are connected, and the status of the runs",
-        description="Show the sites that are connected and the server's runs.",
+        description="With a person's kit: show the sites that are connected and the server's runs. "
+        "With the server's own kit: print one line, whether the server runs on this machine and "
+        "answers; exit code 0: both; 1: not.",
         epilog="example: fedminmax federation status --kit kits/people/ann@lab.org",
     )
     _add_kit(parser)
@@ -342,6 +344,13 @@ def _run_run(options: argparse.Namespace) -> None:
 
 
 def _run_status(options: argparse.Namespace) -> None:
+    from fedminmax.federation.flare.presence import is_server_kit
+
+    if is_server_kit(options.kit):
+        from fedminmax.cli.commands.kit_status import show_kit_status
+
+        show_kit_status(options.kit, as_json=options.json)
+        return
     from fedminmax.cli.commands.federation_status import show_status
 
     show_status(options.kit, options.wait, as_json=options.json)

@@ -20,6 +20,7 @@ def add_site(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_request(actions)
     _add_check(actions)
     _add_start(actions)
+    _add_status(actions)
     _add_log(actions)
 
 
@@ -97,6 +98,20 @@ def _add_start(actions: "argparse._SubParsersAction[Any]") -> None:
     parser.set_defaults(run=_run_start)
 
 
+def _add_status(actions: "argparse._SubParsersAction[Any]") -> None:
+    parser = actions.add_parser(
+        "status",
+        help="does your site run here, and reach the server?",
+        description="Print one line: whether the site of a kit runs on this machine, and whether "
+        "the server accepts its certificate. Exit code 0: both; 1: not.",
+        epilog="example: fedminmax site status --kit .",
+    )
+    add = parser.add_argument
+    add("--kit", type=Path, required=True, metavar="FOLDER", help="your kit")
+    add("--json", action="store_true", help="print machine-readable results alone")
+    parser.set_defaults(run=_run_status)
+
+
 def _add_log(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "log",
@@ -140,6 +155,12 @@ def _run_start(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.site import run_site
 
     run_site(options.kit)
+
+
+def _run_status(options: argparse.Namespace) -> None:
+    from fedminmax.cli.commands.kit_status import show_kit_status
+
+    show_kit_status(options.kit, as_json=options.json)
 
 
 def _run_log(options: argparse.Namespace) -> None:

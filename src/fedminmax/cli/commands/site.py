@@ -3,11 +3,8 @@
 A site or a server runs until the user stops it, and is restarted if it dies.
 """
 
-import os
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,15 +12,14 @@ import psutil
 
 from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_text
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.federation.flare.kits import site_name, write_site_settings
+from fedminmax.federation.flare.presence import connection_problem, is_server_kit, only_one
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import (
     OUTPUT_FILE,
-    connection_problem,
     has_registered,
     output_size,
     start_server,
@@ -44,9 +40,7 @@ POLL_SECONDS = 1.0
 # A process that dies sooner is not restarted: it would die again.
 MIN_UPTIME = 20.0
 RETRY_SECONDS = 15.0
-LOCK_FILE = "running.lock"
-RUNNING_FILE = "running.txt"
-WAITING = "the server was reached, but has not accepted this site yet; trying again"
+WAITING = "the server was reached, but has not accepted this site yet"
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,7 @@ def run_site(kit: Path) -> None:
     """Run a site whose table was checked before; it takes part once the server accepts it."""
     settings = read_site_settings(kit / "local" / SETTINGS_FILE)
     name = site_name(kit)
-    with _locked(kit):
+    with only_one(kit):
         check_own_key(kit, name)
         say(f"site {name} starts; stop it with Ctrl-C")
         kit = kit.absolute()
@@ -165,9 +159,9 @@ def run_site(kit: Path) -> None:
 
 def run_server(kit: Path) -> None:
     """Run the server."""
-    if not (kit / "startup" / "fed_server.json").is_file():
+    if not is_server_kit(kit):
         raise InputError(f"{kit} is not a server's kit; 'fedminmax federation create' makes one")
-    with _locked(kit):
+    with only_one(kit):
         say("the server runs; stop it with Ctrl-C")
         _run(kit.absolute(), start_server, None)
 
@@ -193,23 +187,9 @@ class Registration:
         elif time.monotonic() > self._next:
             trouble = connection_problem(self._kit) or WAITING
             if trouble != self._last_trouble:
-                say(trouble)
+                say(f"{trouble}; trying again")
             self._last_trouble = trouble
             self._next = time.monotonic() + RETRY_SECONDS
-
-
-@contextmanager
-def _locked(kit: Path) -> Iterator[None]:
-    """Lock the kit: two processes with one certificate would disconnect each other."""
-    note = kit / RUNNING_FILE
-    with held(kit / LOCK_FILE) as ours:
-        if not ours:
-            who = note.read_text(encoding="utf-8").strip() if note.exists() else "another process"
-            raise InputError(f"{kit} is in use by {who}; stop that first, or leave it running")
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        write_text(note, f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
-        yield
-        note.unlink(missing_ok=True)
 
 
 def _run(

@@ -3,10 +3,8 @@
 Each participant starts processes of its own for every job; ``process_tree`` finds them.
 """
 
-import json
 import os
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,7 +19,6 @@ SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
 # What the engine writes when the server has accepted the site.
 REGISTERED = b"Successfully registered client"
-SECONDS_TO_CONNECT = 5.0
 # Messages of some megabytes come and go in every round. The system's C library would give their
 # memory back each time, and have the system clear it for the next one.
 MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
@@ -55,39 +52,6 @@ def has_registered(kit: Path, since: int) -> bool:
     with (kit / OUTPUT_FILE).open("rb") as output:
         output.seek(since)
         return REGISTERED in output.read()
-
-
-def connection_problem(kit: Path) -> str | None:
-    """Try to reach the server as the site of this kit; return the problem, or None."""
-    startup = kit / "startup"
-    content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
-    address = content["servers"][0]["service"]["target"]
-    host, port = address.rsplit(":", 1)
-    try:
-        context = ssl.create_default_context(cafile=startup / "rootCA.pem")
-        context.load_cert_chain(startup / "client.crt", startup / "client.key")
-        # Names are the engine's concern: it compares identities after the handshake.
-        context.check_hostname = False
-        plain = socket.create_connection((host, int(port)), SECONDS_TO_CONNECT)
-    except (ssl.SSLError, FileNotFoundError):
-        return f"{kit} has no certificate and key that fit together; ask for the kit again"
-    except OSError as error:
-        return f"the server at {address} cannot be reached ({error}); trying again"
-    with plain:
-        try:
-            with context.wrap_socket(plain) as secure:
-                # The verdict on our certificate comes with the first bytes, if any.
-                refused = not secure.recv(1)
-        except TimeoutError:
-            return None
-        except (ssl.SSLError, ConnectionError):
-            refused = True
-    if refused:
-        return (
-            f"the server at {address} refuses this kit's certificate, or it is not the server of "
-            "this kit: ask the coordinator for a new kit"
-        )
-    return None
 
 
 def free_port() -> int:

@@ -1,0 +1,188 @@
+"""The packages of a release: complete, and usable from an empty environment with each extra alone.
+
+Extras that add something to `fedminmax train` are used together with `cli` and `tables`; alone,
+they must at least not be in the way.
+"""
+
+import json
+import subprocess
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import fedminmax
+from fedminmax.core.errors import EXTRAS
+from tests.federation.network_problem import write_tables
+from tests.packages.build import ROOT, Built, build_all
+from tests.packages.environments import Environment, add_requirements, install
+
+pytestmark = pytest.mark.slow
+
+ALONE = sorted(set(EXTRAS.values()))
+COMPARE = ("compare", "adult", "--quick", "--methods", "fedminmax-fast", "--settings", "ESG")
+TRAIN = ("train", "fedminmax.toml", "--out")
+COMMANDS = """
+import json, sys
+from fedminmax.cli.main import main
+print([main(words) for words in json.loads(sys.argv[1])])
+"""
+ON_TENSORS = """
+import torch
+from fedminmax import InProcessFederation, train
+from fedminmax.core.privacy.mechanism import Privacy
+from fedminmax.losses import cross_entropy_loss
+from fedminmax.methods import FCFL, FedMinMaxFast
+rows = torch.arange(80.0).reshape(40, 2) / 80
+holders = [(rows, torch.arange(40) % 2, torch.arange(40) // 20)] * 2
+def end(method, privacy=None):
+    federation = InProcessFederation(
+        torch.nn.Linear(2, 2), cross_entropy_loss, holders, group_names=["a", "b"], privacy=privacy
+    )
+    *_, last = train(federation, method, rounds=2)
+    return last.risks.tolist()
+"""
+# What each extra is for, as a program that needs it alone.
+PROGRAMS = {
+    "privacy": ON_TENSORS
+    + "promise = Privacy(epsilon=1.0, delta=1e-5, clip=1.0, rounds=2)\n"
+    + "print(end(FedMinMaxFast(curvature=False), promise))",
+    "sklearn": """
+import numpy as np
+from fedminmax import FedMinMaxClassifier
+x = np.random.default_rng(0).normal(size=(90, 2))
+groups, holders = np.arange(90) % 2, np.arange(90) % 3
+model = FedMinMaxClassifier().fit(x, x[:, 0] > 0, sensitive_features=groups, holders=holders)
+print(model.score(x, x[:, 0] > 0))
+""",
+    "solvers": ON_TENSORS + "print(end(FCFL()))",
+    "tables": 'import fedminmax; print(fedminmax.train_tables("fedminmax.toml"))',
+}
+# The same as a command, together with the extras that brings that command.
+COMMANDS_WITH = {
+    "flare": ("cli", ("federation", "create", "federation.toml", "--out", "kits")),
+    "mlflow": ("cli,tables", (*TRAIN, "logged", "--mlflow", "sqlite:///rounds.db")),
+    "onnx": ("cli,tables", ("export", "run", "--onnx", "model.onnx")),
+    "tensorboard": ("cli,tables", (*TRAIN, "written", "--tensorboard")),
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build_all(tmp_path_factory.mktemp("build"))
+
+
+@pytest.fixture(scope="module")
+def environments(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Environment]:
+    """An environment for each extra, one with none, and one for the commands on tables."""
+    places = tmp_path_factory.mktemp("environments")
+
+    def one(extras: str) -> Environment:
+        return install(built.wheel, extras, places / (extras or "none"))
+
+    wanted = ["", "cli,tables", *ALONE]
+    with ThreadPoolExecutor(2) as workers:
+        return dict(zip(wanted, workers.map(one, wanted), strict=True))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, environments: dict[str, Environment]) -> Path:
+    """Tables, a federation's description, and a run with which `cli,tables` was enough."""
+    folder = tmp_path_factory.mktemp("work")
+    write_tables(folder)
+    people = '[people]\n"ann@lab.org" = "coordinator"\n'
+    (folder / "federation.toml").write_text(f'sites = ["north", "south"]\n{people}')
+    succeeded(environments["cli,tables"].fedminmax(*TRAIN, "run", cwd=folder))
+    return folder
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_wheel_and_source_distribution_are_complete(built: Built) -> None:
+    package = ROOT / "src"
+    files = {
+        path.relative_to(package).as_posix(): path.read_bytes()
+        for path in package.glob("fedminmax/**/*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with tarfile.open(built.source) as content:
+        names = [name.split("/", 1)[-1] for name in content.getnames()]
+    assert {f"src/{name}" for name in files} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "experiments", "docs"))]
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff"} <= set(names)
+    for wheel in (built.wheel, built.direct_wheel):
+        with ZipFile(wheel) as content:
+            inside = {
+                name: content.read(name)
+                for name in content.namelist()
+                if not name.startswith(f"fedminmax-{fedminmax.__version__}.dist-info/")
+            }
+        assert inside == files
+
+
+def test_every_extra_has_a_use_here() -> None:
+    assert sorted([*PROGRAMS, *COMMANDS_WITH, "cli"]) == ALONE
+
+
+@pytest.mark.parametrize("extra", ["", *ALONE])
+def test_the_command_answers_with_each_extra_alone(
+    extra: str, environments: dict[str, Environment], tmp_path: Path
+) -> None:
+    environment = environments[extra]
+    version = environment.fedminmax("--version", cwd=tmp_path)
+    assert succeeded(version).strip() == fedminmax.__version__
+    compared = environment.fedminmax(*COMPARE, cwd=tmp_path)
+    if extra == "cli":
+        assert "fedminmax-fast" in succeeded(compared)
+    else:
+        assert compared.returncode == 2
+        line = "fedminmax: error: rich is needed: pip install 'fedminmax[cli]'\n"
+        assert (compared.stdout, compared.stderr) == ("", line)
+
+
+@pytest.mark.parametrize("extra", PROGRAMS)
+def test_an_extra_alone_is_enough_for_its_program(
+    extra: str, environments: dict[str, Environment], work: Path
+) -> None:
+    assert succeeded(environments[extra].python(PROGRAMS[extra], cwd=work))
+
+
+@pytest.mark.parametrize("extra", COMMANDS_WITH)
+def test_an_extra_adds_its_command(
+    extra: str, environments: dict[str, Environment], work: Path, built: Built
+) -> None:
+    others, words = COMMANDS_WITH[extra]
+    add_requirements(environments[extra], built.wheel, others)
+    succeeded(environments[extra].fedminmax(*words, cwd=work))
+
+
+def test_without_an_extra_one_line_says_what_to_install(
+    environments: dict[str, Environment], work: Path
+) -> None:
+    private = (work / "fedminmax.toml").read_text() + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n"
+    (work / "private.toml").write_text(private)
+    wanted = {
+        "dp_accounting": ("train", "private.toml", "--out", "private"),
+        "mlflow": (*TRAIN, "new", "--mlflow", "sqlite:///new.db"),
+        "onnx": ("export", "run", "--onnx", "new.onnx"),
+        "psutil": ("federation", "create", "federation.toml", "--out", "new-kits"),
+        "tensorboard": (*TRAIN, "new", "--tensorboard"),
+    }
+    refused(environments["cli,tables"], wanted, work)
+    refused(environments["cli"], {"pydantic": (*TRAIN, "new")}, work)
+    assert not (work / "new").exists()
+
+
+def refused(environment: Environment, wanted: dict[str, tuple[str, ...]], work: Path) -> None:
+    """Run commands in one process; each must name its missing package and the extra with it."""
+    done = environment.python(COMMANDS, json.dumps(list(wanted.values())), cwd=work)
+    assert done.stdout == f"{[2] * len(wanted)}\n", done.stderr
+    assert len(done.stderr.splitlines()) == len(wanted), done.stderr
+    for line, package in zip(done.stderr.splitlines(), wanted, strict=True):
+        assert line.startswith("fedminmax: error: ")
+        assert line.endswith(f"pip install 'fedminmax[{EXTRAS[package]}]'")
