@@ -26,8 +26,8 @@ from fedminmax.methods.shared.fast_server import DEFAULT_GAP
 # Settings of the default method; a method that the user gives has its own.
 DEFAULT_METHOD_SETTINGS = ("gap", "learning_rate", "adversary_rate", "epsilon")
 ADVERSARY_RATE = 0.1
-LINEAR, SPLINE, NETWORK = "linear", "spline", "mlp"
-KINDS = (LINEAR, SPLINE, NETWORK)
+LINEAR, SPLINE, NETWORK, AUTO = "linear", "spline", "mlp", "auto"
+KINDS = (LINEAR, SPLINE, NETWORK, AUTO)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,7 +50,9 @@ class TrainingSettings:
             never as the worst group, "merge" combines them into one group, "play" treats them like
             any other.
         model: "linear" (for classes: logistic), "spline", whose effects of numbers may bend (a
-            linear model of spline features), or "mlp", a network with ``hidden`` layers. None is a
+            linear model of spline features), "mlp", a network with ``hidden`` layers, or "auto":
+            linear unless splines clearly help the worst group on rows that are set aside (a
+            fifth, or ``validation``); the chosen one is then trained on all rows. None is a
             network if there are hidden layers, else linear.
         hidden: widths of hidden ReLU layers of a network.
         ridge: m of the penalty m/2 |theta|^2 on all of a linear model's parameters, intercepts
@@ -112,10 +114,10 @@ def check_settings(settings: TrainingSettings) -> None:
     small_rule_of(settings)
     if not isinstance(settings.standardize, (bool, np.bool_)):
         raise InputError(f"standardize = {settings.standardize!r}; give True or False")
-    if kind_of(settings) == SPLINE and not settings.standardize:
+    if kind_of(settings) in (SPLINE, AUTO) and not settings.standardize:
         raise InputError(
-            'standardize = False with model = "spline", whose knots are in standard deviations; '
-            "give standardize=True"
+            f"standardize = False with model = {settings.model!r}, but knots of splines are in "
+            "standard deviations; give standardize=True"
         )
     if settings.method is None:
         if settings.gap is not None and _asks_for_algorithm_1(settings):
@@ -135,7 +137,7 @@ def check_settings(settings: TrainingSettings) -> None:
 
 
 def kind_of(settings: TrainingSettings) -> str:
-    """Return what is trained: "linear", "spline" or "mlp"."""
+    """Return what is trained: "linear", "spline", "mlp" or "auto"."""
     widths, kind = checked_widths(settings.hidden), settings.model
     if kind is None:
         return NETWORK if widths else LINEAR

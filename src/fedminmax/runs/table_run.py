@@ -60,6 +60,7 @@ from fedminmax.runs.privacy import (
 from fedminmax.runs.records import (
     FORMAT,
     Measured,
+    ModelsOfRun,
     PlannedFile,
     PrivacyOfRun,
     ValidationOfRun,
@@ -79,7 +80,10 @@ from fedminmax.runs.round_log import RoundRecord, RoundSink, in_unit
 
 @dataclass(frozen=True, eq=False)
 class TableJob:
-    """What the runs of one configuration share; ``config_text`` is the file's text."""
+    """What the runs of one configuration share; ``config_text`` is the file's text.
+
+    ``models`` says why the configuration's model was chosen, if it did not name one.
+    """
 
     config: TableConfig
     config_text: str
@@ -88,6 +92,7 @@ class TableJob:
     federation: InProcessFederation
     device: str
     noise_key: bytes | None = field(default=None, repr=False)
+    models: ModelsOfRun | None = None
 
 
 def finish_table(
@@ -142,6 +147,8 @@ def finish_table(
     results = add_advice(
         results, run, task=task, encoding=tables.encoding, census=census, rounds=rounds
     )
+    if job.models is not None:
+        results = results.model_copy(update={"models": job.models})
     if personal is not None:
         results = results.model_copy(update={"personal": personal})
     merged = measure_merged(saved, [(part.examples, part.merged) for part in tables.test])

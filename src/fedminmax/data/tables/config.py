@@ -25,8 +25,11 @@ from fedminmax.data.tables.config_checks import (
     validation_share,
 )
 from fedminmax.data.tables.config_sections import (
+    CHOOSE,
     CURRENT_NAME,
     EMPTY_REPORT,
+    LINEAR_OF_TASK,
+    NETWORK,
     NO_BASELINE,
     SPLINE,
     ConfigSections,
@@ -126,7 +129,8 @@ class PrivacyChoice:
 class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
-    With ``secure_sums`` a server between real sites learns totals alone.
+    With ``secure_sums`` a server between real sites learns totals alone. ``candidates`` are the
+    models of kind = "auto", the plainer one first, which ``model`` is until one of them is chosen.
     """
 
     training: tuple[Source, ...]
@@ -144,6 +148,7 @@ class TableConfig:
     validation: float = 0.0
     secure_sums: bool = False
     privacy: PrivacyChoice | None = None
+    candidates: tuple[ModelChoice, ...] = ()
     text: str = field(default="", repr=False, compare=False)
 
     @property
@@ -299,7 +304,8 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
     pace = CARDS[method.name].pace
     baseline = method.baseline or (NO_BASELINE if private else default_baseline(pace))
     default_rounds = (PRIVATE_ROUNDS if private else DEFAULT_ROUNDS)[pace]
-    model = _model(sections)
+    models = _models(sections)
+    model = models[0]
     return TableConfig(
         training=training,
         test=test,
@@ -324,6 +330,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         validation=validation_share(sections),
         secure_sums=sections.federation.secure_sums,
         privacy=_privacy(sections, model),
+        candidates=models if len(models) > 1 else (),
     )
 
 
@@ -344,14 +351,21 @@ def _privacy(sections: ConfigSections, model: ModelChoice) -> PrivacyChoice | No
     )
 
 
-def _model(sections: ConfigSections) -> ModelChoice:
+def _models(sections: ConfigSections) -> tuple[ModelChoice, ...]:
+    """Return the model, or both of kind = "auto"."""
+    if sections.model.kind != CHOOSE:
+        return (_model(sections, sections.model.kind),)
+    return tuple(_model(sections, own) for own in (LINEAR_OF_TASK[sections.data.task], SPLINE))
+
+
+def _model(sections: ConfigSections, kind: str) -> ModelChoice:
     model, pace = sections.model, CARDS[sections.method.name].pace
-    classifies, linear = sections.data.task == "classification", model.kind != "mlp"
+    classifies, linear = sections.data.task == "classification", kind != NETWORK
     loss = model.loss or default_loss(pace, classifies=classifies, linear=linear)
     ridge = model.ridge
     if ridge is None:
-        ridge = default_ridge(pace, loss, linear=linear, spline=model.kind == SPLINE)
-    return ModelChoice(model.kind, tuple(model.hidden), loss, ridge)
+        ridge = default_ridge(pace, loss, linear=linear, spline=kind == SPLINE)
+    return ModelChoice(kind, tuple(model.hidden), loss, ridge)
 
 
 def _schema(sections: ConfigSections) -> Schema:

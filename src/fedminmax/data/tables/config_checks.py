@@ -8,6 +8,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.tables.config_sections import (
+    CHOOSE,
+    LINEAR_OF_TASK,
     NO_BASELINE,
     ConfigSections,
     DataSection,
@@ -164,7 +166,8 @@ def _check_model(sections: ConfigSections) -> None:
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
         raise InputError(
-            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
+            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline", "mlp" or '
+            '"auto"'
         )
     if bool(model.hidden) != (model.kind == "mlp"):
         raise InputError(
@@ -206,6 +209,11 @@ def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
     """Refuse what a promise of privacy does not cover."""
     method, options = sections.method, method_options(sections)
     check_hidden(CARDS[method.name].build({}, options), unit)
+    if sections.model.kind == CHOOSE:
+        raise InputError(
+            '[model] kind = "auto" trains two models to choose one, which would spend the budget '
+            f'in [privacy] again; give "{LINEAR_OF_TASK[sections.data.task]}" or "spline"'
+        )
     if options.get("curvature") == "true":
         raise InputError(
             "[method] curvature = true, but curvature sums cannot keep the promise in [privacy]; "

@@ -20,7 +20,7 @@ from fedminmax.methods.defaults import DEFAULT_METHOD
 
 NO_BASELINE = "none"
 LINEAR_OF_TASK = {"classification": "logistic", "regression": "linear"}
-SPLINE, NETWORK = "spline", "mlp"
+SPLINE, NETWORK, CHOOSE = "spline", "mlp", "auto"
 MODEL_KINDS = (*LINEAR_OF_TASK.values(), SPLINE, NETWORK)
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
@@ -107,7 +107,7 @@ class ModelSection(BaseModel):
     """
 
     model_config = STRICT
-    kind: Literal["logistic", "linear", "spline", "mlp"]
+    kind: Literal["logistic", "linear", "spline", "mlp", "auto"]
     hidden: list[Size] = []
     loss: Annotated[Literal["brier", "cross_entropy", "squared_error"], CURRENT_NAME] | None = None
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None

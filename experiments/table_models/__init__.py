@@ -1,0 +1,1 @@
+"""Linear, spline and network models on tables of many shapes."""
