@@ -66,9 +66,11 @@ def test_auto_is_what_it_chose_trained_on_all_rows(chosen: str) -> None:
         FedMinMaxRegressor(model=model, random_state=0).fit(x, y, sensitive_features=sex)
         for model in ("auto", chosen)
     )
-    assert ours.decided_model_.chosen == chosen
-    gain = ours.decided_model_.linear_risk - ours.decided_model_.spline_risk
-    assert (gain > ours.decided_model_.standard_error) == (chosen == "spline")
+    decided = ours.decided_model_
+    assert decided is not None
+    assert decided.chosen == chosen
+    gain = decided.linear_risk - decided.spline_risk
+    assert (gain > decided.standard_error) == (chosen == "spline")
     assert named.decided_model_ is None
     assert np.array_equal(ours.predict(x), named.predict(x))
 

@@ -77,7 +77,8 @@ def decide(
     least = minimum_to_play(settings.minimum_group, small_rule_of(settings))
     playable = torch.tensor(playable_groups(places.training_counts.tolist(), least))
     counts = torch.bincount(group, minlength=len(places.groups.names))
-    compared = compare_models(*losses, group, torch.where(playable, counts, 0))
+    plain, richer = losses
+    compared = compare_models(plain, richer, group, torch.where(playable, counts, 0))
     return replace(settings, model=SPLINE if compared.prefers_richer else LINEAR), compared
 
 
