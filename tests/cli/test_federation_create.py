@@ -11,9 +11,16 @@ from tests.cli.kits import DESCRIBED, check, create
 from tests.federation.network_problem import write_tables
 
 
-def test_everyone_gets_a_folder_and_nobody_anothers_key(tmp_path: Path) -> None:
+def test_everyone_gets_a_folder_and_nobody_anothers_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert create(tmp_path) == 0
     kits = tmp_path / "kits"
+    said = capsys.readouterr().out
+    assert "NOT masked: the server sees every reply of every site separately" in said
+    assert "masks need at least 3 sites" in said
+    assert not [*kits.rglob("federation.json")]
+    assert "sees yours separately" in (kits / "sites/north/README.md").read_text()
     keys = sorted(str(path.relative_to(kits)) for path in kits.rglob("*.key"))
     assert keys == [
         "people/ann@lab.org/startup/client.key",

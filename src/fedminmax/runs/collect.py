@@ -22,7 +22,7 @@ from fedminmax.federation.checkpoint import checkpoint_paths
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound
 from fedminmax.federation.server.run import read_outcome
-from fedminmax.federation.wire.plan import NetworkPlan, masked_words, task_of
+from fedminmax.federation.wire.plan import UNMASKED_WORDS, NetworkPlan, masked_words, task_of
 from fedminmax.metrics.sums import metrics_from_sums, paired_sums_of
 from fedminmax.runs.advise import add_advice
 from fedminmax.runs.card import write_card
@@ -61,14 +61,15 @@ def remarks_on(
         for site, count in _rounds_of(rounds, plan).items()
         if count < len(rounds) and all(run.participation == 1.0 for run in plan.runs)
     ]
-    masked = []
+    seen = f"sums were not masked: {UNMASKED_WORDS}"
     if plan.secure_sums is not None:
         words = masked_words(plan.secure_sums.threshold)
-        masked = [f"masked sums: {words}; how many rows each site has is not known"]
+        seen = f"masked sums: {words}; how many rows each site has is not known"
+    noisy = []
     if plan.privacy is not None:
-        masked.append("counts of training rows are noisy: exact ones were not sent")
+        noisy = ["counts of training rows are noisy: exact ones were not sent"]
     return Remarks(
-        (*masked, *absent, *_large_shares(fetched)),
+        (seen, *noisy, *absent, *_large_shares(fetched)),
         (
             *_unseen(rounds, groups),
             *(f"{reason}: its held-out rows are not in the results" for reason in silent.values()),

@@ -43,7 +43,8 @@ NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
 class FederationRecord:
     """One run: its name at the server, its configuration and kit, and the sites that take part.
 
-    Without a kit, server and sites are processes of this machine.
+    Without a kit, server and sites are processes of this machine. ``secure_sums`` is None until it
+    is decided, and in folders of earlier versions: then the configuration alone says it.
     """
 
     run: str
@@ -100,11 +101,31 @@ def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     _check_promise(plan)
     fault = secure_sums_fault(plan)
     if fault is not None:
-        raise InputError(f"secure_sums: {fault}; correct that, or give --no-secure-sums")
+        raise InputError(
+            f"secure_sums: {fault}; correct that, or write secure_sums = false in [federation] of "
+            "the configuration: the server then sees every site's replies, and every site has to "
+            "check it again"
+        )
     fault = noise_fault(plan)
     if fault is not None:
         raise InputError(f"[privacy]: {fault}")
     return plan
+
+
+def with_masks_decided(
+    folder: Path, record: FederationRecord, *, default: bool
+) -> FederationRecord:
+    """Decide whether sums are masked, if neither the call nor the configuration says it.
+
+    A run that began keeps what it began with, whatever the default is now.
+    """
+    said = record.secure_sums
+    if said is None:
+        # Whether a promise of privacy can be kept depends on what is decided here.
+        said = read_config(record.config).secure_sums
+    if said is None and (folder / PLACE / RECORD_FILE).exists():
+        said = bool(read_federation_record(folder).secure_sums)
+    return replace(record, secure_sums=default if said is None else said)
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:

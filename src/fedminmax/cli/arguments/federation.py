@@ -164,7 +164,7 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _run_create(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.federation import create_federation
+    from fedminmax.cli.commands.federation_kits import create_federation
 
     create_federation(options.file, options.out, options.config, options.requests)
 
@@ -225,7 +225,7 @@ def add_secure_sums(parser: argparse.ArgumentParser) -> None:
         "--secure-sums",
         action=argparse.BooleanOptionalAction,
         help="sites mask what they send, so that the server learns totals alone (as [federation] "
-        "secure_sums says; three sites or more)",
+        "secure_sums says; without it, for three sites or more)",
     )
 
 

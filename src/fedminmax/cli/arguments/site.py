@@ -135,7 +135,7 @@ def _run_request(options: argparse.Namespace) -> None:
 
 
 def _run_check(options: argparse.Namespace) -> None:
-    from fedminmax.cli.commands.federation import AGREED_FILE
+    from fedminmax.cli.commands.federation_kits import AGREED_FILE
     from fedminmax.cli.commands.site import PolicyChanges, check
     from fedminmax.federation.site.settings import SmallGroups
 

@@ -1,6 +1,5 @@
-"""`fedminmax federation`: create kits, and run between sites or on one machine.
+"""`fedminmax federation`: run between sites or on one machine.
 
-- `create` makes a folder with a kit for every participant;
 - `run`, `resume` and `stop` are the coordinator's side of a run between sites;
 - `local` starts a whole federation on this machine, for one run.
 
@@ -16,29 +15,34 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from fedminmax.cli.arguments.types import check_parents
 from fedminmax.cli.commands.train import print_trained
 from fedminmax.cli.terminal import Display, display, highest_risks, say
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.file_format import changes_between
 from fedminmax.data.tables.sources import read_source
 from fedminmax.federation.flare.coordinator import RESULTS, Coordinator
 from fedminmax.federation.flare.federation_file import (
-    read_federation_file,
+    masked_by_default,
     read_sites_of,
-    write_sites_of,
 )
-from fedminmax.federation.flare.kits import NO_REQUESTS, provision, site_readme
 from fedminmax.federation.flare.local import local_federation
-from fedminmax.federation.flare.requests import read_requests
 from fedminmax.federation.flare.session import (
     Unsupervised,
 )
+from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.server.log import Event, LiveRound, NetworkRound, Notice
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import MINIMUM_SITES, NetworkPlan, SiteRules, masked_words
+from fedminmax.federation.wire.plan import (
+    MIN_MASKED_SITES,
+    MINIMUM_SITES,
+    UNMASKED_WORDS,
+    NetworkPlan,
+    SiteRules,
+    masked_words,
+    secure_sums_fault,
+)
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.collect import collect_network_run
@@ -46,70 +50,16 @@ from fedminmax.runs.federation_record import (
     MEMORY,
     PLACE,
     FederationRecord,
-    check_for_sites,
     name_of_run,
     open_federation_run,
     plain_name,
     plan_of,
     read_federation_record,
+    with_masks_decided,
 )
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
 from fedminmax.runs.results import read_results
-
-AGREED_FILE = "fedminmax.toml"
-
-
-def create_federation(
-    file: Path, folder: Path, config: Path | None, requests: Path | None = None
-) -> None:
-    """Make the kits in a temporary folder and move them into place, with the configuration.
-
-    With ``requests``, a folder, all sites have made their keys themselves.
-    """
-    described = read_federation_file(file)
-    asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
-    if config is not None:
-        check_for_sites(read_config(config))
-    if folder.exists():
-        raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
-    check_parents(folder, "--out")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
-        staged = Path(temporary) / "kits"
-        staged.mkdir(mode=0o700)
-        made = Path(temporary) / "made"
-        host, port = described.host, described.port
-        kits = provision(
-            made,
-            host=host,
-            port=port,
-            sites=described.sites,
-            people=described.people,
-            requests=asked,
-        )
-        kits.server.rename(staged / "server")
-        for room, owners in (("sites", kits.sites), ("people", kits.people)):
-            (staged / room).mkdir()
-            for name, kit in owners.items():
-                kit.rename(staged / room / name)
-        for person in described.people:
-            write_sites_of(staged / "people" / person, described.sites)
-        # This key admits further sites: only the coordinator may have it.
-        authority = staged / "authority"
-        kits.authority.rename(authority)
-        for path in authority.rglob("*"):
-            path.chmod(0o600)
-        for site in described.sites:
-            text = site_readme(site, host, port, has_key=site not in asked)
-            (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
-            if config is not None:
-                shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)
-        staged.rename(folder)
-    print(
-        f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
-        f"{counted(len(described.people), 'person', 'people')}; hand over each folder privately"
-    )
 
 
 def follow(events: Generator[Event], plan: NetworkPlan) -> None:
@@ -122,6 +72,8 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     warned: set[str] = set()
     if plan.secure_sums is not None:
         say(f"masked: {masked_words(plan.secure_sums.threshold)}")
+    else:
+        say(f"NOT masked: {UNMASKED_WORDS}")
     if plan.privacy is not None:
         say(f"{promise_words(plan.privacy)}; the sites add the noise")
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
@@ -209,6 +161,8 @@ def run_federation(request: RunRequest) -> None:
         certify=request.certify,
         secure_sums=request.secure_sums,
     )
+    by_default = masked_by_default(request.kit)
+    record = with_masks_decided(request.folder, record, default=by_default)
     _open_and_finish(request.folder, record, request.wait)
 
 
@@ -307,10 +261,22 @@ def run_local_federation(request: LocalRequest) -> None:
         )
     if config.privacy is not None:
         check_limit(config, name_of_run(request.folder))
-    record = open_federation_run(request.folder, replace(blank, sites=tuple(settings)))
+    record = _with_masks_if_possible(request.folder, replace(blank, sites=tuple(settings)))
+    record = open_federation_run(request.folder, record)
     if read_results(request.folder) is None:
-        _run(request.folder, record, config, settings)
+        _run(request.folder, record, record.read_config(), settings)
     print_finished(request.folder)
+
+
+def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
+    """Mask sums on one machine, too, unless a word forbids it, or what is asked for cannot be."""
+    config = replace(record.read_config(), secure_sums=True)
+    rules, compress = record.site_rules, record.compress
+    fault = secure_sums_fault(plan_of_config(config, "", record.sites, rules, compress=compress))
+    decided = with_masks_decided(folder, record, default=fault is None)
+    if fault is not None and not decided.secure_sums and len(record.sites) >= MIN_MASKED_SITES:
+        say(f"sums cannot be masked: {fault}")
+    return decided
 
 
 def _run(

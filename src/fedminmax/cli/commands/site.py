@@ -15,6 +15,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.federation.flare.federation_file import masked_by_default
 from fedminmax.federation.flare.kits import site_name, write_site_settings
 from fedminmax.federation.flare.presence import connection_problem, is_server_kit, only_one
 from fedminmax.federation.flare.process_tree import end
@@ -34,7 +35,7 @@ from fedminmax.federation.site.settings import (
     SmallGroups,
     read_site_settings,
 )
-from fedminmax.federation.wire.plan import MIN_MASKED_SITES, masked_words
+from fedminmax.federation.wire.plan import MIN_MASKED_SITES, UNMASKED_WORDS, masked_words
 
 POLL_SECONDS = 1.0
 # A process that dies sooner is not restarted: it would die again.
@@ -79,6 +80,8 @@ def check(
             "it there or name it with --config"
         )
     agreed = read_config(config)
+    if agreed.secure_sums is None:
+        agreed = replace(agreed, secure_sums=masked_by_default(kit))
     settings = changes.apply(replace(_recorded(kit, data), data=data.absolute()))
     settings = replace(settings, format=own_format.over(settings.format))
     settings = agree_to(agreed, settings, site)
@@ -99,8 +102,10 @@ def check(
         console.print(f"Leaves {site} {message}.", markup=False, highlight=False)
     if agreed.secure_sums:
         least = max(MIN_MASKED_SITES, settings.minimum_sites)
-        masked = f"All of it is masked: {masked_words(least)}."
-        console.print(masked, markup=False, highlight=False)
+        seen = f"All of it is masked: {masked_words(least)}."
+    else:
+        seen = f"NOT masked: {UNMASKED_WORDS}."
+    console.print(seen, markup=False, highlight=False)
     if budget is not None:
         console.print(*budget, sep="\n", markup=False, highlight=False)
     console.print(

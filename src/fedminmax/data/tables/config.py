@@ -129,8 +129,9 @@ class PrivacyChoice:
 class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
-    With ``secure_sums`` a server between real sites learns totals alone. ``candidates`` are the
-    models of kind = "auto", the plainer one first, which ``model`` is until one of them is chosen.
+    With ``secure_sums`` a server between real sites learns totals alone; None is not decided yet.
+    ``candidates`` are the models of kind = "auto", the plainer one first, which ``model`` is until
+    one of them is chosen.
     """
 
     training: tuple[Source, ...]
@@ -146,7 +147,7 @@ class TableConfig:
     logging: LoggingChoice = LoggingChoice()
     report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
-    secure_sums: bool = False
+    secure_sums: bool | None = None
     privacy: PrivacyChoice | None = None
     candidates: tuple[ModelChoice, ...] = ()
     text: str = field(default="", repr=False, compare=False)

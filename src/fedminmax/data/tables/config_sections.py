@@ -163,11 +163,12 @@ class LoggingSection(BaseModel):
 class FederationSection(BaseModel):
     """[federation]: what holds between real sites.
 
-    With ``secure_sums`` sites mask what they send, so that the server learns totals alone.
+    With ``secure_sums`` sites mask what they send, so that the server learns totals alone; without
+    a word about it, the federation's kits say whether they do.
     """
 
     model_config = STRICT
-    secure_sums: bool = False
+    secure_sums: bool | None = None
 
 
 class ReportSection(BaseModel):

@@ -11,12 +11,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_json
 from fedminmax.data.tables.config_sections import toml_error_message, validation_error_message
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 PERSON = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 SITES_FILE = "sites.json"
+DEFAULTS_FILE = "federation.json"
 ROLES = {"coordinator": "project_admin", "member": "member"}
 
 
@@ -81,6 +83,24 @@ def read_sites_of(kit: Path) -> tuple[str, ...]:
     try:
         return tuple(TypeAdapter(list[str]).validate_json(path.read_bytes()))
     except ValidationError as error:
+        raise InputError(f"{path} is damaged; copy the kit again") from error
+
+
+def write_masked_by_default(kit: Path) -> None:
+    """Note in a person's or a site's kit that sums are masked unless a configuration forbids it."""
+    write_json(kit / DEFAULTS_FILE, {"secure_sums": True})
+
+
+def masked_by_default(kit: Path) -> bool:
+    """Return what a configuration that says nothing means; kits of earlier versions: not masked."""
+    path = kit / DEFAULTS_FILE
+    if not path.exists():
+        return False
+    try:
+        return TypeAdapter(dict[Literal["secure_sums"], bool]).validate_json(path.read_bytes())[
+            "secure_sums"
+        ]
+    except (ValidationError, KeyError) as error:
         raise InputError(f"{path} is damaged; copy the kit again") from error
 
 

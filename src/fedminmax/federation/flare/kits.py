@@ -53,6 +53,13 @@ KEY_OUTSIDE = """\
 This folder has no private key. Copy the `{site}.key` that `fedminmax site request {site}` made at
 your site to `startup/client.key` here. Then keep the folder on the machine that holds your table,
 readable for you only, and give the key to nobody, not even to the coordinator."""
+SEEN_IN_TOTALS = """\
+Such sums are not rows, and yours are masked: the server learns only totals over more than two
+thirds of all sites, unless fedminmax.toml says `secure_sums = false`; `site check` says which it
+is. Totals also tell something: a group that only your site has is in them as it is."""
+SEEN_SEPARATELY = """\
+Such sums are not rows, but the server's operator sees yours separately, and can learn from
+them: from a group of one row, for example, its values."""
 README = """# {site}: taking part in a federation
 
 {key}
@@ -73,8 +80,7 @@ README = """# {site}: taking part in a federation
 - After training: by group, the number of held-out rows, the sums of their scores and of products
   of these scores.
 
-Such sums are not rows, but the server's operator sees yours separately, and can learn from
-them: from a group of one row, for example, its values. Groups with fewer rows than
+{seen} Groups with fewer rows than
 `--minimum-group` are not disclosed: your site then takes no part, or, with `--small-groups merge`,
 puts them into one group. This policy is noted in local/fedminmax.json.
 
@@ -209,7 +215,8 @@ def _resources(kit: Path) -> dict[str, Any]:
     return resources | {"class_allow_list": list(ALLOWED_CLASSES)}
 
 
-def site_readme(site: str, host: str, port: int, *, has_key: bool) -> str:
+def site_readme(site: str, host: str, port: int, *, has_key: bool, masked: bool) -> str:
     """Return the text for one site, whose kit may be without its key."""
     key = (KEY_INSIDE if has_key else KEY_OUTSIDE).format(site=site)
-    return README.format(site=site, host=host, port=port, key=key)
+    seen = SEEN_IN_TOTALS if masked else SEEN_SEPARATELY
+    return README.format(site=site, host=host, port=port, key=key, seen=seen)

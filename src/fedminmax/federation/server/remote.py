@@ -238,11 +238,7 @@ class RemoteFederation:
                 self._notice.unlink(missing_ok=True)
                 self._notes.bytes_in += max(reply.size for reply in replies.values())
                 return [replies[site].sums for site in wanted if site in replies]
-            reasons = "; ".join(self._notes.refused.values())
-            short = (
-                f"round {order.key.round}: {len(replies)} of {len(wanted)} sites answered, "
-                f"at least {enough} are needed ({reasons})"
-            )
+            short = self._too_few(order.key.round, f"{len(replies)} of {len(wanted)}", enough)
             if time.monotonic() > deadline:
                 raise TooFewSitesError(
                     f"{short}; stopped after {site_rules.give_up_after:g} seconds, everything is "
@@ -252,6 +248,16 @@ class RemoteFederation:
             # Too few: those who were too late are asked again, too.
             invited = [s for s in wanted if s not in {**self._agreement.refused, **self._banned()}]
             self._pause(SECONDS_BETWEEN_TRIES)
+
+    def _too_few(self, number: int, answered: str, enough: int) -> str:
+        """Say what a round waits for."""
+        reasons = "; ".join(self._notes.refused.values())
+        masked = self._agreement.plan.secure_sums
+        if masked is not None:
+            return f"round {number}: no total over at least {masked.threshold} sites ({reasons})"
+        return (
+            f"round {number}: {answered} sites answered, at least {enough} are needed ({reasons})"
+        )
 
     def _banned(self) -> dict[str, str]:
         """Return the sites that are no longer asked, because no honest site fails this often."""

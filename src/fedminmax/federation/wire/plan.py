@@ -50,6 +50,8 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # Stands for all sites if sums are masked; no site has a space in its name.
 ALL_SITES = "all sites"
 MIN_MASKED_SITES = 3
+# What the server learns where sums are not masked.
+UNMASKED_WORDS = "the server sees every reply of every site separately"
 
 
 class Precision(Enum):

@@ -1,0 +1,119 @@
+"""`fedminmax federation create`: a folder with a kit for every participant.
+
+Kits of three sites or more say that sums are masked unless the agreed configuration forbids it, to
+the coordinator as to the sites: a site that checked a configuration as masked refuses any other
+plan.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedminmax.cli.arguments.types import check_parents
+from fedminmax.core.errors import InputError
+from fedminmax.core.text import counted
+from fedminmax.data.tables.config import read_config
+from fedminmax.federation.flare.federation_file import (
+    read_federation_file,
+    write_masked_by_default,
+    write_sites_of,
+)
+from fedminmax.federation.flare.kits import NO_REQUESTS, provision, site_readme
+from fedminmax.federation.flare.requests import read_requests
+from fedminmax.federation.wire.plan import (
+    MIN_MASKED_SITES,
+    UNMASKED_WORDS,
+    SiteRules,
+    masked_words,
+    threshold_for,
+)
+from fedminmax.runs.federation_record import FederationRecord, check_for_sites, plan_of
+
+AGREED_FILE = "fedminmax.toml"
+
+
+def create_federation(
+    file: Path, folder: Path, config: Path | None, requests: Path | None = None
+) -> None:
+    """Make the kits in a temporary folder and move them into place, with the configuration.
+
+    With ``requests``, a folder, all sites have made their keys themselves.
+    """
+    described = read_federation_file(file)
+    asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
+    masked = len(described.sites) >= MIN_MASKED_SITES
+    if config is not None:
+        masked = _check_agreed(config, described.sites, masked=masked)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
+    check_parents(folder, "--out")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kits-") as temporary:
+        staged = Path(temporary) / "kits"
+        staged.mkdir(mode=0o700)
+        made = Path(temporary) / "made"
+        host, port = described.host, described.port
+        kits = provision(
+            made,
+            host=host,
+            port=port,
+            sites=described.sites,
+            people=described.people,
+            requests=asked,
+        )
+        kits.server.rename(staged / "server")
+        for room, owners in (("sites", kits.sites), ("people", kits.people)):
+            (staged / room).mkdir()
+            for name, kit in owners.items():
+                kit.rename(staged / room / name)
+        for person in described.people:
+            write_sites_of(staged / "people" / person, described.sites)
+        if len(described.sites) >= MIN_MASKED_SITES:
+            for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
+                write_masked_by_default(kit)
+        # This key admits further sites: only the coordinator may have it.
+        authority = staged / "authority"
+        kits.authority.rename(authority)
+        for path in authority.rglob("*"):
+            path.chmod(0o600)
+        for site in described.sites:
+            text = site_readme(site, host, port, has_key=site not in asked, masked=masked)
+            (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
+            if config is not None:
+                shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)
+        staged.rename(folder)
+    print(
+        f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
+        f"{counted(len(described.people), 'person', 'people')}; hand over each folder privately"
+    )
+    print(_masks_of_kits(len(described.sites), masked=masked))
+
+
+def _check_agreed(path: Path, sites: Sequence[str], *, masked: bool) -> bool:
+    """Refuse a configuration that cannot run between these sites; return whether it is masked."""
+    config = read_config(path)
+    masked = masked if config.secure_sums is None else config.secure_sums
+    check_for_sites(replace(config, secure_sums=masked))
+    record = FederationRecord(
+        "",
+        path,
+        kit=None,
+        sites=tuple(sites),
+        rounds=None,
+        site_rules=SiteRules(),
+        secure_sums=masked,
+    )
+    plan_of(record, record.read_config())
+    return masked
+
+
+def _masks_of_kits(sites: int, *, masked: bool) -> str:
+    if masked:
+        return (
+            f"masked: {masked_words(threshold_for(sites))}; secure_sums = false in [federation] of "
+            "the configuration turns masks off"
+        )
+    too_few = f" (masks need at least {MIN_MASKED_SITES} sites)" if sites < MIN_MASKED_SITES else ""
+    return f"NOT masked: {UNMASKED_WORDS}{too_few}"

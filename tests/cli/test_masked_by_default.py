@@ -1,0 +1,168 @@
+"""Sums of three sites or more are masked unless somebody wrote down that they are not to be."""
+
+import io
+import json
+import shutil
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from fedminmax.cli.commands import federation
+from fedminmax.federation.flare.federation_file import DEFAULTS_FILE
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules
+from fedminmax.runs.federation_record import FederationRecord, open_federation_run, plan_of
+from tests.cli.in_process import complaint_here, run_here
+from tests.cli.kits import DESCRIBED, SETTINGS, check
+from tests.federation.masked_problem import listed_config
+from tests.federation.network_problem import SITES
+
+THREE = DESCRIBED.replace('["north", "south"]', '["north", "south", "west"]')
+OFF = "[federation]\nsecure_sums = false\n"
+MASKED, SEEN = "learns only totals over at least 3 sites", "sees every reply of every site"
+ANN = Path("kits/people/ann@lab.org")
+
+
+@pytest.fixture(scope="module")
+def kits_of_three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Kits, made once since keys take time, and what the command said."""
+    folder = tmp_path_factory.mktemp("three")
+    listed_config(folder)
+    (folder / "federation.toml").write_text(THREE)
+    words = ["--config", folder / "fedminmax.toml", "--out", folder / "kits"]
+    with redirect_stdout(io.StringIO()) as said:
+        run_here("federation", "create", folder / "federation.toml", *words)
+    return folder / "kits", said.getvalue()
+
+
+@pytest.fixture
+def kits(tmp_path: Path, kits_of_three: tuple[Path, str]) -> str:
+    """Put them into the test's folder."""
+    made, said = kits_of_three
+    shutil.copytree(made, tmp_path / "kits")
+    return said
+
+
+class Submitted(BaseException):
+    """The plan that would now go to the server."""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration without a word about masks; no run leaves this process."""
+    monkeypatch.chdir(tmp_path)
+    listed_config(tmp_path)
+
+    def submit(_: object, plan: NetworkPlan) -> None:
+        raise Submitted(plan)
+
+    monkeypatch.setattr(federation, "follow", submit)
+    return tmp_path / "fedminmax.toml"
+
+
+def submitted(*words: object) -> NetworkPlan:
+    with pytest.raises(Submitted) as caught:
+        run_here("federation", *words)
+    plan = caught.value.args[0]
+    assert isinstance(plan, NetworkPlan)
+    return plan
+
+
+def is_masked(*words: object) -> bool:
+    return submitted(*words).secure_sums is not None
+
+
+def test_kits_of_three_sites_mask_for_coordinator_and_sites_alike(
+    config: Path, kits: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert MASKED in kits
+    assert "yours are masked" in Path("kits/sites/north/README.md").read_text()
+    assert is_masked("run", config, "--kit", ANN, "--out", "one")
+    assert check(tmp_path, config=config) == 0
+    assert MASKED in capsys.readouterr().out
+    agreed = json.loads(SETTINGS.read_text())["plan"]
+    config.write_text(config.read_text() + OFF)
+    assert not is_masked("run", config, "--kit", ANN, "--out", "two")
+    assert check(tmp_path, config=config) == 0
+    assert f"NOT masked: the server {SEEN}" in capsys.readouterr().out
+    # A site that checked the one refuses the other.
+    assert json.loads(SETTINGS.read_text())["plan"] != agreed
+
+
+@pytest.mark.usefixtures("kits")
+def test_kits_of_an_earlier_version_do_not(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have no word about it."""
+    for place in Path("kits").rglob(DEFAULTS_FILE):
+        place.unlink()
+    assert not is_masked("run", config, "--kit", ANN)
+    assert check(tmp_path, config=config) == 0
+    assert "NOT masked" in capsys.readouterr().out
+    (ANN / DEFAULTS_FILE).write_text("{")
+    message = complaint_here(capsys, "federation", "run", config, "--kit", ANN)
+    assert "federation.json is damaged; copy the kit again" in message
+
+
+@pytest.mark.usefixtures("kits")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('name = "fedminmax"', 'name = "afl"'), "'afl' needs each holder's own loss"),
+        (('values = { sex = ["Female", "Male"] }', ""), "values of 'sex' are not listed"),
+    ],
+)
+def test_between_sites_nothing_is_unmasked_without_a_word_of_the_configuration(
+    change: tuple[str, str], reason: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(config.read_text().replace(*change))
+    Path("other.toml").write_text(THREE)
+    for words in (
+        ("create", "other.toml", "--config", config, "--out", "others"),
+        ("run", config, "--kit", ANN),
+    ):
+        message = complaint_here(capsys, "federation", *words)
+        assert reason in message
+        assert "write secure_sums = false in [federation]" in message
+    assert not Path("runs").exists()
+    assert not Path("others").exists()
+    config.write_text(config.read_text() + OFF)
+    assert not is_masked("run", config, "--kit", ANN)
+
+
+@pytest.mark.usefixtures("kits")
+def test_two_of_three_sites_are_too_few(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("federation", "run", config, "--kit", ANN, "--sites", "north,south")
+    assert "2 sites take part, and at least 3" in complaint_here(capsys, *words)
+
+
+def test_on_one_machine_masks_are_on_where_they_can_be(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begin(_: object, record: FederationRecord, *__: object) -> None:
+        raise Submitted(plan_of(record, record.read_config()))
+
+    monkeypatch.setattr(federation, "_run", begin)
+    assert is_masked("local", config, "--out", "one")
+    assert not is_masked("local", config, "--out", "two", "--no-secure-sums")
+    capsys.readouterr()
+    config.write_text(config.read_text().replace('name = "fedminmax"', 'name = "afl"'))
+    assert not is_masked("local", config, "--out", "three")
+    said = capsys.readouterr().err
+    assert "sums cannot be masked: method 'afl' needs each holder's own loss" in said
+    message = complaint_here(capsys, "federation", "local", config, "--secure-sums")
+    assert "'afl' needs each holder's own loss" in message
+
+
+def test_a_run_that_began_with_an_earlier_version_goes_on_unmasked(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(_: object, record: FederationRecord, *__: object) -> None:
+        raise Submitted(plan_of(record, record.read_config()))
+
+    monkeypatch.setattr(federation, "_run", begin)
+    old = FederationRecord("", config, kit=None, sites=SITES, rounds=None, site_rules=SiteRules())
+    assert old.secure_sums is None
+    open_federation_run(Path("run"), old)
+    assert not is_masked("local", config, "--out", "run")
+    assert not is_masked("local", config, "--out", "run")
