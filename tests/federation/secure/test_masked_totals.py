@@ -137,6 +137,7 @@ def test_sites_that_went_while_others_took_long_are_left_out(
     total = sites.ask(totals)
     assert_total(total, sites, SEVEN[2:])
     assert total.late == {"east", "mid"}
+    assert total.failures["east"] == "east is no longer connected"
     asked = [own for question, own in sites.calls if question == "present"]
     # Those that answered last need not be asked.
     assert asked[0] == SEVEN[:5]

@@ -262,7 +262,8 @@ class MaskedTotals:
         if not early:
             return {}
         seconds = dict.fromkeys(early, PRESENCE_TIMEOUT)
-        gone = gather(self._transport(early, "present", {}, seconds)).failures
+        there = gather(self._transport(early, "present", {}, seconds)).messages
+        gone = {site: f"{site} is no longer connected" for site in early if site not in there}
         notes.failures |= gone
         notes.late |= gone.keys()
         return gone
