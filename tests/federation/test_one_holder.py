@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from fedminmax.core.bounds import RowLengths
 from fedminmax.core.messages import Order, Sums
 from fedminmax.data.tables.config import ModelChoice
+from fedminmax.federation.secure.answers import Values
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.measure import read_measured
 from fedminmax.federation.server.run import read_members, read_proof, run_folder, run_plan
-from fedminmax.federation.site import encoded_site, site
+from fedminmax.federation.site import encoded_site, masking, site
 from fedminmax.federation.wire.plan import ALL_SITES, PlannedRun
 from fedminmax.methods.method import AnyMethod
 from tests.federation.masked_problem import (
@@ -195,3 +197,31 @@ def test_no_message_to_the_server_has_the_numbers_of_a_site(tmp_path: Path) -> N
     words = [{m[i : i + 8] for m in own for i in range(0, len(m) - 7, 8)} for own in uploads]
     assert len(words[0]) > 100
     assert not words[0] & words[1]
+
+
+def test_a_reversed_step_under_masks_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sees whose it is, but the losses of all do not change as the total step says."""
+    honest, east = masking.checked_values, FOUR_SITES.index("east")
+
+    def reversed_step(
+        method: AnyMethod[Any],
+        order: Order,
+        reply: Sums,
+        encoded: encoded_site.EncodedSite,
+        lengths: RowLengths,
+    ) -> Values:
+        values = honest(method, order, reply, encoded, lengths)
+        lies = encoded.holder.number == east
+        return values | ({"step": values["step"] * -10.0} if lies else {})
+
+    run = replace(FEDMINMAX, options={"learning_rate": "safe"}, rounds=4)
+    plan = masked_plan(listed_config(tmp_path), FOUR_SITES, run)
+    assert run_plan(plan, FourSites(tmp_path), tmp_path / "honest").error is None
+    monkeypatch.setattr(site, "checked_values", reversed_step)
+    lied = replace(plan, run="lied")
+    error = run_plan(lied, FourSites(tmp_path), tmp_path / "lied").error
+    assert error is not None
+    assert "a step that does not fit how its own losses changed" in error
+    assert "masked sums do not show whose numbers are false" in error

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.fuel.flare_api.api_spec import (
     ClientInfo,
     InternalError,
@@ -123,3 +124,24 @@ def test_a_server_that_fails_is_told_of_in_a_line(
     )
     monkeypatch.setattr(flare_login, "_try_once", log_in)
     assert "No space left on device): look into its log" in complaint_of(ask)
+
+
+def test_a_server_that_is_slow_to_prove_itself_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has just been started again, on a busy machine."""
+    tries: list[Path] = []
+
+    class SlowSession:
+        def close(self) -> None:
+            pass
+
+    def once(kit: Path) -> SlowSession:
+        tries.append(kit)
+        if len(tries) == 1:
+            raise FLCommunicationError("failed to challenge server: timeout")
+        return SlowSession()
+
+    monkeypatch.setattr(flare_login, "_try_once", once)
+    with connected(tmp_path, 10.0, lambda: None):
+        assert len(tries) == 2

@@ -29,15 +29,15 @@ FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
 LIES, DEATHS = "lies", "deaths"
 REPLAYS, OTHER_SEED, SECOND_KEY, BAD_SHARE = 2, 3, 4, 5
 # What the server does in these runs.
-ATTACKED_ROUND, SERVER_DIES_IN = 7, 10
+ATTACKED_ROUND, SERVER_DIES_IN = 7, 8
 # By round: the call, and whether the message was logged before.
 DIES_AT = {
     2: (Endpoint.ANSWER, False),
-    4: (Endpoint.ANSWER, True),
-    6: (Endpoint.UNMASK, False),
-    8: (Endpoint.UNMASK, True),
+    4: (Endpoint.UNMASK, False),
+    6: (Endpoint.UNMASK, True),
 }
-DEAD = "dead"
+# Files: the site is dead, and the server has finished the round without its help.
+DEAD, HELD = "dead", "held"
 
 
 def install(_: type[Any]) -> None:

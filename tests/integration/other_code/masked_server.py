@@ -29,7 +29,7 @@ from fedminmax.federation.server.transport import Answer
 
 # The site's other code is in the same folder, which is on the path of these processes alone.
 LIAR: Any = import_module("masked_liar")
-SECONDS_TO_RETURN = 60.0
+SECONDS_TO_RETURN = 120.0
 ATTACK_SECONDS = 60.0
 
 
@@ -102,11 +102,7 @@ class OtherServer:
         about: Context | None,
     ) -> None:
         if self._run == LIAR.DEATHS and endpoint == "answer":
-            until = time.monotonic() + SECONDS_TO_RETURN
-            while (self._folder / LIAR.DEAD).exists() and time.monotonic() < until:
-                if collab.is_aborted:
-                    break
-                time.sleep(0.05)
+            self._wait_for_the_dead()
         if self._run != LIAR.LIES:
             return
         if endpoint == "prepare":
@@ -117,6 +113,16 @@ class OtherServer:
             self._attack_the_roster(sites, json.loads(_bytes(payload["roster"])))
         elif endpoint == "unmask" and _is_round(about, LIAR.ATTACKED_ROUND):
             self._ask_more(sites)
+
+    def _wait_for_the_dead(self) -> None:
+        """Begin no further round before the site is back, which takes a new job."""
+        until = time.monotonic() + SECONDS_TO_RETURN
+        while (self._folder / LIAR.DEAD).exists() and time.monotonic() < until:
+            (self._folder / LIAR.HELD).touch()
+            if collab.is_aborted:
+                break
+            time.sleep(0.05)
+        (self._folder / LIAR.HELD).unlink(missing_ok=True)
 
     def _attack_the_roster(self, sites: Sequence[str], roster: dict[str, Any]) -> None:
         first, *others = roster["entries"]

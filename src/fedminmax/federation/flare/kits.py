@@ -70,6 +70,7 @@ README = """# {site}: taking part in a federation
    (fedminmax.toml in this folder says which columns are read, and how; if it is not here, the
    coordinator sends it to you)
 3. Take part: `fedminmax site start --kit .` - end it with Ctrl-C at any time.
+4. See what left: `fedminmax site log --kit .`
 
 ## What leaves your site
 - Before the first round: how many rows each group and class has, how often each listed category

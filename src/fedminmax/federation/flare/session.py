@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.fuel.flare_api.api_spec import (
     AuthenticationError,
     AuthorizationError,
@@ -208,7 +209,8 @@ def _log_in(kit: Path, seconds: float, alive: Callable[[], None]) -> Session:
             raise InputError(
                 f"the server does not accept {kit}; is it a person's kit of this federation?"
             ) from error
-        except (NoConnection, *FAILURES) as error:
+        # The engine's own challenge of a server that is slow ends with the second of these.
+        except (NoConnection, FLCommunicationError, *FAILURES) as error:
             if time.monotonic() > deadline:
                 # A server that answers, but with a failure of its own, is running.
                 asked = "is it running?"

@@ -154,7 +154,8 @@ class Agreement:
     """The plan, its encoding, the census, and why some sites are not part of it.
 
     ``row_lengths`` are those of the sites, in the plan's order. ``validation_rows`` are by site and
-    group, without lines if none are set aside.
+    group, without lines if none are set aside. ``group_curvature`` limits the second derivatives of
+    each group's loss sum over all sites, if a safe learning rate was found.
     """
 
     plan: NetworkPlan
@@ -164,6 +165,7 @@ class Agreement:
     refused: Mapping[str, str]
     row_lengths: tuple[RowLengths, ...]
     validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    group_curvature: Tensor | None = None
 
     @property
     def task(self) -> Task:
@@ -220,6 +222,12 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
     by_group = torch.where(rows > 0, squares[:, None], 0.0).sum(dim=0).sqrt()
     census = replace(agreed.census(plan.holders), linear=linear, row_lengths=by_group)
     set_aside_rows = agreed.validation_rows(plan.holders)
+    group_curvature = None
+    if agreed.learning_rate is not None and linear is not None:
+        # A rate is at least half of what the largest eigenvalue allows, unless the first direction
+        # of the power iteration is orthogonal to its eigenvector to nine digits.
+        largest = 2.0 / float(agreed.learning_rate)
+        group_curvature = largest * rows.sum(dim=0).double()
     return Agreement(
         plan,
         encoding,
@@ -227,6 +235,7 @@ def agree(plan: NetworkPlan, transport: Transport, folder: Path) -> Agreement:
         refused=refused,
         row_lengths=in_order,
         validation_rows=set_aside_rows,
+        group_curvature=group_curvature,
     )
 
 

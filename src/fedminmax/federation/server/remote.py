@@ -345,7 +345,13 @@ class RemoteFederation:
         is_total = self._agreement.plan.secure_sums is not None
         holders = self.census.holders
         sender = Sender(
-            place, counts, holders=holders, limits=sent.limits, lengths=lengths, is_total=is_total
+            place,
+            counts,
+            holders=holders,
+            limits=sent.limits,
+            lengths=lengths,
+            is_total=is_total,
+            group_curvature=self._agreement.group_curvature,
         )
         try:
             check_losses(reply, sender, site)

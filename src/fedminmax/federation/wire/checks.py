@@ -194,7 +194,9 @@ def _check_slope(
 
     With F = sum_i c_i loss_i, whose gradient is reported, and a linear model that moved by d:
     |F(theta - d) - F(theta) + <grad F, d>| <= (curvature / 2) max c |d|^2 sum_i |x_i|^2
-    (Taylor's theorem), which holds for every table.
+    (Taylor's theorem), which holds for every table. If the largest second derivative H_a of each
+    group's loss sum is known, it is also at most (1 / 2) |d|^2 sum_a c_a H_a, which is far less for
+    a small group with a large weight. Rows of one holder have no larger ones than those of all.
     """
     weights = reported.weights.abs()
     moved = (order.parameters - before.parameters).to("cpu", torch.float64)
@@ -203,6 +205,9 @@ def _check_slope(
     off = abs(change - float(torch.dot(reported.gradient, moved)))
     spread = (distance * sender.lengths.rows) ** 2
     curved = 0.5 * sender.limits.curvature * float(weights.max()) * spread
+    if sender.group_curvature is not None:
+        by_group = float(torch.dot(weights.double(), sender.group_curvature))
+        curved = min(curved, 0.5 * distance**2 * by_group)
     rows = torch.dot(weights, sender.counts.to(torch.float64))
     steepest = reported.reach * sender.lengths.rows
     rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * abs(change)

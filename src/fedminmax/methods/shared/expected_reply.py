@@ -30,7 +30,8 @@ class Sender:
     """The holder that replies: its number, its rows by group, and a row's limits at the model.
 
     ``lengths`` are those of its rows, which limit sums over them. It ``is_total`` if it stands for
-    several holders whose replies were added up before anybody saw them.
+    several holders whose replies were added up before anybody saw them. ``group_curvature`` limits
+    the second derivatives of each group's loss sum over the rows of all holders, if it is known.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Sender:
     limits: RowLimits
     lengths: RowLengths
     is_total: bool = False
+    group_curvature: Tensor | None = None
 
     @property
     def rows(self) -> int:
