@@ -329,7 +329,7 @@ def test_a_run_says_that_it_has_not_converged_until_it_has(
     run_here("evaluate", run)
     assert "FedMinMax has not converged after 30 rounds" in capsys.readouterr().out
 
-    run_here("train", config, "--rounds", 4000)
+    run_here("train", config, "--rounds", 1000)
     said = capsys.readouterr().out
     assert "FedMinMax has converged" in said
     assert "FedAvg has converged" in said

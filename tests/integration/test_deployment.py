@@ -23,6 +23,7 @@ from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import free_port
 from fedminmax.federation.flare.session import FederationStatus, federation_status
 from tests.cli.command import command, fedminmax_process
+from tests.cli.command import fedminmax as fedminmax_here
 from tests.federation.masked_problem import listed_config
 from tests.federation.network_problem import SITES
 from tests.integration.other_code_at_south import HeldRounds
@@ -152,7 +153,7 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
     resumed = fedminmax_process("federation", "resume", "run", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "Test risk by group" in resumed.stdout
-    assert fedminmax_process("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
+    assert fedminmax_here("train", "fedminmax.toml", "--out", "alone", cwd=folder).stderr
     np.testing.assert_allclose(
         fedminmax.load_model(folder / "run").predict_proba(folder / "north.csv"),
         fedminmax.load_model(folder / "alone").predict_proba(folder / "north.csv"),
@@ -165,12 +166,12 @@ def test_a_closed_terminal_and_a_stop_do_not_change_the_model(
 
 
 def test_a_finished_run_is_shown_again_and_cannot_be_stopped(deployment: Deployment) -> None:
-    again = fedminmax_process("federation", "resume", "run", cwd=deployment.folder)
+    again = fedminmax_here("federation", "resume", "run", cwd=deployment.folder)
     assert again.returncode == 0, again.stderr
     assert "Test risk by group" in again.stdout
-    stopped = fedminmax_process("federation", "stop", "run", cwd=deployment.folder)
+    stopped = fedminmax_here("federation", "stop", "run", cwd=deployment.folder)
     assert "had ended already" in stopped.stderr
-    shown = fedminmax_process(
+    shown = fedminmax_here(
         "federation", "status", "--kit", str(deployment.kit), cwd=deployment.folder
     )
     assert "FINISHED:COMPLETED" in shown.stdout
