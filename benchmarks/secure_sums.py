@@ -103,7 +103,7 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
         server.append(time.process_time() - started - at_sites)
         rounds.append(time.perf_counter() - clock)
         errors.append(float(np.abs(total.values["step"] - plain).max()) / largest)
-        upload_bytes = total.upload_bytes
+        upload_bytes = total.bytes_in
     mask, unmask = (statistics.median(timed.seconds[name]) for name in ("answer", "unmask"))
     print(
         f"{sites:5d} {model:9s} {mask:7.4f} {unmask:9.4f} "

@@ -323,3 +323,17 @@ def test_the_record_says_what_was_masked_and_unmasked(tmp_path: Path) -> None:
     ]
     assert {entry["question"] for entry in entries} == {"answer"}
     assert LAYOUT.sections[0].name not in "".join(lines)
+
+
+def test_all_bytes_are_counted(tmp_path: Path) -> None:
+    """What each site sends: 8 for a number and one more, 97 and 64 per other site, and a seed."""
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    total = sites.ask(totals)
+    sent = {
+        (site, question): len(message)
+        for site, question, message in sites.transcript
+        if isinstance(message, bytes)
+    }
+    assert {sent[site, "answer"] for site in SITES} == {8 * (6 + 1) + 97 + 64 * 4}
+    assert total.bytes_in == max(sent[site, "answer"] + sent[site, "unmask"] for site in SITES)

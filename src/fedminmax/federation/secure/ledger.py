@@ -11,7 +11,7 @@ Lines are written before what they allow leaves the site, and lines about unmask
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -73,7 +73,7 @@ class MaskEntry:
         """Return the entry as a line of the record."""
         about = {"time": self.time, "did": self.did.value}
         whose = {"name": self.name, "session": self.session}
-        return about | whose | asdict(self.context) | asdict(self.total)
+        return about | whose | vars(self.context) | vars(self.total)
 
 
 class MaskLedger:

@@ -28,6 +28,8 @@ from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 
 MAX_BYTES = 2**24
 DIGEST_BYTES = 32
+# To find another share with the same hash takes 2^128 tries.
+SHARE_DIGEST_BYTES = 16
 SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
 # The last byte of an upload: masked numbers, or the sections whose numbers do not fit.
@@ -150,7 +152,8 @@ def commitment(
     purpose: Literal["seed", "share"], stated: bytes, owner: str, secret: bytes
 ) -> bytes:
     """Return the hash that says nothing of a random secret, but lets nobody change it later."""
-    return digest(f"commit {purpose}", stated, owner.encode(), secret)
+    whole = digest(f"commit {purpose}", stated, owner.encode(), secret)
+    return whole if purpose == "seed" else whole[:SHARE_DIGEST_BYTES]
 
 
 def upload_to_bytes(upload: Upload) -> bytes:
@@ -178,7 +181,8 @@ def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
     sizes = (
         8 * layout.words,
         EXACT_BYTES * layout.exact_numbers,
-        DIGEST_BYTES * (1 + others),
+        DIGEST_BYTES,
+        SHARE_DIGEST_BYTES * others,
         SEALED_BYTES * others,
         SIGNATURE_BYTES,
     )
@@ -192,11 +196,13 @@ def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
             "expected; refused"
         )
     ends = tuple(accumulate(sizes))
-    exact, commitments, shares, signature = (content[start:end] for start, end in pairwise(ends))
+    exact, of_seed, of_shares, shares, signature = (
+        content[start:end] for start, end in pairwise(ends)
+    )
     words = np.frombuffer(content, dtype="<u8", count=layout.words)
     return Upload(
         Packed(words, exact_from_bytes(exact)),
-        _pieces(commitments, DIGEST_BYTES),
+        (of_seed, *_pieces(of_shares, SHARE_DIGEST_BYTES)),
         _pieces(shares, SEALED_BYTES),
         signature,
     )

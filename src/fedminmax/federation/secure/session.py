@@ -63,11 +63,6 @@ class Entry(BaseModel):
         terms = TERMS.dump_json(self.terms)
         return digest("entry", self.site.encode(), terms, self.masking, self.signing, self.nonce)
 
-    @property
-    def signing_key(self) -> Ed25519PublicKey:
-        """The key of this site's signatures within the session."""
-        return Ed25519PublicKey.from_public_bytes(self.signing)
-
 
 class Roster(BaseModel):
     """The entries of all sites that take part, in the plan's order."""
@@ -84,6 +79,12 @@ class Roster(BaseModel):
     def by_site(self) -> dict[str, Entry]:
         """Each site's entry."""
         return {entry.site: entry for entry in self.entries}
+
+    @cached_property
+    def signing_keys(self) -> dict[str, Ed25519PublicKey]:
+        """The keys of the sites' signatures within the session."""
+        read = Ed25519PublicKey.from_public_bytes
+        return {entry.site: read(entry.signing) for entry in self.entries}
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -169,8 +169,7 @@ class SecureSite:
             )
         for site, signature in asked.signatures.items():
             try:
-                key = joined.roster.by_site[site].signing_key
-                key.verify(signature, upload_content(own.stated))
+                joined.roster.signing_keys[site].verify(signature, upload_content(own.stated))
             except InvalidSignature as error:
                 raise RefusedError(
                     f"'{site}' did not sign the question, order and sites of {asked.context} that "

@@ -20,7 +20,6 @@ from fedminmax.federation.secure.fixed_point import Kind, Layout, unpack
 from fedminmax.federation.secure.identity import Authority
 from fedminmax.federation.secure.masks import Sum
 from fedminmax.federation.secure.messages import (
-    AnyAsk,
     Ask,
     Context,
     UnmaskAsk,
@@ -41,7 +40,6 @@ from fedminmax.federation.server.transport import (
     NO_LIMITS,
     POLL_SECONDS,
     PRESENCE_TIMEOUT,
-    Answers,
     Transport,
     gather,
 )
@@ -64,8 +62,9 @@ class NoTotalError(RuntimeError):
 class MaskedTotal:
     """A total by section, the sites it is of, and why others are not in it.
 
-    ``late`` are those that did not answer in time; ``seconds`` is how long each answer took, and
-    ``upload_bytes`` how long the longest was.
+    ``late`` are those that did not answer in time; ``seconds`` is how long each answer took.
+    ``bytes_in`` is the size of a site's messages, and ``bytes_out`` of what masks add to those
+    that it gets.
     """
 
     values: Mapping[str, Any]
@@ -74,7 +73,8 @@ class MaskedTotal:
     failures: Mapping[str, str]
     late: frozenset[str]
     seconds: Mapping[str, float]
-    upload_bytes: int
+    bytes_in: int
+    bytes_out: int
     layout: Layout
 
 
@@ -85,7 +85,8 @@ class _Notes:
     failures: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
-    upload_bytes: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 def open_session(
@@ -201,7 +202,8 @@ class MaskedTotals:
                 failures=notes.failures,
                 late=frozenset(notes.late),
                 seconds=notes.seconds,
-                upload_bytes=notes.upload_bytes,
+                bytes_in=notes.bytes_in,
+                bytes_out=notes.bytes_out,
                 layout=layout,
             )
 
@@ -214,9 +216,10 @@ class MaskedTotals:
         notes: _Notes,
     ) -> dict[str, Upload]:
         """Ask the question; return the masked answers that are what they should be."""
-        uploads = {}
-        started = time.monotonic()
-        secure = {**payload, "secure": to_bytes(ask)}
+        uploads, longest = {}, 0
+        started, asked = time.monotonic(), to_bytes(ask)
+        notes.bytes_out += len(asked)
+        secure = {**payload, "secure": asked}
         for answer in self._transport(ask.sites, ask.context.question, secure, seconds):
             site = answer.site
             if answer.failure is not None:
@@ -230,8 +233,8 @@ class MaskedTotals:
                 notes.failures[site] = str(error)
                 continue
             notes.seconds[site] = time.monotonic() - started
-            if isinstance(answer.message, bytes):
-                notes.upload_bytes = max(notes.upload_bytes, len(answer.message))
+            longest = max(longest, _length(answer.message))
+        notes.bytes_in += longest
         return {site: uploads[site] for site in ask.sites if site in uploads}
 
     def _checked(self, message: object, ask: Ask, stated: bytes, site: str) -> Upload:
@@ -243,8 +246,7 @@ class MaskedTotals:
                 raise RefusedError(f"{site} has {fixed[0].name} that no table can have; refused")
             return upload
         try:
-            key = self._roster.by_site[site].signing_key
-            key.verify(upload.signature, upload_content(stated))
+            self._roster.signing_keys[site].verify(upload.signature, upload_content(stated))
         except InvalidSignature as error:
             raise RefusedError(
                 f"{site} signed something else: it saw another question, order or set of sites; "
@@ -353,8 +355,11 @@ class MaskedTotals:
     def _unmasked(
         self, asked: UnmaskAsk, sites: Sequence[str], notes: _Notes
     ) -> dict[str, Unmasked]:
-        answers = self._ask_short(sites, "unmask", asked)
+        sent, seconds = to_bytes(asked), dict.fromkeys(sites, MIN_SECONDS)
+        answers = gather(self._transport(sites, "unmask", {"message": sent}, seconds))
         notes.failures |= answers.failures
+        notes.bytes_out += len(sent)
+        notes.bytes_in += max(map(_length, answers.messages.values()), default=0)
         replies = {}
         for site, message in answers.messages.items():
             try:
@@ -363,9 +368,9 @@ class MaskedTotals:
                 notes.failures[site] = str(error)
         return replies
 
-    def _ask_short(self, sites: Sequence[str], endpoint: str, asked: AnyAsk) -> Answers:
-        seconds = dict.fromkeys(sites, MIN_SECONDS)
-        return gather(self._transport(sites, endpoint, {"message": to_bytes(asked)}, seconds))
+
+def _length(message: object) -> int:
+    return len(message) if isinstance(message, bytes) else 0
 
 
 def _without(sites: Sequence[str], site: str) -> list[str]:

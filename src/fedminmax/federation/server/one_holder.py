@@ -11,7 +11,6 @@ the same reason a total that sites have begun to unmask is asked of exactly the 
 after a fault, and before the first round nobody may be missing.
 """
 
-import json
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from pydantic import TypeAdapter
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json
 from fedminmax.data.tables.encoding import encoding_from_json
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.federation.secure.answers import (
@@ -39,6 +35,7 @@ from fedminmax.federation.secure.messages import Context, UnmaskAsk, from_bytes,
 from fedminmax.federation.secure.noisy_answers import noisy_reply_of
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.server.everyone import Everyone, everyone_of, layout_of_counts
+from fedminmax.federation.server.masked_memory import MaskedMemory
 from fedminmax.federation.server.masked_totals import (
     MaskedTotal,
     MaskedTotals,
@@ -66,29 +63,7 @@ from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of
 from fedminmax.federation.wire.summary import summary_to_bytes
 
 LOG = logging.getLogger("fedminmax.server")
-MASKED_FILE = "masked.json"
 SERVER = "the server"
-# Totals that may still be asked for again; a round has two at the most, and a run goes on from a
-# checkpoint that is one round old.
-MAX_BEGUN = 20
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A total that sites have begun to unmask: they will do so for the same sites alone."""
-
-    context: Context
-    sites: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What outlives a job: who is in the run, the first two totals, and totals that were begun."""
-
-    sites: tuple[str, ...] = ()
-    summary: str = ""
-    counts: str = ""
-    begun: tuple[Begun, ...] = ()
 
 
 @dataclass
@@ -114,8 +89,7 @@ class OneHolder:
     def __init__(self, plan: NetworkPlan, transport: Transport, folder: Path) -> None:
         self._plan = plan
         self._transport = transport
-        self._path = folder / MASKED_FILE
-        self._kept = _read(self._path)
+        self._memory = MaskedMemory(folder)
         self._attendance = Attendance(plan.site_rules)
         self._job = _Job()
 
@@ -154,21 +128,21 @@ class OneHolder:
         if plan.secure_sums is None:
             raise RefusedError("the plan's sums are not masked")
         failures = dict(gather(self._transport(plan.sites, "prepare", payload)).failures)
-        if self._kept.sites:
-            late = [site for site in plan.sites if site not in self._kept.sites]
+        if self._memory.kept.sites:
+            late = [site for site in plan.sites if site not in self._memory.kept.sites]
             failures |= {site: f"{site} was not there when this run began" for site in late}
         terms = Terms(plan.run, digest_of(plan), plan.sites, plan.secure_sums.threshold)
         roster, refused = open_session(self._transport, terms, failures=failures)
         self._job = _Job(MaskedTotals(self._noting, roster), roster.sites, absent=dict(refused))
-        if not self._kept.summary:
+        if not self._memory.kept.summary:
             order = order_hash(digest_of(plan).encode())
             layout = summary_layout(plan.schema)
             total = self._total(Context(SUMMARISE), {}, order, layout, roster.sites)
             summary = summary_to_bytes(summary_of(total.values, plan.schema)).decode()
-            self._keep(replace(self._kept, sites=total.sites, summary=summary))
+            self._memory.keep(replace(self._memory.kept, sites=total.sites, summary=summary))
             self._job.present = total.sites
             self._job.absent |= total.failures
-        return Answer(ALL_SITES, self._kept.summary.encode(), absent=self._job.absent)
+        return Answer(ALL_SITES, self._memory.kept.summary.encode(), absent=self._job.absent)
 
     def _encode(self, payload: Mapping[str, object]) -> Answer:
         """Let all sites encode; the counts are asked for once in a run."""
@@ -179,13 +153,13 @@ class OneHolder:
         content = payload["encoding"]
         text = content.decode() if isinstance(content, bytes) else ""
         encoding = encoding_from_json(text, SERVER)
-        if not self._kept.counts:
+        if not self._memory.kept.counts:
             layout, order = layout_of_counts(plan, encoding), order_hash(text.encode())
             total = self._total_of_all(Context(COUNT_ROWS), {}, order, layout)
             packed = vector_to_bytes(torch.cat([*map(torch.from_numpy, total.values.values())]))
-            self._keep(replace(self._kept, counts=b64encode(packed).decode()))
-        message = b64decode(self._kept.counts)
-        job.everyone = everyone_of(plan, encoding, message, self._kept.summary.encode())
+            self._memory.keep(replace(self._memory.kept, counts=b64encode(packed).decode()))
+        message = b64decode(self._memory.kept.counts)
+        job.everyone = everyone_of(plan, encoding, message, self._memory.kept.summary.encode())
         return Answer(ALL_SITES, message, absent=job.absent)
 
     def _take_rate(self, payload: Mapping[str, object]) -> Answer:
@@ -223,7 +197,13 @@ class OneHolder:
             read = reply_of if self._plan.privacy is None else noisy_reply_of
             message = sums_to_bytes(read(total.values), slowest)
         absent = self._absent_from(total, order.key.round)
-        return Answer(ALL_SITES, message, absent=absent, bytes=total.upload_bytes)
+        return Answer(
+            ALL_SITES,
+            message,
+            absent=absent,
+            bytes=total.bytes_in,
+            further_bytes_out=total.bytes_out,
+        )
 
     def _measure(self, payload: Mapping[str, object]) -> Answer:
         everyone, content = self._everyone(), payload["models"]
@@ -245,7 +225,7 @@ class OneHolder:
         self, context: Context, payload: Mapping[str, object], order: bytes, layout: Layout
     ) -> MaskedTotal:
         """Ask before the first round, where nobody of the run may be missing."""
-        missing = [site for site in self._kept.sites if site not in self._job.present]
+        missing = [site for site in self._memory.kept.sites if site not in self._job.present]
         if missing:
             reasons = "; ".join(self._job.absent.get(site, site) for site in missing)
             raise RefusedError(
@@ -263,7 +243,7 @@ class OneHolder:
     ) -> MaskedTotal:
         """Ask all who are there; those who were too late before are left out for some rounds."""
         number = context.round
-        begun = next((b.sites for b in self._kept.begun if b.context == context.topic), None)
+        begun = self._memory.begun(context.topic)
         if begun is not None:
             asked = self._there(begun, number)
             if asked != begun:
@@ -344,21 +324,5 @@ class OneHolder:
         if endpoint == "unmask":
             asked = from_bytes(payload["message"], UnmaskAsk, SERVER)
             order = [site for site in self._plan.sites if site in asked.signatures]
-            begun = Begun(asked.context.topic, tuple(order))
-            if begun not in self._kept.begun:
-                others = [b for b in self._kept.begun if b.context != begun.context]
-                self._keep(replace(self._kept, begun=(*others, begun)[-MAX_BEGUN:]))
+            self._memory.note_begun(asked.context.topic, tuple(order))
         return self._transport(sites, endpoint, payload, seconds)
-
-    def _keep(self, kept: Kept) -> None:
-        self._kept = kept
-        write_json(self._path, TypeAdapter(Kept).dump_python(kept, mode="json"))
-
-
-def _read(path: Path) -> Kept:
-    if not path.exists():
-        return Kept()
-    try:
-        return TypeAdapter(Kept).validate_python(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is damaged; start a new run") from error

@@ -301,6 +301,7 @@ class RemoteFederation:
                 replies[site] = self._read(answer, sent)
                 self._notes.refused.pop(site, None)
                 self._notes.absent |= answer.absent
+                self._notes.bytes_out += answer.further_bytes_out
             except RefusedError as error:
                 false[site] = str(error)
         return replies, false

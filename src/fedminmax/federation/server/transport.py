@@ -34,7 +34,8 @@ class Answer:
     """The result for one site: a message, or why there is none, and whether it was too late.
 
     Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
-    are not in the total, each with the reason, and ``bytes`` is the size of the longest upload.
+    are not in the total, each with the reason, ``bytes`` is what the longest upload and what
+    followed it took, and ``further_bytes_out`` what a site was sent besides the question itself.
     """
 
     site: str
@@ -44,6 +45,7 @@ class Answer:
     late: bool = False
     absent: Mapping[str, str] = field(default_factory=dict)
     bytes: int | None = None
+    further_bytes_out: int = 0
 
 
 @dataclass(frozen=True, eq=False)
