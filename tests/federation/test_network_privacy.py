@@ -23,6 +23,7 @@ from fedminmax.core.messages import Order
 from fedminmax.core.privacy import mechanism as mechanism_module
 from fedminmax.core.privacy.accountant import noise_multiplier
 from fedminmax.core.privacy.mechanism import SMALL_PART, Unit
+from fedminmax.data.tables.config import PrivacyChoice
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.secure.messages import Ask, from_bytes, to_bytes
@@ -80,7 +81,8 @@ def test_without_the_draws_it_is_the_clipped_simulation(
     promise = replace(PROMISE, unit=unit, epsilon=50.0)
     plan = private_plan(config, promise, run)
     assert run_plan(plan, FourSites(tmp_path), tmp_path / "run").error is None
-    tables = load_federated_tables(config)
+    choice = PrivacyChoice(promise.epsilon, promise.delta, clip=promise.clip, unit=unit)
+    tables = load_federated_tables(replace(config, privacy=choice))
     task = task_of(plan, tables.encoding)
     holders = [
         (part.examples.x.double(), part.examples.y, part.examples.group) for part in tables.train
@@ -151,10 +153,13 @@ def test_the_same_question_has_the_same_answer_and_no_other_has_its_noise(
 def test_no_row_changes_what_a_site_sends_by_more_than_its_noise_is_planned_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tables with one row less, and with one row more, some of them far off."""
+    """All tables with one row less, and with one row more, some of them far off.
+
+    Which rows are held out is part of it: one row more must not move another.
+    """
     silence(monkeypatch)
-    config = replace(listed_config(tmp_path), held_out=0.0)
-    plan = replace(private_plan(config), held_out=0.0)
+    plan = private_plan(listed_config(tmp_path))
+    assert plan.held_out == 0.2
     encoding = shared_encoding(plan, tmp_path)
     table = tmp_path / "west.csv"
     header, *lines = table.read_text().splitlines()

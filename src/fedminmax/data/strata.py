@@ -5,6 +5,10 @@ concatenated, and every (1/share)-th row from a random start. So each stratum co
 rounded down or up, each holder contributes its share of all rows, and no stratum loses its only
 row; with a share of at most a half no stratum loses all of its rows.
 
+By row, each row is drawn by itself: the draw depends only on the seed and the row's own values, so
+that one row more in a table moves no other (which a promise of privacy needs). The share then holds
+only on average, too.
+
 By person, all rows of a person are set aside, or none. The draw depends only on the seed and the
 person, so a person with rows at two holders is on the same side at both. The share of persons then
 holds only on average.
@@ -12,6 +16,8 @@ holds only on average.
 
 import hashlib
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,14 +71,36 @@ def split_persons(
     >>> train.tolist(), test.tolist()
     ([0, 1, 2, 4], [3])
     """
-    # The numbers of persons are hashes: mixed with the stream's seed they are uniform draws (the
-    # finaliser of splitmix64; Steele, Lea, Flood, OOPSLA 2014).
-    mixed = persons ^ np.uint64(stream_seed(seed, purpose))
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    # The numbers of persons are hashes: mixed with the stream's seed they are uniform draws.
+    mixed = _mixed(persons ^ np.uint64(stream_seed(seed, purpose)))
     held = mixed.astype(np.float64) < share * 2.0**64
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix bits: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def row_numbers(columns: Sequence[NDArray[Any]], rows: int) -> NDArray[np.uint64]:
+    """Return a hash of each row's values; equal rows have equal numbers.
+
+    >>> first, second, third = row_numbers([np.array([1, 2, 1]), np.array([0.5, -0.0, 0.5])], 3)
+    >>> first == third, first == second
+    (np.True_, np.False_)
+    """
+    mixed = np.zeros(rows, dtype=np.uint64)
+    for column in columns:
+        if np.issubdtype(column.dtype, np.integer):
+            bits = column.astype(np.int64).view(np.uint64)
+        else:
+            # One NaN and one zero.
+            values = np.where(np.isnan(column), np.nan, column.astype(np.float64) + 0.0)
+            bits = values.view(np.uint64)
+        mixed = _mixed((mixed + np.uint64(0x9E3779B97F4A7C15)) ^ bits)
+    return mixed
 
 
 def max_held_out(train: int, share: float, strata: int) -> int:

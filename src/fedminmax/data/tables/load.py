@@ -212,7 +212,10 @@ def _listed(share: float, parts: Sequence[Part]) -> ListedRows:
 
 
 def _hold_out(part: Part, config: TableConfig) -> tuple[Part, Part]:
-    train, test = hold_out(part.rows, config.held_out, seed=config.seed, holder=part.owner)
+    by_row = config.privacy is not None
+    train, test = hold_out(
+        part.rows, config.held_out, seed=config.seed, holder=part.owner, by_row=by_row
+    )
     return (
         Part(
             part.source,

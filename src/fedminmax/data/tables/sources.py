@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.randomness import Purpose
-from fedminmax.data.strata import Positions, split_persons, split_strata
+from fedminmax.data.strata import (
+    Positions,
+    number_of_name,
+    row_numbers,
+    split_persons,
+    split_strata,
+)
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.data_warnings import check_outliers
 from fedminmax.data.tables.groups import LEFT_OUT
@@ -92,14 +99,33 @@ def _part(table: Table, owner: str, rows: ParsedRows) -> Part:
 
 
 def hold_out(
-    rows: ParsedRows, share: float, *, seed: int, holder: str, purpose: Purpose = Purpose.FOLDS
+    rows: ParsedRows,
+    share: float,
+    *,
+    seed: int,
+    holder: str,
+    purpose: Purpose = Purpose.FOLDS,
+    by_row: bool = False,
 ) -> tuple[Positions, Positions]:
-    """Return the positions of training rows and of held-out rows, each ascending."""
+    """Return the positions of training rows and of held-out rows, each ascending.
+
+    ``by_row`` draws each row by itself, so that no row decides where others are.
+    """
     if rows.person is not None:
         return split_persons(rows.person, share, seed, purpose)
+    if by_row:
+        return split_persons(_row_numbers(rows), share, seed, purpose)
     labels = rows.target if rows.target.dtype == np.int64 else np.zeros(len(rows), np.int64)
     strata = np.stack([rows.group, labels.astype(np.int64)])
     return split_strata(strata, share, seed=seed, holder=holder, purpose=purpose)
+
+
+def _row_numbers(rows: ParsedRows) -> NDArray[np.uint64]:
+    # Positions of groups depend on which groups the table has; their keys do not.
+    keys = np.array([number_of_name(repr(key)) for key in rows.group_keys], dtype=np.uint64)
+    features = rows.features
+    columns = [*features.quantities.values(), *features.codes.values(), rows.target]
+    return row_numbers([*columns, keys.view(np.int64)[rows.group]], len(rows))
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,8 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
     check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
-    train, held_out = hold_out(rows, plan.held_out, seed=plan.seed, holder=owner)
+    by_row = plan.privacy is not None
+    train, held_out = hold_out(rows, plan.held_out, seed=plan.seed, holder=owner, by_row=by_row)
     return SiteRows(rows.take(train), rows.take(held_out), read.warnings)
 
 
