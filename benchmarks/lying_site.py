@@ -280,7 +280,11 @@ def worst_risk(answer: Tensor, truth: TableConfig, plan: NetworkPlan) -> float:
 
 def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> str:
     """Return how many honest replies were refused, and the difference to the simulation."""
-    options = {"epochs": "2"} if "epochs" in CARDS[key].option_types else {}
+    card = CARDS[key]
+    options = {"epochs": "2"} if "epochs" in card.option_types else {}
+    if "learning_rate" in card.option_types and card.build({}).learning_rate is None:
+        # Then the curvature behind the rate limits steps, too.
+        options["learning_rate"] = "safe"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = write_tables(folder, sites, flips_labels=False, rows=40)
@@ -289,13 +293,16 @@ def try_honest(key: str, sites: Mapping[str, Sequence[float]], rounds: int) -> s
         agreement = agree(plan, transport, folder)
         federation = RemoteFederation(agreement, transport, 0, folder / "notice")
         refused, answer = 0, torch.zeros(0)
-        for done in train(federation, plan.runs[0].build(), rounds=rounds, seed=plan.seed):
+        method = agreement.plan.runs[0].build()
+        for done in train(federation, method, rounds=rounds, seed=plan.seed):
             refused += len(federation.take_notes().refused)
             answer = done.members
         task, parts = agreement.task, load_federated_tables(config).train
         rows = [(part.examples.x, part.examples.y, part.examples.group) for part in parts]
-        simulation = InProcessFederation(task.model, task.loss, rows, fused=False)
-        *_, last = train(simulation, plan.runs[0].build(), rounds=rounds, seed=plan.seed)
+        simulation = InProcessFederation(
+            task.model, task.loss, rows, ridge=task.ridge, fused=False, minimum_group=0
+        )
+        *_, last = train(simulation, method, rounds=rounds, seed=plan.seed)
     difference = float((answer - last.members).abs().max())
     return f"| {key} | {refused} of {rounds * len(SITES):,} | {difference:.1g} |"
 
