@@ -1,6 +1,7 @@
 """The report in a real headless Chromium: it shows, asks for nothing, and works without a mouse."""
 
 import io
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -14,8 +15,9 @@ from playwright.sync_api import Browser, Locator, Page
 
 from fedminmax.report.page import build_report, render_report
 from fedminmax.report.read_run import read_runs
+from fedminmax.report.summary import render_summary
 from tests.integration.browser import PATIENCE, chromium
-from tests.runs.run_folders import write_run
+from tests.runs.run_folders import FALLING, write_run
 
 # A trade-off, and for each of two runs: bars, rounds, census, mixes.
 FIGURES = 9
@@ -210,3 +212,45 @@ def test_paper_has_all_numbers_on_white(page: Page) -> None:
     )
     assert not page.locator("nav").is_visible()
     assert np.median(pixels(page.locator("body"))) > 240
+
+
+def pages_of(paper: bytes) -> int:
+    """Count the pages of a PDF: every page is an object of this type."""
+    return len(re.findall(rb"/Type\s*/Page\b", paper))
+
+
+@pytest.mark.parametrize("size", ["A4", "Letter"])
+def test_a_summary_is_one_sheet(size: str, browser: Browser, tmp_path: Path) -> None:
+    """With many small groups, long names and nothing converged."""
+    names = tuple(f"people of region {k} with a rather long name, and more" for k in range(12))
+    run = write_run(
+        tmp_path / "run",
+        groups=names,
+        before=tuple(0.4 - 0.01 * k for k in range(12)),
+        after=tuple(0.3 - 0.01 * k for k in range(12)),
+        halves=(0.03,) * 12,
+        rows=(60,) * 6 + (12,) * 6,
+        census=((40,) * 12, (70,) * 12),
+        convergence=FALLING,
+    )
+    (run / "config.toml").write_text(f'[report]\nintended_use = "{"Helps. " * 99}"\n')
+    path = tmp_path / "summary.html"
+    path.write_text(render_summary(read_runs([run])[0], "1.0"))
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(path.as_uri())
+    assert pages_of(page.pdf(format=size)) == 1
+    page.close()
+
+
+@pytest.mark.parametrize("width_in_mm", [182, 188])
+def test_paper_cuts_no_table_and_no_figure(width_in_mm: int, page: Page) -> None:
+    """A4 and Letter have this width between our margins."""
+    page.set_viewport_size({"width": round(width_in_mm / 25.4 * 96), "height": 1000})
+    page.emulate_media(media="print")
+    wide = page.locator("table, .plot, pre, dl, p").evaluate_all(
+        "all => all.filter(one => one.checkVisibility()"
+        " && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)"
+        ".map(one => one.outerHTML.slice(0, 80))"
+    )
+    assert wide == []

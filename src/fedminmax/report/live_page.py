@@ -149,7 +149,7 @@ def _facts(live: LiveRun) -> list[Fact]:
     if model is not None and model.rounds:
         facts = [_round(model), *_worst(live, model), *_gap(model), *_time_left(model)]
         facts.append(_answered(live, model))
-    if live.sites:
+    if live.sites or live.threshold:
         masked = f"yes: totals over at least {live.threshold} sites" if live.threshold else NO_MASKS
         word, _, detail = masked.partition(": ")
         facts.append(Fact("Sums masked", None, word, detail))

@@ -7,7 +7,6 @@ is missing.
 """
 
 import re
-import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -26,6 +25,7 @@ from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.census import census_figure
 from fedminmax.report.curves import curves_of, rounds_figure
 from fedminmax.report.people import MISJUDGED, people
+from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import Fact, comparison, facts, story
 from fedminmax.report.style import (
@@ -53,7 +53,7 @@ from fedminmax.runs.convergence import verdict
 from fedminmax.runs.measure import merged_groups_text, small_groups_text
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import certificate_text, validation_text
+from fedminmax.runs.remarks import validation_text
 
 NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
 MAX_NAMED = 6
@@ -79,7 +79,7 @@ class About:
 def about(run: Run) -> About:
     """Describe this run; what users state themselves comes from its configuration."""
     results, census = run.chosen.results, run.census
-    content = _content(run.config)
+    content = run.settings
     stated = _stated(content)
     kind = f"one of {_named(results.classes)}" if results.classes else "a number"
     train = sum(map(sum, census.train))
@@ -95,14 +95,6 @@ def about(run: Run) -> About:
         "Not for": stated.not_for or NOT_STATED,
     }
     return About(stated.title or f"Predicting “{results.target}”", tuple(facts.items()))
-
-
-def _content(config: str) -> Mapping[str, Any]:
-    """Parse a run's configuration, which training has checked; {} if it was damaged since."""
-    try:
-        return tomllib.loads(config)
-    except tomllib.TOMLDecodeError:
-        return {}
 
 
 def _stated(content: Mapping[str, Any]) -> ReportSection:
@@ -141,6 +133,7 @@ class RunPart:
     small_groups: str
     facts: tuple[Fact, ...]
     figures: tuple[ReportFigure, ...]
+    questions: tuple[Answer, ...]
     measures: tuple[Table, ...]
     settings: Table
     warnings: tuple[str, ...]
@@ -215,7 +208,7 @@ def _part(run: Run, name: str) -> RunPart:
         for model in models
         if not model.results.converged
     ]
-    further = (certificate_text(results), validation_text(results), *privacy_lines(results))
+    further = (validation_text(results), *privacy_lines(results))
     return RunPart(
         name,
         run,
@@ -230,6 +223,7 @@ def _part(run: Run, name: str) -> RunPart:
             if text
         ),
         facts=tuple(facts(run)),
+        questions=(could_be_better(run), what_would_help(run), too_small(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
             rounds_figure(curves_of(run), f"{name}-rounds"),

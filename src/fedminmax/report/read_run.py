@@ -4,10 +4,11 @@ The folder must be complete and undamaged, and its files must fit together.
 """
 
 import math
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -111,6 +112,14 @@ class Run:
     baseline: Trained | None
     census: CensusFile
     config: str
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The configuration, which training has checked; {} if it was damaged since."""
+        try:
+            return tomllib.loads(self.config)
+        except tomllib.TOMLDecodeError:
+            return {}
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

@@ -40,14 +40,17 @@ COMPARED = ("fedminmax-fast", "fedminmax", "afl")
 ANY_RATE = "1"
 
 
-def advise_census(file: CensusFile, loss: str = "brier") -> Advice:
-    """Return the advice that needs no model."""
+def advise_census(
+    file: CensusFile, loss: str = "brier", chosen: str | None = None, minimum_group: int = 0
+) -> Advice:
+    """Return the advice that needs no model; ``chosen`` is the method's key, if there is one."""
     return advise(
-        Census(torch.tensor(file.train)),
+        Census(torch.tensor(file.train), minimum_group=minimum_group),
         group_names=file.groups,
         holder_names=file.holders,
         test_rows=test_rows_of(file),
         loss=loss,
+        chosen=chosen,
     )
 
 

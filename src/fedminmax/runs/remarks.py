@@ -36,7 +36,7 @@ def with_proof(results: Results, last: RoundRecord) -> Results:
 def certificate_text(results: Results) -> str | None:
     """Describe what is proved, or why nothing is; None for a method that proves nothing."""
     if results.proof is None:
-        return _why_not(results) if results.method.key == PROVING else None
+        return unproved_reason(results) if results.method.key == PROVING else None
     proved = results.proof.certificate
     kind = results.model.kind
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
@@ -54,13 +54,26 @@ def certificate_text(results: Results) -> str | None:
     )
 
 
-def _why_not(results: Results) -> str:
+def unproved_reason(results: Results) -> str:
+    """Say why no lower bound on the risk is proved, and what would prove one."""
     if results.model.hidden:
         return "No lower bound on the risk is proved: a network's risk is not convex."
     if results.loss == "brier":
         return (
             "No lower bound on the risk is proved: the Brier loss of a softmax is not convex in "
             'the parameters; with loss = "cross_entropy" and a ridge it can be proved.'
+        )
+    if results.privacy is not None:
+        return (
+            "No lower bound on the risk is proved: the sums have noise, for privacy, and a proof "
+            "needs exact ones."
+        )
+    if results.model.members > 1:
+        return "No lower bound on the risk is proved: the answer is a mixture of models."
+    if results.method.key != PROVING:
+        return (
+            f"No lower bound on the risk is proved: {results.method.name} proves none; with a "
+            "ridge in [model], 'fedminmax train --certify' does after its rounds."
         )
     if results.method.participation < 1.0:
         return (

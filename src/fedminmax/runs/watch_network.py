@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import is_held
-from fedminmax.federation.flare.local import SERVER
+from fedminmax.federation.flare.local import SECONDS_TO_START, SERVER
 from fedminmax.federation.flare.observer import ObservedJob, observe_jobs
 from fedminmax.federation.server.disk import CLAIM_FILE
 from fedminmax.federation.server.log import NetworkRound
@@ -29,8 +29,6 @@ from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage, without_gro
 from fedminmax.runs.results import read_results
 from fedminmax.runs.round_log import RoundRecord, network_records
 
-# A lost job is submitted again within this time.
-SECONDS_UNTIL_INTERRUPTED = 60.0
 CONNECTING = "Connecting to the server."
 NAMES_OF_RUNS = ("the method", "the baseline")
 
@@ -128,7 +126,7 @@ def _watch_server_files(folder: Path, record: FederationRecord) -> Generator[Liv
         outcome = read_outcome(own) if own.is_dir() else None
         if outcome is not None and outcome.error is not None:
             stage, message = Stage.INTERRUPTED, f"The run stopped: {outcome.error}"
-        elif time.monotonic() - working > SECONDS_UNTIL_INTERRUPTED:
+        elif time.monotonic() - working > SECONDS_TO_START:
             stage = Stage.INTERRUPTED
             message = (
                 "No server is working on this run: run the same 'fedminmax federation local' "

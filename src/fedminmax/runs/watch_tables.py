@@ -115,6 +115,7 @@ def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
         small_groups=census.small_groups,
         holders=census.holders,
         models=tuple(model for model in models if model.name),
+        threshold=results[0].secure_sums if results[0] else None,
         privacy=begun.privacy if begun else None,
     )
 

@@ -284,6 +284,12 @@ def add_report(commands: "argparse._SubParsersAction[Any]") -> None:
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; several are compared")
     add("--out", type=Path, default=REPORT_FILE, metavar="FILE", help=f"({REPORT_FILE})")
     add("--figures", type=Path, metavar="FOLDER", help="also write each figure as PNG and SVG")
+    add(
+        "--summary",
+        type=Path,
+        metavar="FILE",
+        help="also write one page for a board, which prints on one sheet; for one RUN",
+    )
     add("--force", action="store_true", help="replace an earlier report and its figures")
     parser.set_defaults(run=_run_report)
 
@@ -291,7 +297,9 @@ def add_report(commands: "argparse._SubParsersAction[Any]") -> None:
 def _run_report(options: argparse.Namespace) -> None:
     from fedminmax.cli.commands.report import write_report
 
-    write_report(options.runs, options.out, options.figures, force=options.force)
+    write_report(
+        options.runs, options.out, options.figures, force=options.force, summary=options.summary
+    )
 
 
 def add_methods(commands: "argparse._SubParsersAction[Any]") -> None:

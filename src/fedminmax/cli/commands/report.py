@@ -16,14 +16,25 @@ from fedminmax.report.page import (
     render_report,
 )
 from fedminmax.report.read_run import read_runs
+from fedminmax.report.summary import render_summary
 
 
-def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, force: bool) -> None:
-    """Write the page and, if requested, the figures; print where they are."""
-    _check_out(out, force=force)
+def write_report(
+    folders: Sequence[Path],
+    out: Path,
+    figures: Path | None,
+    *,
+    force: bool,
+    summary: Path | None = None,
+) -> None:
+    """Write the page and, if requested, a summary and the figures; print where they are."""
+    _check_out(out, "--out", force=force)
+    if summary is not None:
+        _check_summary(summary, out, folders, force=force)
     if figures is not None:
         _check_folder(figures)
-    report = build_report(read_runs(folders))
+    runs = read_runs(folders)
+    report = build_report(runs)
     if figures is not None:
         check_figures(report.figures, figures, force=force)
     write_text(out, render_report(report, __version__))
@@ -32,6 +43,9 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, fo
             if paragraph:
                 print(paragraph)
     print(f"Report: {out}")
+    if summary is not None:
+        write_text(summary, render_summary(runs[0], __version__))
+        print(f"Summary: {summary}")
     if figures is not None:
         exported = export_figures(report.figures, figures)
         print(f"Figures: {counted(len(exported.paths), 'file')} in {figures}")
@@ -39,13 +53,25 @@ def write_report(folders: Sequence[Path], out: Path, figures: Path | None, *, fo
             print("Some characters are not in matplotlib's font and show as boxes in the figures.")
 
 
-def _check_out(out: Path, *, force: bool) -> None:
+def _check_out(out: Path, option: str, *, force: bool) -> None:
     """Refuse to replace a file without --force, and any file that is not one of our reports."""
     if out.is_dir():
-        raise InputError(f"{out} is a folder; give a file such as {out / 'report.html'} with --out")
+        raise InputError(
+            f"{out} is a folder; give a file such as {out / 'report.html'} with {option}"
+        )
     if out.exists() and not is_report(out.read_text(encoding="utf-8", errors="replace")):
-        raise InputError(f"{out} exists and is not a report; give another file with --out")
-    check_new_file(out, "--out", force=force)
+        raise InputError(f"{out} exists and is not a report; give another file with {option}")
+    check_new_file(out, option, force=force)
+
+
+def _check_summary(summary: Path, out: Path, folders: Sequence[Path], *, force: bool) -> None:
+    if len(folders) > 1:
+        raise InputError(
+            f"--summary is about one run, and {len(folders)} are given; write one for each"
+        )
+    if summary.resolve() == out.resolve():
+        raise InputError(f"{summary} is also the report; give another file with --summary")
+    _check_out(summary, "--summary", force=force)
 
 
 def _check_folder(figures: Path) -> None:

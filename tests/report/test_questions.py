@@ -1,0 +1,138 @@
+"""Three questions that every report answers, also where the answer is that nothing is known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedminmax.report.questions import could_be_better, too_small, what_would_help
+from fedminmax.report.read_run import Run, read_run
+from fedminmax.report.summary import render_summary
+from fedminmax.runs.remarks import unproved_reason
+from tests.runs.run_folders import FALLING, write_run
+
+LOGISTIC = {
+    "model": {"kind": "logistic", "hidden": [], "members": 1},
+    "loss": "cross_entropy",
+}
+CLOSE = {"upper": 0.5, "lower": 0.49996, "penalty": 0.01, "ridge": 1e-4}
+# Every group has a holder of its own, a second one, and rows in plenty.
+PLENTY = ((600, 600), (600, 0), (0, 600))
+THREE = ("north", "south", "west")
+
+
+def run_of(folder: Path, **changed: Any) -> Run:
+    return read_run(write_run(folder / "run", **changed))
+
+
+@pytest.mark.parametrize(
+    ("proof", "start", "size"),
+    [(CLOSE, "No: ", "0.008 %"), (CLOSE | {"lower": 0.4}, "Perhaps: ", "20 %")],
+)
+def test_a_proof_is_said_in_words(
+    proof: dict[str, float], start: str, size: str, tmp_path: Path
+) -> None:
+    """The gap is (upper - lower) / upper, by the definition of the certificate."""
+    answer = could_be_better(run_of(tmp_path, **LOGISTIC, proof=proof))
+    assert answer.short.startswith(start)
+    assert size in answer.short
+    assert "logistic model on these features" in answer.short
+    assert answer.reasons[0].startswith("Proved: ")
+
+
+def test_a_proof_about_holders_proves_nothing_of_groups(tmp_path: Path) -> None:
+    answer = could_be_better(run_of(tmp_path, **LOGISTIC, proof=CLOSE | {"players": "holder"}))
+    assert answer.short == "That is not known: nothing is proved here."
+    assert "worst holder's" in answer.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, "a network's risk is not convex"),
+        (LOGISTIC | {"loss": "brier"}, "is not convex in the parameters"),
+        (LOGISTIC, "FedMinMax proves none"),
+    ],
+)
+def test_without_a_proof_the_reason_is_given(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, **changed)
+    answer = could_be_better(run)
+    assert answer.short == "That is not known: nothing is proved here."
+    assert reason in answer.reasons[0]
+    assert answer.reasons[0] == unproved_reason(run.chosen.results)
+    assert "has converged" in answer.reasons[1]
+
+
+def test_a_group_that_is_worse_on_other_rows_needs_more_rows(tmp_path: Path) -> None:
+    """Training risk 0.30 of the worst group, and 0.40 +- 0.03 on test rows."""
+    run = write_run(tmp_path / "run")
+    path = run / "rounds.jsonl"
+    # The folder's training risks are its test risks; make those of training lower.
+    other = write_run(tmp_path / "other", after=(0.2, 0.2))
+    path.write_text((other / "rounds.jsonl").read_text())
+    first = what_would_help(read_run(run)).reasons[0]
+    assert first.startswith("More rows of “women”, which is worst off")
+    same = what_would_help(read_run(write_run(tmp_path / "same"))).reasons[0]
+    assert same.startswith("Other features, or another kind of model")
+
+
+def test_more_rounds_come_first_where_training_has_not_converged(tmp_path: Path) -> None:
+    answer = what_would_help(run_of(tmp_path, convergence=FALLING))
+    assert answer.reasons[0].startswith("More rounds: FedMinMax has not converged")
+
+
+def test_the_adviser_has_its_say(tmp_path: Path) -> None:
+    census = ((60, 240), (0, 7))
+    reasons = what_would_help(run_of(tmp_path, census=census)).reasons
+    assert any("Only one holder has “women”" in reason for reason in reasons)
+    few = what_would_help(run_of(tmp_path / "few", census=((20, 240), (0, 7)))).reasons
+    assert any("“women” has 20 training rows" in reason for reason in few)
+
+
+def test_where_nothing_stands_out_that_is_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path, **LOGISTIC, census=PLENTY, holders=THREE)
+    answer = what_would_help(run)
+    assert answer.short.startswith("Nothing stands out")
+    assert answer.reasons == ()
+
+
+def test_small_groups_stand_apart_with_the_reason(tmp_path: Path) -> None:
+    answer = too_small(
+        run_of(
+            tmp_path,
+            groups=("women", "men", "few"),
+            before=(0.4, 0.2, 0.9),
+            after=(0.3, 0.24, 0.1),
+            halves=(0.03, 0.01, 0.5),
+            rows=(150, 900, 7),
+            census=((60, 240, 4), (0, 500, 5)),
+        )
+    )
+    assert answer.short.startswith("“few”: of this group the results say neither")
+    assert answer.table is not None
+    (line,) = answer.table.lines
+    assert line == ("few", "9", "7", "0.100 (\N{MINUS SIGN}0.400 to 0.600)", "test rows (under 50)")
+
+
+def test_no_small_group_is_said_too(tmp_path: Path) -> None:
+    answer = too_small(run_of(tmp_path))
+    assert answer.short.startswith("None: every group has at least 50 test rows")
+    assert answer.table is None
+
+
+def test_a_summary_says_what_a_board_asks(tmp_path: Path) -> None:
+    text = render_summary(run_of(tmp_path, sites=[], secure_sums=3), "1.0")
+    for words in (
+        "What was trained",
+        "for whom it is worst",
+        "Of 1,000 in “women”",
+        "Could any model of this kind do better?",
+        "That is not known",
+        "What is not known",
+        "totals over at least 3 sites",
+        "no formal bound",
+    ):
+        assert words.lower() in text.lower()
+    assert "<script" not in text
