@@ -91,7 +91,7 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
 @pytest.mark.parametrize(
     ("promise", "federation", "words"),
     [
-        (PROMISE, "", "[privacy]: sums are not masked"),
+        (PROMISE, "[federation]\nsecure_sums = false", "[privacy]: sums are not masked"),
         (
             f"{PROMISE}\nlimit = 3.0",
             MASKED,

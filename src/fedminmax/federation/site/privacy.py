@@ -87,8 +87,11 @@ class PrivateAnswers:
                 "this site merges small groups, and one row can decide which: that is not covered "
                 "by a promise of privacy for rows; refused"
             )
-        if promise.unit is Unit.ROW and promise.delta * rows >= 1.0:
-            raise RefusedError(f"delta = {promise.delta:g} is not below 1 / rows; refused")
+        units, name = (
+            (rows, "rows") if promise.unit is Unit.ROW else (len(self._plan.sites), "sites")
+        )
+        if promise.delta * units >= 1.0:
+            raise RefusedError(f"delta = {promise.delta:g} is not below 1 / {name}; refused")
         self._check_line(read_own_ledger(self._spent_path))
 
     def census(self, site: EncodedSite, encoding: bytes) -> Values:
