@@ -5,7 +5,7 @@
 Of each table 70 % of the rows are trained on, and the others tested on; every seed has another
 split (synthetic tables: other rows, too). All settings are defaults, the same for all tables, but
 that all classifiers have the cross-entropy loss, so that their risks can be compared. A finished
-comparison is not repeated; `table.md` is written beside the file.
+comparison is not repeated; a table of means is written beside the file.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main() -> None:
                         entry |= measured(problem, model, seed)
                         print(json.dumps(entry), file=out, flush=True)
                         done.append(entry)
-    write_text(file.with_name("table.md"), summary(done))
+    write_text(file.with_suffix(".md"), summary(done))
 
 
 def summary(entries: list[dict[str, Any]]) -> str:

@@ -47,11 +47,14 @@ ROWS = {
 
 
 def saved_model(
-    classes: tuple[str, ...], hidden: tuple[int, ...] = (), members: int = 1
+    classes: tuple[str, ...],
+    hidden: tuple[int, ...] = (),
+    members: int = 1,
+    features: tuple[EncodedQuantity | EncodedCategory, ...] = ENCODED,
 ) -> SavedModel:
     schema = Schema(Target("y", classes), FEATURES, (Protected("sex"),))
     scale = None if classes else Scale(1e4, 25.0)
-    encoding = Encoding(schema, ENCODED, (("f",), ("m",)), target_scale=scale, dropped=())
+    encoding = Encoding(schema, features, (("f",), ("m",)), target_scale=scale, dropped=())
     torch.manual_seed(0)
     models = [_drawn(len(encoding.names), encoding.outputs, hidden) for _ in range(members)]
     whole = models[0] if members == 1 else Mixture(models, classifies=bool(classes))

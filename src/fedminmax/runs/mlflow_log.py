@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ from mlflow.exceptions import MlflowException
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
+from fedminmax.runs.layout import MODEL_FILE
+from fedminmax.runs.mlflow_model import write_mlflow
 from fedminmax.runs.round_log import RoundRecord, scalars
 
 EXPERIMENT = "fedminmax"
+RUN_FILE = "mlflow_run.txt"
 
 
 class MlflowLog:
@@ -63,13 +67,28 @@ class MlflowLog:
                 ) from error
 
 
+def log_model(address: str, folder: Path) -> None:
+    """Add the trained model to the folder's MLflow run, as `model`; a later one replaces it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        write_mlflow(Path(temporary) / "model", folder / MODEL_FILE)
+        try:
+            client = MlflowClient(tracking_uri=address)
+            run = (folder / RUN_FILE).read_text(encoding="utf-8").strip()
+            client.log_artifacts(run, str(Path(temporary) / "model"), "model")
+        except MlflowException as error:
+            raise InputError(
+                f"MLflow did not accept the model ({_reason(error)}); the run folder has it: "
+                f"fedminmax export {folder} --mlflow FOLDER"
+            ) from error
+
+
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
 def _run_of(folder: Path, client: MlflowClient, options: Mapping[str, object]) -> str:
     """Return the folder's run, or create one and store its id in the folder."""
-    path = folder / "mlflow_run.txt"
+    path = folder / RUN_FILE
     if path.exists():
         return path.read_text(encoding="utf-8").strip()
     found = client.get_experiment_by_name(EXPERIMENT)

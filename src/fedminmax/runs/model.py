@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -94,6 +95,15 @@ class SavedModel:
         classes: NDArray[Any] = np.array(self.classes)
         answers: NDArray[Any] = classes[scores.argmax(axis=1)]
         return answers
+
+    def answer_columns(self, scores: NDArray[np.float64]) -> pl.DataFrame:
+        """Return what these scores predict and, for classes, each one's probability."""
+        columns = {"predicted": pl.Series(self.answers(scores))}
+        columns |= {
+            f"probability of {name}": pl.Series(scores[:, number])
+            for number, name in enumerate(self.classes)
+        }
+        return pl.DataFrame(columns)
 
 
 def save_model(path: Path, saved: SavedModel) -> None:

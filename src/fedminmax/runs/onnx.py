@@ -1,4 +1,4 @@
-"""A saved model as ONNX: from encoded features to probabilities or quantities.
+"""A saved model as ONNX: from encoded features, or raw columns, to probabilities or quantities.
 
 The models here are chains of affine maps and ReLU, so their graph is written directly: torch's own
 exporter needs further packages, and seconds, for the same few nodes.
@@ -11,30 +11,42 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
+from onnx import ModelProto, TensorProto, checker, helper
 from torch import Tensor, nn
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
 from fedminmax.runs.model import SavedModel
+from fedminmax.runs.onnx_encoder import (
+    ML_DOMAIN,
+    ML_OPSET,
+    Graph,
+    about_columns,
+    add_encoder,
+    column_inputs,
+)
 
 # Old enough for runtimes of 2023, and sufficient for these nodes.
 OPSET, IR_VERSION = 17, 8
 INPUT = "features"
 
 
-def write_onnx(path: Path, saved: SavedModel) -> None:
-    """Write the file, in full or not at all."""
-    content = onnx_model(saved).SerializeToString()
+def write_onnx(path: Path, saved: SavedModel, *, columns: bool = False) -> None:
+    """Write the file, in full or not at all; with ``columns`` its inputs are a table's columns."""
+    content = onnx_model(saved, columns=columns).SerializeToString()
     write_bytes(path, content)
 
 
-def onnx_model(saved: SavedModel) -> ModelProto:
-    """Return the graph, with names of features, classes and groups as metadata."""
+def onnx_model(saved: SavedModel, *, columns: bool = False) -> ModelProto:
+    """Return the graph, with names of features, classes and groups as metadata.
+
+    With ``columns`` the encoding is part of the graph.
+    """
     members = list(saved.model.members) if isinstance(saved.model, Mixture) else [saved.model]
-    graph = _Graph()
-    outputs = [_member(graph, member, classifies=bool(saved.classes)) for member in members]
+    graph, classifies = Graph(), bool(saved.classes)
+    features = add_encoder(graph, saved.encoding) if columns else INPUT
+    outputs = [_member(graph, features, member, classifies=classifies) for member in members]
     result = outputs[0] if len(outputs) == 1 else graph.add("Mean", *outputs)
     encoding = saved.encoding
     if encoding.target_scale is None:
@@ -48,15 +60,21 @@ def onnx_model(saved: SavedModel) -> ModelProto:
         result = graph.add("Add", scaled, graph.constant(np.array(encoding.target_scale.mean)))
     graph.nodes.append(helper.make_node("Identity", [result], [name]))
     width = len(encoding.names)
+    encoded = [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["rows", width])]
+    domains = [helper.make_opsetid("", OPSET)]
+    if columns:
+        if name in [own.column for own in encoding.features]:
+            raise InputError(f"column '{name}' has the name of the file's output; rename it")
+        domains.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "fedminmax",
-            [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["rows", width])],
+            column_inputs(encoding) if columns else encoded,
             [helper.make_tensor_value_info(name, kind, ["rows", encoding.outputs])],
             graph.constants,
         ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=domains,
         ir_version=IR_VERSION,
         producer_name="fedminmax",
     )
@@ -66,32 +84,14 @@ def onnx_model(saved: SavedModel) -> ModelProto:
         "classes": json.dumps(saved.classes),
         "groups": json.dumps(saved.groups),
     }
-    helper.set_model_props(model, about)
+    helper.set_model_props(model, about | (about_columns(encoding) if columns else {}))
     checker.check_model(model)
     return model
 
 
-class _Graph:
-    """Nodes and constants under numbered names."""
-
-    def __init__(self) -> None:
-        self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
-
-    def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
-        name = f"node_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operation, list(inputs), [name], **attributes))
-        return name
-
-    def constant(self, values: NDArray[Any]) -> str:
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(values, name))
-        return name
-
-
-def _member(graph: _Graph, model: nn.Module, *, classifies: bool) -> str:
+def _member(graph: Graph, features: str, model: nn.Module, *, classifies: bool) -> str:
     """Add one model and return the name of its output: probabilities, or a scaled quantity."""
-    current = INPUT
+    current = features
     for layer in _layers(model):
         if isinstance(layer, nn.Linear):
             weight, bias = (graph.constant(_values(part)) for part in (layer.weight, layer.bias))

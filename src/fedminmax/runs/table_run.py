@@ -297,6 +297,10 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
             finish_table(
                 job, run, progress, rounds=log.read(), seconds=seconds, certified=certified
             )
+            if job.config.logging.mlflow:
+                from fedminmax.runs.mlflow_log import log_model
+
+                log_model(job.config.logging.mlflow, run.folder)
             # From now on the results say all that.
             (run.folder / PLANNED_FILE).unlink(missing_ok=True)
 

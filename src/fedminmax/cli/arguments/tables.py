@@ -15,6 +15,7 @@ from fedminmax.cli.arguments.types import (
     format_changes,
     positive_int,
 )
+from fedminmax.core.errors import InputError
 
 CONFIG_FILE = Path("fedminmax.toml")
 PREDICTIONS_FILE = Path("predictions.csv")
@@ -248,26 +249,48 @@ def add_export(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add `export` to the command line."""
     parser = commands.add_parser(
         "export",
-        help="a trained model for other programs (ONNX)",
-        description="Write a trained model as ONNX, from encoded features to probabilities or "
-        "quantities; names of features and classes are in its metadata.",
-        epilog="example: fedminmax export runs/fedminmax --onnx model.onnx",
+        help="a trained model for other programs (ONNX, MLflow)",
+        description="Write a trained model as ONNX, from encoded features or raw columns to "
+        "probabilities or quantities, with names of features and classes in its metadata; or as "
+        "an MLflow model, for 'mlflow models serve'.",
+        epilog="example: fedminmax export runs/fedminmax --onnx model.onnx --columns",
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="a run folder of 'fedminmax train'")
-    add("--onnx", type=Path, required=True, metavar="FILE", help="the file to write")
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--onnx", type=Path, metavar="FILE", help="the ONNX file to write")
+    form.add_argument("--mlflow", type=Path, metavar="FOLDER", help="the MLflow model to write")
+    add(
+        "--columns",
+        action="store_true",
+        help="ONNX with the encoding inside: an input for each raw column",
+    )
     add("--force", action="store_true", help=FORCE)
     parser.set_defaults(run=_run_export)
 
 
 def _run_export(options: argparse.Namespace) -> None:
     from fedminmax.runs.model import load_model
+
+    if options.mlflow is not None:
+        from fedminmax.runs.mlflow_model import model_file_of, write_mlflow
+
+        if options.columns:
+            raise InputError("--columns is for --onnx; an MLflow model always takes raw columns")
+        if options.mlflow.exists() and not options.force:
+            raise InputError(f"{options.mlflow} exists; give another --mlflow, or --force")
+        write_mlflow(options.mlflow, model_file_of(options.folder))
+        print(f"{options.mlflow}: mlflow models serve -m {options.mlflow} --env-manager local")
+        return
+
     from fedminmax.runs.onnx import write_onnx
 
     check_new_file(options.onnx, "--onnx", force=options.force)
     saved = load_model(options.folder)
-    write_onnx(options.onnx, saved)
-    print(f"{options.onnx}: {len(saved.encoding.names)} encoded features")
+    write_onnx(options.onnx, saved, columns=options.columns)
+    encoding, columns = saved.encoding, options.columns
+    inputs = len(encoding.features) if columns else len(encoding.names)
+    print(f"{options.onnx}: {inputs} {'columns' if columns else 'encoded features'}")
 
 
 def add_report(commands: "argparse._SubParsersAction[Any]") -> None:

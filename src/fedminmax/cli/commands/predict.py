@@ -4,8 +4,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
 from fedminmax.cli.arguments.types import check_new_file
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
@@ -28,13 +26,9 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     for warning in rows.warnings:
         print(f"fedminmax: warning: {warning}", file=sys.stderr)
     scores = saved.scores(encode_features(rows, saved.encoding))
-    columns = {"row": table.row_numbers, "predicted": pl.Series(saved.answers(scores))}
-    columns |= {
-        f"probability of {name}": pl.Series(scores[:, number])
-        for number, name in enumerate(saved.classes)
-    }
+    lines = saved.answer_columns(scores).insert_column(0, table.row_numbers.alias("row"))
     with atomic_write(out) as temporary:
-        pl.DataFrame(columns).write_csv(temporary)
+        lines.write_csv(temporary)
     print(
         f"{out}: predictions of '{saved.encoding.schema.target.column}' for "
         f"{counted(rows.count, 'row')}"

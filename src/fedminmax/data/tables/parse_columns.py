@@ -98,7 +98,7 @@ def parse_numbers(
             f"{table.title}: column '{column.name}', row {row} is infinite; {column.fix}"
         )
     numbers = values.to_numpy()
-    codes = _numeric(missing_values) if column.kind is Kind.NUMERIC else []
+    codes = missing_codes(missing_values) if column.kind is Kind.NUMERIC else []
     return np.where(np.isin(numbers, codes), np.nan, numbers) if codes else numbers
 
 
@@ -170,7 +170,7 @@ def _days(dates: pl.Series) -> pl.Series:
     return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
 
 
-def _numeric(texts: Sequence[str]) -> list[float]:
+def missing_codes(texts: Sequence[str]) -> list[float]:
     """Return codes such as -999, which mean a missing value in typed columns as well."""
     parsed = pl.Series(list(texts), dtype=pl.String).cast(pl.Float64, strict=False)
     return parsed.filter(parsed.is_finite().fill_null(value=False)).to_list()
