@@ -11,6 +11,8 @@ from fedminmax.core.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Extras that no part of the library needs.
+OF_CONTRIBUTORS = ("dev", "docs")
 # Parts of torch and of pydantic: there whenever those are.
 OF_OTHERS = {"pydantic_core", "typing_extensions"}
 # What MLflow needs for a database, and imports itself.
@@ -24,7 +26,7 @@ def distributions(requirements: list[str]) -> set[str]:
 OF_EXTRA = {
     name: distributions(wanted)
     for name, wanted in PROJECT["optional-dependencies"].items()
-    if name != "dev"
+    if name not in OF_CONTRIBUTORS
 }
 
 
