@@ -1,0 +1,83 @@
+"""The fenced blocks of all pages, who runs them, and which commands take too long for any test."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for name in ("README.md", "CONTRIBUTING.md", "docs/*.md", "experiments/*/README.md")
+    for path in ROOT.glob(name)
+)
+HERE = "test_pages_run.py"
+# Who runs the blocks of a page and language: this folder, or a test that contains these words.
+RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
+    ("README.md", "python"): ("tests/test_readme.py", "README"),
+    ("README.md", "sh"): HERE,
+    ("docs/advise.md", "python"): ("tests/runs/test_advice.py", "advise.md"),
+    ("docs/advise.md", "sh"): HERE,
+    ("docs/choosing_groups.md", "sh"): HERE,
+    ("docs/choosing_groups.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
+    ("docs/choosing_method.md", "sh"): HERE,
+    ("docs/deployment.md", "sh"): ("tests/cli/test_federation_local.py", '"local"'),
+    ("docs/deployment.md", "toml"): ("tests/docs/test_blocks.py", "read_federation_file"),
+    ("docs/estimators.md", "python"): ("tests/estimators/test_docs.py", "estimators.md"),
+    ("docs/getting_started.md", "python"): HERE,
+    ("docs/getting_started.md", "sh"): HERE,
+    ("docs/methods.md", "python"): ("tests/test_readme.py", "methods.md"),
+    ("docs/own_data.md", "python"): ("tests/cli/test_own_data_page.py", "own_data.md"),
+    ("docs/own_data.md", "sh"): ("tests/cli/test_own_data_page.py", "own_data.md"),
+    ("docs/own_method.md", "python"): ("tests/contract/test_faults.py", "check_method"),
+    ("docs/own_method.md", "toml"): ("tests/test_own_method.py", "entry-points"),
+    ("docs/report.md", "sh"): HERE,
+    ("docs/report.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
+    ("docs/sites.md", "sh"): ("tests/integration/test_deployment.py", '"site", "start"'),
+    ("docs/watch.md", "sh"): ("tests/report/test_live_server.py", "watch"),
+    ("experiments/fashion_mnist/README.md", "sh"): ("tests/cli/test_reproduce_fashion.py", "quick"),
+    ("experiments/methods/README.md", "sh"): ("tests/cli/test_compare.py", "compare"),
+}
+# Commands of the pages that run here which no test runs; their words are checked all the same.
+NOT_RUN = {
+    "pip install": "changes the environment; the extras are those of pyproject.toml",
+    "make ": "sets up an environment; the targets are those of the Makefile",
+    "fedminmax federation local": "starts processes: tests/cli/test_federation_local.py",
+    "fedminmax compare synthetic --methods fedminmax,fedavg,qfedavg": "takes minutes",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; its language is empty if it shows what a program prints."""
+
+    language: str
+    text: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fences = re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(fence[2], dedent(fence[3])) for fence in fences]
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Yield a shell block's commands, with its own variables put in."""
+    variables: dict[str, str] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        assignment = re.match(r'(\w+)="(.*)"$', line)
+        if assignment:
+            variables[assignment[1]] = assignment[2]
+            continue
+        for name, value in variables.items():
+            line = re.sub(rf"\${name}\b", value, line)
+        if shlex.split(line, comments=True):
+            yield line
+
+
+def words_of(line: str) -> list[str]:
+    """Return a command's words without its comment."""
+    return shlex.split(line, comments=True)

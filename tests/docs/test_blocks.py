@@ -1,0 +1,135 @@
+"""Every block of every page is run by a test, and every command on a page has words that exist."""
+
+import argparse
+import re
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedminmax.cli.main import build_parser
+from fedminmax.data.tables.config_checks import check_sections
+from fedminmax.data.tables.config_sections import ConfigSections
+from fedminmax.federation.flare.federation_file import read_federation_file
+from fedminmax.methods.catalogue import CARDS
+from tests.cli.hospitals import write_config
+from tests.docs.blocks import NOT_RUN, PAGES, ROOT, RUN_BY, blocks_of, lines_of, words_of
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LANGUAGES = {"python", "sh", "toml"}
+# Parts of a configuration, which are valid together with the rest of one.
+FRAGMENTS = ("docs/choosing_groups.md", "docs/report.md")
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    found = {(page, block.language) for page in PAGES for block in blocks_of(page)}
+    assert {language for _, language in found} - {""} <= LANGUAGES
+    assert {pair for pair in found if pair[1]} == set(RUN_BY)
+    for by in RUN_BY.values():
+        if isinstance(by, tuple):
+            assert by[1] in (ROOT / by[0]).read_text(encoding="utf-8"), by
+
+
+def test_what_is_not_run_is_on_a_page() -> None:
+    lines = [
+        line
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "sh"
+        for line in lines_of(block.text)
+    ]
+    assert {
+        start for start in NOT_RUN if not any(line.startswith(start) for line in lines)
+    } == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_have_words_that_exist(page: str) -> None:
+    for block in blocks_of(page):
+        if block.language == "sh":
+            for line in lines_of(block.text):
+                _check(line)
+        else:
+            assert not re.search(r"^\$? ?fedminmax ", block.text, re.MULTILINE), block
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for line in re.findall(r"^    ((?:fedminmax|python -m) .*)$", text, re.MULTILINE):
+        _check(line)
+    for span in re.findall(r"`(fedminmax [^`]*)`", text):
+        _check_span(re.sub(r"\s+", " ", span))
+
+
+def test_parts_of_configurations_are_valid(tmp_path: Path) -> None:
+    base = tomllib.loads(write_config(tmp_path).read_text(encoding="utf-8"))
+    for page in FRAGMENTS:
+        for block in blocks_of(page):
+            if block.language == "toml":
+                sections: dict[str, Any] = base | tomllib.loads(block.text)
+                check_sections(ConfigSections.model_validate(sections))
+
+
+def test_the_federation_on_the_page_is_valid(tmp_path: Path) -> None:
+    (block,) = (b for b in blocks_of("docs/deployment.md") if b.language == "toml")
+    file = tmp_path / "federation.toml"
+    file.write_text(block.text, encoding="utf-8")
+    assert len(read_federation_file(file).sites) == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fedminmax train fedminmax.toml --sedes 5",
+        "fedminmax compare synthetic --methods fedminmx",
+        "pip install 'fedminmax[tabels]'",
+        "make doc",
+        "python -m benchmarks.no_such_module",
+        "rm -rf /",
+    ],
+)
+def test_words_that_do_not_exist_are_noticed(line: str) -> None:
+    with pytest.raises((AssertionError, SystemExit)):
+        _check(line)
+
+
+def test_an_option_in_a_sentence_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        _check_span("fedminmax train --certifi")
+
+
+def _check(line: str) -> None:
+    """Fail if a command's words do not exist."""
+    words = words_of(line)
+    match words:
+        case ["fedminmax", *rest]:
+            options = build_parser().parse_args(rest)
+            named = getattr(options, "methods", None) or []
+            for name in named.split(",") if isinstance(named, str) else named:
+                assert re.split("[:@]", str(name))[0] in {"all", "centralized", *CARDS}, line
+        case ["pip", "install", what]:
+            extras = re.fullmatch(r"fedminmax\[([\w,]+)\]", what)
+            assert extras, line
+            assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"]), line
+        case ["make", target, *_]:
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), line
+        case ["python", "-m", module, *_]:
+            assert find_spec(module), line
+        case ["sed", *_]:
+            pass
+        case _:
+            raise AssertionError(f"no test knows what to do with: {line}")
+
+
+def _check_span(span: str) -> None:
+    """Fail if a command in a sentence, perhaps without its files, has words that do not exist."""
+    parser: argparse.ArgumentParser = build_parser()
+    for word in span.split()[1:]:
+        if word.startswith("--"):
+            assert word in parser._option_string_actions, span
+            continue
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                assert word in action.choices, span
+                parser = action.choices[word]
+                break
