@@ -33,10 +33,11 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/own_data.md", "sh"): ("tests/cli/test_own_data_page.py", "own_data.md"),
     ("docs/own_method.md", "python"): ("tests/contract/test_faults.py", "check_method"),
     ("docs/own_method.md", "toml"): ("tests/test_own_method.py", "entry-points"),
+    ("docs/releasing.md", "sh"): ("tests/packages/test_packages.py", "empty environment"),
     ("docs/report.md", "sh"): HERE,
     ("docs/report.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
     ("docs/sites.md", "sh"): ("tests/integration/test_deployment.py", '"site", "start"'),
-    ("docs/watch.md", "sh"): ("tests/report/test_live_server.py", "watch"),
+    ("docs/watch.md", "sh"): ("tests/integration/test_watch_in_browser.py", "watch"),
     ("experiments/fashion_mnist/README.md", "sh"): ("tests/cli/test_reproduce_fashion.py", "quick"),
     ("experiments/methods/README.md", "sh"): ("tests/cli/test_compare.py", "compare"),
 }
