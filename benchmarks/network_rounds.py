@@ -1,6 +1,8 @@
 """What a round over the network costs besides the sites' work, on this machine's loopback.
 
-Run: python -m benchmarks.network_rounds --sites 3 10 [--secure-sums]
+Run: python -m benchmarks.network_rounds --sites 3 10
+
+Sums are not masked; what masks cost is in ``masked_rounds``.
 
 Each line is the median over the rounds after the first: the round's seconds, those of the slowest
 site's work, their difference (messages, checks, checkpoint) and the bytes per site and direction
@@ -12,7 +14,6 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedminmax.federation.flare.local import LocalFederation, local_federation
 from fedminmax.federation.server.log import LiveRound
 from fedminmax.federation.server.run import read_members, run_folder
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums, threshold_for
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
 
 MODELS = {
     "logistic": ("fedminmax", ModelChoice("logistic", (), "brier"), 30_000, 50),
@@ -40,16 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--secure-sums", action="store_true", help="mask what sites send")
     options = parser.parse_args(arguments)
     print("sites model      rounds  round s  slowest s  overhead s  out x  in x")
     for sites in options.sites:
         for name in options.models:
             with tempfile.TemporaryDirectory() as folder:
-                measure(Path(folder), sites, name, masked=options.secure_sums)
+                measure(Path(folder), sites, name)
 
 
-def measure(folder: Path, sites: int, name: str, *, masked: bool) -> None:
+def measure(folder: Path, sites: int, name: str) -> None:
     """Run a federation on Adult and print its line."""
     method, model, rows, rounds = MODELS[name]
     names = [f"site-{number}" for number in range(1, sites + 1)]
@@ -65,8 +65,6 @@ def measure(folder: Path, sites: int, name: str, *, masked: bool) -> None:
         seed=0,
         format=config.format,
     )
-    if masked:
-        plan = replace(plan, secure_sums=SecureSums(threshold_for(sites)))
     tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
     with local_federation(folder / "kits", tables) as federation:
         report(federation, plan, name)
