@@ -114,3 +114,11 @@ def test_validation_rows_and_certificates_are_refused_on_the_command_line(
         (("--certify",), "a certificate needs sums without noise"),
     ):
         assert reason in complaint_here(capsys, "train", config, *words)
+
+
+def test_groups_that_one_row_can_merge_are_refused(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = private(hospitals)
+    config.write_text(config.read_text().replace("[groups]", '[groups]\nsmall = "merge"', 1))
+    assert "one row can decide which groups are merged" in complaint_here(capsys, "train", config)

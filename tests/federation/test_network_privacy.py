@@ -29,6 +29,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.secure.messages import Ask, from_bytes, to_bytes
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, read_agreement
 from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
+from fedminmax.federation.server.masked_memory import MASKED_FILE
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.privacy import SPENT_FILE
 from fedminmax.federation.train import train
@@ -259,6 +260,26 @@ def test_a_server_cannot_choose_how_a_site_rounds(tmp_path: Path) -> None:
     error = run_plan(plan, Coarse(tmp_path), tmp_path / "run").error
     assert error is not None
     assert "asks for other numbers" in error
+
+
+def test_a_site_does_not_answer_for_a_total_with_too_little_noise(tmp_path: Path) -> None:
+    class Fewer(Questioned):
+        def spoil(self, question: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+            if question != "answer":
+                return payload
+            ask = from_bytes(payload["secure"], Ask, "it")
+            return {**payload, "secure": to_bytes(replace(ask, sites=ask.sites[:3]))}
+
+    plan = private_plan(listed_config(tmp_path), sites=FOUR_SITES)
+    transport = Fewer(tmp_path)
+    error = run_plan(plan, transport, tmp_path / "run").error
+    assert error is not None
+    assert "the server asks 3 sites, at least 4 were agreed" in error
+    # Of groups and categories the server was told that they occur: no number of rows.
+    summary = json.loads(json.loads((tmp_path / "run" / MASKED_FILE).read_text())["summary"])
+    occur = [entry["rows"] for entry in summary["strata"]] + summary["categories"]["ward"]
+    assert 0 < max(occur) <= len(FOUR_SITES)
+    assert {entry["label"] for entry in summary["strata"]} == {0}
 
 
 def test_a_round_without_enough_noise_is_not_answered(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import polars as pl
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
 from fedminmax.data.tables.config_sections import (
     CHOOSE,
@@ -223,6 +224,11 @@ def _check_privacy(sections: ConfigSections, unit: Unit) -> None:
         raise InputError(
             f'[method] baseline = "{method.baseline}", but a second model would spend the budget '
             "in [privacy] again; train it by itself, with a budget of its own"
+        )
+    if sections.groups.small == SmallGroupRule.MERGE.value:
+        raise InputError(
+            '[groups] small = "merge", but one row can decide which groups are merged, and that is '
+            'not covered by the promise in [privacy]; set small = "share"'
         )
     if method.participation < 1:
         raise InputError(
