@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.federation.flare.site import FlareSite
 from fedminmax.federation.server.run import run_plan
 from fedminmax.federation.site.answering import FAILED
 from fedminmax.federation.site.ledger import (
@@ -17,6 +18,7 @@ from fedminmax.federation.site.ledger import (
     planned_questions,
     read_log,
 )
+from fedminmax.federation.site.site import Site
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
 from tests.federation.logged_sites import LoggedSites
@@ -173,3 +175,10 @@ def test_lines_are_read_as_they_were_written() -> None:
     )
     for own in (entry, replace(entry, event=Event.REFUSED, masked=None, reason="no")):
         assert LedgerEntry.from_json(json.loads(json.dumps(own.as_json()))) == own
+
+
+def test_every_function_of_a_site_is_one_that_is_logged() -> None:
+    """Whether a site is there is asked every few seconds, and the answer is empty."""
+    published = {name for name in vars(FlareSite) if not name.startswith("_")}
+    assert published == {own.value for own in Endpoint} | {"present"}
+    assert all(callable(getattr(Site, own.value)) for own in Endpoint)
