@@ -15,22 +15,11 @@ from fedminmax.runs.privacy import LEDGER_FILE
 from fedminmax.runs.results import read_results
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check, create
-from tests.federation.masked_problem import FourSites, listed_config
+from tests.federation.masked_problem import FourSites
+from tests.federation.private_sites import MASKED, PROMISED, private_config
 from tests.runs.network_runs import run_between_sites
 
 Capture = pytest.CaptureFixture[str]
-PROMISE = "epsilon = 4.0\ndelta = 1e-3"
-MASKED = "[federation]\nsecure_sums = true"
-
-
-def private_config(folder: Path, promise: str = PROMISE, federation: str = MASKED) -> Path:
-    """The tables of masked sites, and a configuration that promises privacy."""
-    listed_config(folder)
-    path = folder / "fedminmax.toml"
-    text, _, _ = path.read_text().partition("[method]")
-    method = '[method]\nname = "fedminmax-fast"\nrounds = 2'
-    path.write_text(f"{text}{method}\n{federation}\n[privacy]\n{promise}\n")
-    return path
 
 
 def test_a_site_sees_its_budget_before_and_after_a_run_and_limits_it(
@@ -91,13 +80,13 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
 @pytest.mark.parametrize(
     ("promise", "federation", "words"),
     [
-        (PROMISE, "[federation]\nsecure_sums = false", "[privacy]: sums are not masked"),
+        (PROMISED, "[federation]\nsecure_sums = false", "[privacy]: sums are not masked"),
         (
-            f"{PROMISE}\nlimit = 3.0",
+            f"{PROMISED}\nlimit = 3.0",
             MASKED,
             "limit = 3: earlier runs on these files",
         ),
-        (f"{PROMISE}\ncolluding = 3", MASKED, "would lack noise"),
+        (f"{PROMISED}\ncolluding = 3", MASKED, "would lack noise"),
     ],
 )
 def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_written(
@@ -110,7 +99,7 @@ def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_written(
 
 
 def test_a_limit_of_files_is_not_one_of_sites(tmp_path: Path, capsys: Capture) -> None:
-    config = private_config(tmp_path, f"{PROMISE}\nlimit = 8.0")
+    config = private_config(tmp_path, f"{PROMISED}\nlimit = 8.0")
     description = tmp_path / "federation.toml"
     description.write_text(DESCRIBED)
     error = complaint_here(

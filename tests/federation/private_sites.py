@@ -21,11 +21,23 @@ from fedminmax.federation.site.privacy import PrivateAnswers
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
 from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
-from tests.federation.masked_problem import FOUR_SITES, FourSites, masked_plan
+from tests.federation.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 from tests.federation.network_problem import SITES
 
 PROMISE = Privacy(epsilon=8.0, delta=1e-3, clip=0.6, rounds=2)
 FAST = PlannedRun("fedminmax-fast", {"curvature": "false"}, 2)
+PROMISED = "epsilon = 4.0\ndelta = 1e-3"
+MASKED = "[federation]\nsecure_sums = true"
+
+
+def private_config(folder: Path, promise: str = PROMISED, federation: str = MASKED) -> Path:
+    """The tables of masked sites, and a configuration that promises privacy."""
+    listed_config(folder)
+    path = folder / "fedminmax.toml"
+    text, _, _ = path.read_text().partition("[method]")
+    method = '[method]\nname = "fedminmax-fast"\nrounds = 2'
+    path.write_text(f"{text}{method}\n{federation}\n[privacy]\n{promise}\n")
+    return path
 
 
 def private_plan(
