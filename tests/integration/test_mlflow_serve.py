@@ -19,7 +19,7 @@ from tests.cli.command import fedminmax_process
 from tests.cli.hospitals import write_config, write_hospitals
 from tests.cli.in_process import complaint_here, run_here
 
-SECONDS_TO_START = 120.0
+SECONDS_TO_START = 300.0
 
 
 @contextmanager
