@@ -152,7 +152,7 @@ def test_a_group_of_refused_sites_alone_stops_the_run(config: TableConfig, tmp_p
 def test_an_error_that_nobody_expected_is_told_in_one_line(
     config: TableConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def overflow(*_: object) -> None:
+    def overflow(*_: object, **__: object) -> None:
         raise OverflowError("int too large to convert to float")
 
     monkeypatch.setattr(agreement_module, "agree_on_encoding", overflow)
