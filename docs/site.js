@@ -8,6 +8,7 @@ function complete() {
   for (const button of document.querySelectorAll("nav.md-code__nav")) {
     button.setAttribute("role", "presentation");
   }
+  document.querySelector(".md-search[role=dialog]")?.setAttribute("aria-label", "Search");
 }
 
 document$.subscribe(complete);
