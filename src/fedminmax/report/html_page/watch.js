@@ -11,6 +11,10 @@ let tag = "";
 let spokenAt = 0;
 let spokenState = "";
 
+function isPaused() {
+  return pause.getAttribute("aria-pressed") === "true";
+}
+
 function parts(root) {
   return [...root.querySelectorAll("[data-part]")];
 }
@@ -52,12 +56,14 @@ function show(fresh) {
 
 async function look() {
   try {
-    if (pause.getAttribute("aria-pressed") === "false") {
+    if (!isPaused()) {
       const answer = await fetch("./", { headers: { "If-None-Match": tag }, cache: "no-store" });
+      const text = await answer.text();
       lost.hidden = true;
-      if (answer.ok) {
+      // The reader may have paused while the answer was on its way.
+      if (answer.ok && !isPaused()) {
         tag = answer.headers.get("ETag");
-        show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+        show(new DOMParser().parseFromString(text, "text/html"));
       }
     }
   } catch {
@@ -67,8 +73,7 @@ async function look() {
 }
 
 pause.addEventListener("click", () => {
-  const paused = pause.getAttribute("aria-pressed") === "false";
-  pause.setAttribute("aria-pressed", String(paused));
+  pause.setAttribute("aria-pressed", String(!isPaused()));
 });
 pause.hidden = false;
 remember();
