@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedminmax import FedMinMaxClassifier, FedMinMaxRegressor
-from fedminmax.core.splines import HEIGHT, KNOTS
+from fedminmax.data.splines import HEIGHT, KNOTS
 from tests.complaints import complaint_of
 from tests.estimators.problems import two_groups
 

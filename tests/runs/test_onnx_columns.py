@@ -11,7 +11,7 @@ import onnxruntime
 import polars as pl
 import pytest
 
-from fedminmax.core.splines import KNOTS
+from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity
 from fedminmax.runs.model import SavedModel
 from fedminmax.runs.onnx import write_onnx

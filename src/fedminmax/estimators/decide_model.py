@@ -1,7 +1,7 @@
 """Decide for ``model="auto"`` between a linear model and splines, by rows that are set aside.
 
-Both are trained on the other rows, and compared as ``core.model_choice`` says. Then the chosen one
-is trained on all rows.
+Both are trained on the other rows, and compared as ``metrics.model_choice`` says. Then the chosen
+one is trained on all rows.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,6 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.model_choice import (
-    DEFAULT_SHARE_FOR_CHOICE,
-    ComparedModels,
-    compare_models,
-)
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
 from fedminmax.core.validation import SMALL_GROUPS, ValidationRisk
 from fedminmax.estimators.settings import (
@@ -30,6 +25,11 @@ from fedminmax.estimators.settings import (
     validation_share,
 )
 from fedminmax.estimators.training import RowPlaces, Rows, outputs_of, train_rows
+from fedminmax.metrics.model_choice import (
+    DEFAULT_SHARE_FOR_CHOICE,
+    ComparedModels,
+    compare_models,
+)
 
 
 @dataclass(frozen=True)

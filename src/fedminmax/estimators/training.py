@@ -21,10 +21,10 @@ from fedminmax.core.losses import LOSSES_BY_NAME, Loss
 from fedminmax.core.models import linear_or_mlp
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.small_groups import minimum_to_play, playable_groups
-from fedminmax.core.splines import SplineFeatures
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.core.workers import usable_device
 from fedminmax.data.row_groups import RowGroups, group_rows, number_values
+from fedminmax.data.splines import SplineFeatures
 from fedminmax.data.strata import split_strata
 from fedminmax.estimators.settings import (
     SPLINE,

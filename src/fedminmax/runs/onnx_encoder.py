@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from fedminmax.core.splines import HEIGHT
+from fedminmax.data.splines import HEIGHT
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.parse_columns import missing_codes
 from fedminmax.data.tables.schema import Kind, Schema

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.core.splines import HEIGHT, KNOTS
+from fedminmax.data.splines import HEIGHT, KNOTS
 from fedminmax.data.tables.encode import encode
 from fedminmax.data.tables.encoding import (
     EncodedQuantity,

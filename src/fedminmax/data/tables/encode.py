@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
-from fedminmax.core.splines import ramps
 from fedminmax.core.text import counted
+from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name, key_by_value
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows

@@ -1,7 +1,7 @@
 """The encoding that all holders share: computed from summed summaries, exactly as from pooled rows.
 
 A quantity becomes its distance from the mean in standard deviations, with 0 and a separate flag for
-a missing value; for a spline model its ramps follow (``core.splines``). A category becomes one
+a missing value; for a spline model its ramps follow (``data.splines``). A category becomes one
 column per category that occurs in training, also with a flag for missing values. A category that is
 not listed, or does not occur in training, is all zeros, in training and in predictions.
 
@@ -22,7 +22,7 @@ from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.small_groups import groups_to_merge, playable_groups
-from fedminmax.core.splines import KNOTS, largest_squares
+from fedminmax.data.splines import KNOTS, largest_squares
 from fedminmax.data.tables.groups import (
     GroupKey,
     check_spellings,

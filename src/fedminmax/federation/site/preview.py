@@ -14,8 +14,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.privacy.ledger import before_and_after, read_ledger
 from fedminmax.core.privacy.mechanism import Unit
-from fedminmax.core.splines import KNOTS
 from fedminmax.core.text import counted
+from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import constant_target_warnings, leak_warnings
 from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.core.splines import HEIGHT, KNOTS, SplineFeatures, largest_squares, ramps
+from fedminmax.data.splines import HEIGHT, KNOTS, SplineFeatures, largest_squares, ramps
 
 numbers = st.lists(st.floats(-6, 6), min_size=1, max_size=20)
 values = st.lists(st.floats(-3, 3), min_size=len(KNOTS), max_size=len(KNOTS))

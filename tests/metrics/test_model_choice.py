@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedminmax.core.model_choice import compare_models
+from fedminmax.metrics.model_choice import compare_models
 
 # 40 rows of group 0, 30 of group 1.
 GROUP = torch.tensor([0] * 40 + [1] * 30)
