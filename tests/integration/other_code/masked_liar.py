@@ -36,8 +36,8 @@ DIES_AT = {
     4: (Endpoint.UNMASK, False),
     6: (Endpoint.UNMASK, True),
 }
-# Files: the site is dead, and the server has finished the round without its help.
-DEAD, HELD = "dead", "held"
+# A file with the round in which the site died, until it is back.
+DEAD = "dead"
 
 
 def install(_: type[Any]) -> None:
@@ -98,16 +98,16 @@ def _die() -> None:
         note = folder / f"died-{asked.round}"
         dies = where is not None and where[0] is question and not note.exists()
         if dies and where == (question, False):
-            _end(note)
+            _end(note, asked.round)
         message = honest(self, question, payload)
         if dies:
-            _end(note)
+            _end(note, asked.round)
         return message
 
     AnsweringSite.answer = answer  # type: ignore[method-assign]
 
 
-def _end(note: Path) -> None:
+def _end(note: Path, number: int) -> None:
     note.touch()
-    (note.parent / DEAD).touch()
+    (note.parent / DEAD).write_text(str(number))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -101,8 +101,8 @@ class OtherServer:
         payload: Mapping[str, object],
         about: Context | None,
     ) -> None:
-        if self._run == LIAR.DEATHS and endpoint == "answer":
-            self._wait_for_the_dead()
+        if self._run == LIAR.DEATHS and endpoint == "answer" and about is not None:
+            self._wait_for_the_dead(about.round)
         if self._run != LIAR.LIES:
             return
         if endpoint == "prepare":
@@ -114,15 +114,14 @@ class OtherServer:
         elif endpoint == "unmask" and _is_round(about, LIAR.ATTACKED_ROUND):
             self._ask_more(sites)
 
-    def _wait_for_the_dead(self) -> None:
+    def _wait_for_the_dead(self, number: int) -> None:
         """Begin no further round before the site is back, which takes a new job."""
         until = time.monotonic() + SECONDS_TO_RETURN
-        while (self._folder / LIAR.DEAD).exists() and time.monotonic() < until:
-            (self._folder / LIAR.HELD).touch()
+        dead = self._folder / LIAR.DEAD
+        while dead.exists() and int(dead.read_text()) < number and time.monotonic() < until:
             if collab.is_aborted:
                 break
             time.sleep(0.05)
-        (self._folder / LIAR.HELD).unlink(missing_ok=True)
 
     def _attack_the_roster(self, sites: Sequence[str], roster: dict[str, Any]) -> None:
         first, *others = roster["entries"]
