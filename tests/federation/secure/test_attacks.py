@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedminmax.federation.secure.fixed_point import Layout
+from fedminmax.federation.secure.fixed_point import Kind, Layout
 from fedminmax.federation.secure.ledger import MASKS_FILE, MaskLedger, Total
 from fedminmax.federation.secure.messages import (
     Ask,
@@ -119,6 +119,28 @@ def test_two_attempts_with_two_orders(attacker: Attacker) -> None:
     attacker.unmask(FIRST, "east")
     with pytest.raises(RefusedError, match="helps with no total of another order"):
         attacker.unmask(SECOND, "east")
+
+
+def test_two_attempts_with_two_roundings(attacker: Attacker) -> None:
+    """Numbers that each site rounds to multiples of 256 show who has the large ones."""
+    for context, layout in ((FIRST, LAYOUT), (SECOND, LAYOUT.coarser(["step"]))):
+        attacker.upload(context, SITES, layout=layout)
+    attacker.unmask(FIRST, "east")
+    with pytest.raises(RefusedError, match="helps with no total of another rounding"):
+        attacker.unmask(SECOND, "east")
+    # A server that goes on may first try a finer rounding, which does not fit everywhere.
+    again = replace(FIRST, attempt=2)
+    attacker.upload(again, SITES, layout=LAYOUT)
+    assert attacker.unmask(again, "east").seed
+
+
+def test_counts_are_not_rounded(attacker: Attacker) -> None:
+    as_numbers = [
+        replace(own, kind=Kind.FIXED, exponent=-8) if own.kind is Kind.COUNT else own
+        for own in LAYOUT.sections
+    ]
+    with pytest.raises(RefusedError, match="asks for rounded counts, which are whole"):
+        attacker.upload(FIRST, SITES, layout=Layout(tuple(as_numbers)))
 
 
 def test_the_same_context_twice(attacker: Attacker) -> None:

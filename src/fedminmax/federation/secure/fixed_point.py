@@ -194,6 +194,9 @@ def _rounded(section: Section, own: NDArray[Any], sites: int) -> NDArray[np.int6
         if len(whole) and max(-int(whole.min()), int(whole.max())) > limit:
             raise DoesNotFitError((section.name,))
         return whole
+    if np.issubdtype(own.dtype, np.integer):
+        # Counts that each site divides and rounds would show who has the large ones.
+        raise RefusedError(f"the server asks for rounded {section.name}, which are whole; refused")
     if not np.isfinite(own).all():
         raise RefusedError(f"this site's {section.name} has NaN or infinity; nothing was sent")
     # Far too large numbers become infinite, and do not fit.

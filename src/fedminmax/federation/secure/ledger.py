@@ -1,9 +1,10 @@
 """A site's record of its masks, on its own disk, so that a restart forgets nothing.
 
 A site masks at most once in each context. Of each question of a run it helps to unmask the answers
-to one order by one set of sites, however many attempts, sessions and restarts there are: totals
-over two sets would show what the difference of the sets answered. The same order by the same sites
-may be unmasked again, since a server that goes on after a fault needs the same total again.
+to one order by one set of sites in one rounding, however many attempts, sessions and restarts there
+are: totals over two sets would show what the difference of the sets answered, and of numbers that
+each site rounds coarsely a total shows who has the large ones. The same total may be unmasked
+again, since a server that goes on after a fault needs it again.
 
 Lines are written before what they allow leaves the site, and lines about unmasking are on the disk.
 """
@@ -35,10 +36,14 @@ class Did(Enum):
 
 @dataclass(frozen=True)
 class Total:
-    """What a total is of: the hash of the order, and the sites."""
+    """What a total is of: the hash of the order, the sites, and the hash of their rounding.
+
+    Lines of earlier versions do not say how numbers were rounded.
+    """
 
     order: str
     sites: tuple[str, ...]
+    layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class MaskEntry:
         """Read a line of the record."""
         numbers = (int(entry[name]) for name in ("run", "round", "phase", "attempt"))
         context = Context(str(entry["question"]), *numbers)
-        total = Total(str(entry["order"]), tuple(map(str, entry["sites"])))
+        layout = str(entry.get("layout", ""))
+        total = Total(str(entry["order"]), tuple(map(str, entry["sites"])), layout)
         when, name, session = (str(entry[name]) for name in ("time", "name", "session"))
         return cls(
             when, Did(entry["did"]), name=name, session=session, context=context, total=total
@@ -107,17 +113,18 @@ class MaskLedger:
         """Allow this total and write it down, or refuse it."""
         with self._up_to_date():
             self._check(context, total)
+            before = self._unmasked.get(context.topic)
+            # Masks may be tried with a finer rounding first, which did not fit at some site.
+            if before is not None and before.layout not in ("", total.layout):
+                raise _no_second_total(context, "another rounding")
             self._append(context, total, Did.UNMASKED)
 
     def _check(self, context: Context, total: Total) -> None:
         before = self._unmasked.get(context.topic)
-        if before is None or before == total:
-            return
-        what = "another order" if before.order != total.order else "other sites"
-        raise RefusedError(
-            f"this site has helped to unmask the answers to {context}, and helps with no total "
-            f"of {what}"
-        )
+        if before is not None and before.order != total.order:
+            raise _no_second_total(context, "another order")
+        if before is not None and before.sites != total.sites:
+            raise _no_second_total(context, "other sites")
 
     @contextmanager
     def _up_to_date(self) -> Iterator[None]:
@@ -149,3 +156,10 @@ class MaskLedger:
                 self._masked.add(entry.context)
             if entry.did is Did.UNMASKED and entry.name == self._run:
                 self._unmasked.setdefault(entry.context.topic, entry.total)
+
+
+def _no_second_total(context: Context, what: str) -> RefusedError:
+    return RefusedError(
+        f"this site has helped to unmask the answers to {context}, and helps with no total of "
+        f"{what}"
+    )

@@ -98,7 +98,7 @@ class Unmasked:
 AnyAsk = Ask | UnmaskAsk
 # To make one takes longer than all that is done with it.
 ADAPTERS: dict[object, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Ask, UnmaskAsk, Unmasked)
+    kind: TypeAdapter(kind) for kind in (Ask, Layout, UnmaskAsk, Unmasked)
 }
 
 
@@ -136,6 +136,11 @@ def from_bytes(message: object, kind: type[MessageT], sender: str) -> MessageT:
 def order_hash(*parts: bytes | memoryview) -> bytes:
     """Return the hash of what is asked; what does not change the answer need not be in it."""
     return digest("order", *parts)
+
+
+def layout_hash(layout: Layout) -> bytes:
+    """Return the hash of how an answer's numbers are rounded."""
+    return digest("layout", ADAPTERS[Layout].dump_json(layout))
 
 
 def statement(session: bytes, ask: Ask, order: bytes) -> bytes:

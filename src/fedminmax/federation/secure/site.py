@@ -31,6 +31,7 @@ from fedminmax.federation.secure.messages import (
     Upload,
     commitment,
     from_bytes,
+    layout_hash,
     statement,
     to_bytes,
     unfit_to_bytes,
@@ -138,7 +139,7 @@ class SecureSite:
         except DoesNotFitError as error:
             names = [section.name for section in ask.layout.sections]
             return unfit_to_bytes(tuple(names.index(name) for name in error.sections))
-        total = Total(order.hex(), ask.sites)
+        total = Total(order.hex(), ask.sites, layout_hash(ask.layout).hex())
         joined.ledger.note_mask(ask.context, total)
         stated = statement(joined.roster.session, ask, order)
         own = Masked(ask, total, stated, new_secret().to_bytes(SECRET_BYTES, "big"))

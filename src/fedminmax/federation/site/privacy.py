@@ -128,6 +128,8 @@ class PrivateAnswers:
     def forget_key(self) -> None:
         """Remove the key of a run that is over: whoever has it can remove the noise."""
         self._key_path.unlink(missing_ok=True)
+        # Also in this process: cached_property keeps its value here.
+        vars(self).pop("_mechanism", None)
 
     @cached_property
     def _mechanism(self) -> Mechanism:

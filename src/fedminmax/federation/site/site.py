@@ -116,23 +116,26 @@ class Site:
 
     def prepare(self, plan: object) -> bytes:
         """Read the table with the plan's schema and return its summary."""
-        self._plan = plan_from_bytes(plan, SERVER)
-        if self._name not in self._plan.sites:
+        came = plan_from_bytes(plan, SERVER)
+        if self._name not in came.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{self._name}'")
-        if not needs_learning_rate(self._plan.runs):
-            self._methods = [run.build() for run in self._plan.runs]
-        limits = limits_of(self._plan, self._settings)
-        self.ledger.begin(self._plan.run, digest_of(self._plan), limits)
-        self._rows = read_rows(self._plan, self._settings, self._name, self._roster)
-        self._summary = summarise(self._rows.train, self._plan.schema)
-        if self._plan.privacy is not None:
-            self._private = PrivateAnswers(self._plan, self._settings, self._folder)
-            self._private.check(len(self._rows.train))
-            self._summary = without_counts(self._summary)
-        if self._plan.secure_sums is None:
-            return summary_to_bytes(self._summary)
-        self._masked = MaskedAnswers(self._new_session(self._plan))
-        return b""
+        # Limits, methods and noise of one plan must not be applied to rows prepared for another.
+        if self._plan not in (None, came):
+            raise RefusedError(f"{SERVER} sent a second plan")
+        methods = [] if needs_learning_rate(came.runs) else [run.build() for run in came.runs]
+        self.ledger.begin(came.run, digest_of(came), limits_of(came, self._settings))
+        rows = read_rows(came, self._settings, self._name, self._roster)
+        summary = summarise(rows.train, came.schema)
+        private = None
+        if came.privacy is not None:
+            private = PrivateAnswers(came, self._settings, self._folder)
+            private.check(len(rows.train))
+            summary = without_counts(summary)
+        masked = None if came.secure_sums is None else MaskedAnswers(self._new_session(came))
+        self._plan, self._rows, self._summary = came, rows, summary
+        self._private, self._masked = private, masked
+        self._methods = methods or self._methods
+        return summary_to_bytes(summary) if masked is None else b""
 
     def _new_session(self, plan: NetworkPlan) -> SecureSite:
         if self._credentials is None or plan.secure_sums is None:
