@@ -99,3 +99,39 @@ def test_a_row_without_gradient_stays_without() -> None:
     factors = limits.factors(torch.tensor([0.0, 0.25, 4.0]))
     assert factors.tolist() == [1.0, 1.0, 0.5]
     assert not math.isnan(float((factors * 0.0).sum()))
+
+
+def slow_relu_model() -> nn.Module:
+    """The same function as ``mlp``, differentiated row by row."""
+    layers = [nn.Linear(4, 6), nn.LeakyReLU(0.0), nn.Linear(6, 5), nn.LeakyReLU(0.0)]
+    return nn.Sequential(*layers, nn.Linear(5, 1)).double()
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_rows_whose_gradient_overflows_add_none_and_leave_the_others_as_they_are(
+    *,
+    explicit: bool,
+) -> None:
+    """Which rows do a server can choose by its model: a sum that is not finite would tell of them.
+
+    Weights of 1e160 and a ReLU: rows with a positive number are infinite, the others 0.
+    """
+    model = model_of("mlp", squared_error_loss) if explicit else slow_relu_model()
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 1e160 if parameter.dim() > 1 else 0.0)
+    task, rows = Task(model, squared_error_loss), rows_of(squared_error_loss)
+    far = torch.zeros(len(rows), dtype=torch.bool)
+    far[[2, 11]] = True
+    x = torch.where(far[:, None], 1.0, -rows.x.abs())
+    workspace = Workspace(task, LIMITS)
+    assert (workspace.explicit_layers is not None) == explicit
+    weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
+    workspace.load(task.initial_parameters)
+    gradient, losses = weighted_gradient([workspace], Examples(x, rows.y, rows.group), weights, 7)
+    found = gradient.clone()
+    assert losses[far].tolist() == [LIMITS.loss] * 2
+    near = Examples(x[~far], rows.y[~far], rows.group[~far])
+    gradient, others = weighted_gradient([workspace], near, weights[~far], 7)
+    assert gradient.norm() > 0.1
+    torch.testing.assert_close(found, gradient)
+    torch.testing.assert_close(losses[~far], others)

@@ -1,15 +1,24 @@
 """Servers that want more of sites under a promise of privacy than one noisy answer per question."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from fedminmax.core.privacy.accountant import Releases, epsilon_of
+from fedminmax.core.privacy.ledger import before_and_after
+from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.data.tables.encoding import EncodedQuantity
+from fedminmax.federation.private import shortened
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.ledger import read_log
+from fedminmax.federation.site.privacy import check_range, planned_line
+from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
 from tests.federation.masked_problem import FourSites, listed_config
 from tests.federation.private_sites import OneSite, private_plan, shared_encoding
 
@@ -44,3 +53,55 @@ def test_noise_is_forgotten_in_the_process_too(tmp_path: Path) -> None:
     site.private.forget_key()
     with pytest.raises(RefusedError, match="is over at this site"):
         site.reply(site.order())
+
+
+def test_a_false_deviation_does_not_show_whether_a_value_is_far_off(tmp_path: Path) -> None:
+    """A site that stops because a number is too large for single precision would tell of it."""
+    plan = private_plan(listed_config(tmp_path))
+    honest = shared_encoding(plan, tmp_path)
+    features = [
+        replace(own, mean=50.0, deviation=1e-40) if isinstance(own, EncodedQuantity) else own
+        for own in honest.features
+    ]
+    assert features != list(honest.features)
+    site = OneSite(plan, tmp_path, "north", replace(honest, features=tuple(features)))
+    assert site.encoded.holder.examples.x.abs().max() <= 1.01e6
+    assert torch.isfinite(torch.from_numpy(site.reply(site.order(1e3))["step"])).all()
+
+
+def test_weights_and_rates_that_overflow_are_refused_whatever_the_rows(tmp_path: Path) -> None:
+    """Sums in single precision end at 3e38: with a weight of 1e37 that tells of a sum of 34."""
+    run = PlannedRun("fedminmax", {"learning_rate": "0.1"}, 2)
+    plan = private_plan(listed_config(tmp_path), run=run)
+    site = OneSite(plan, tmp_path, "north", shared_encoding(plan, tmp_path))
+    order = site.order()
+    check_range(order)
+    with pytest.raises(RefusedError, match=r"sent a weight above 1e\+12"):
+        check_range(replace(order, weights=torch.tensor([0.5, 1e37], dtype=torch.float64)))
+    site.private.round_layout(site.encoded, site.method, order)
+    for rate in (1e-40, 1e37):
+        method = replace(site.method, learning_rate=rate)
+        with pytest.raises(RefusedError, match="cannot be computed exactly"):
+            site.private.round_layout(site.encoded, method, order)
+
+
+def test_a_site_whose_training_diverges_sends_noise_around_nothing() -> None:
+    """With unit = "site" a refusal would be about all that this site has."""
+    for vector in (torch.tensor([math.nan, 1.0]), torch.tensor([math.inf, 1.0])):
+        assert shortened(vector.double(), 1.0).tolist() == [0.0, 0.0]
+    assert shortened(torch.tensor([3.0, 4.0]), 1.0).tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_runs_that_hide_sites_spend_what_rows_may_spend(tmp_path: Path) -> None:
+    """One row more changes a site's sums by twice what the site itself may add to a total."""
+    plan = private_plan(listed_config(tmp_path))
+    settings = SiteSettings(tmp_path / "north.csv")
+    line = planned_line(plan, settings)
+    of_sites = replace(line, run="sites", unit=Unit.SITE.value)
+    before, after = before_and_after([of_sites], line)
+    half = Releases(line.releases, line.noise_multiplier / 2.0)
+    assert before == epsilon_of([half], line.delta) > line.epsilon
+    whole = Releases(line.releases, line.noise_multiplier)
+    assert after == pytest.approx(epsilon_of([half, whole], line.delta))
+    # Of a whole site, runs that hide rows promise nothing that could be added up.
+    assert before_and_after([line], of_sites)[0] == 0.0

@@ -84,10 +84,29 @@ def add_gradient(workspace: Workspace, x: Tensor, y: Tensor, row_weights: Tensor
     with torch.no_grad():
         losses, output_gradient = with_gradient(layers.forward(x), y)
         if limits is not None:
+            squares = layers.squared_row_lengths(output_gradient)
+            finite = squares.isfinite()
+            if not bool(finite.all()):
+                return _add_finite(workspace, x, y, row_weights, finite, limits.loss)
             losses = limits.losses(losses)
-            row_weights = row_weights * limits.factors(layers.squared_row_lengths(output_gradient))
+            row_weights = row_weights * limits.factors(squares)
         output_gradient.mul_(row_weights.unsqueeze(1))
         layers.add_gradient(output_gradient, workspace.gradient_slots)
+    return losses
+
+
+def _add_finite(
+    workspace: Workspace,
+    x: Tensor,
+    y: Tensor,
+    row_weights: Tensor,
+    finite: Tensor,
+    largest_loss: float,
+) -> Tensor:
+    """Add the gradient of those rows that have a finite one; the others have the largest loss."""
+    losses = row_weights.new_full((len(x),), largest_loss)
+    if bool(finite.any()):
+        losses[finite] = add_gradient(workspace, x[finite], y[finite], row_weights[finite])
     return losses
 
 

@@ -6,6 +6,7 @@ answer that same line. How many rows of a group there really are, it never learn
 the noise is added to the total; over a network each site adds its share to its own sums.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -220,8 +221,11 @@ def step_size_of(
 
 
 def shortened(vector: Tensor, longest: float) -> Tensor:
-    """Return the vector, or one of the largest length in its direction."""
+    """Return the vector, or one of the largest length in its direction; zeros for one without."""
     length = float(vector.norm())
+    if not math.isfinite(length):
+        # A refusal would tell of this holder alone.
+        return torch.zeros_like(vector)
     return vector if length <= longest else vector * (longest / length)
 
 

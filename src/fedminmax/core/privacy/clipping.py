@@ -1,9 +1,11 @@
 """Limits on what one row adds to a sum, without which no noise could hide it.
 
 A row's gradient that is longer than ``gradient`` is shortened to that, and its loss is at most
-``loss`` (Abadi et al.: Deep learning with differential privacy, CCS 2016). For stacks of linear
-layers the lengths of all rows' gradients come from one more backward pass at the most (see
-``explicit_layers``); for any other model each row's gradient is formed, a few rows at a time.
+``loss`` (Abadi et al.: Deep learning with differential privacy, CCS 2016). A row whose gradient is
+too long to be computed adds none, and the largest loss: sums are finite whatever the rows. For
+stacks of linear layers the lengths of all rows' gradients come from one more backward pass at the
+most (see ``explicit_layers``); for any other model each row's gradient is formed, a few rows at a
+time.
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,7 @@ class ClippedRows:
 
     def losses(self, losses: Tensor) -> Tensor:
         """Return losses within their limits."""
-        return losses.clamp(min=0.0, max=self.loss)
+        return losses.nan_to_num(nan=self.loss).clamp_(min=0.0, max=self.loss)
 
 
 def add_clipped_rows(
@@ -68,9 +70,11 @@ def add_clipped_rows(
                 f"the model's gradient cannot be taken row by row ({reason}); a promise of privacy "
                 "needs that, choose another model"
             ) from error
-        squares = [own.flatten(1).square().sum(dim=1) for own in gradients.values()]
-        coefficients = row_weights[chunk] * limits.factors(torch.stack(squares).sum(dim=0))
+        by_tensor = [own.flatten(1).square().sum(dim=1) for own in gradients.values()]
+        squares = torch.stack(by_tensor).sum(dim=0)
+        finite = squares.isfinite()
+        coefficients = row_weights[chunk][finite] * limits.factors(squares[finite])
         for (_, slot), gradient in zip(slots, gradients.values(), strict=True):
-            slot.add_(torch.tensordot(coefficients, gradient, dims=1))
-        losses.append(limits.losses(values.detach()))
+            slot.add_(torch.tensordot(coefficients, gradient[finite], dims=1))
+        losses.append(limits.losses(values.detach()).where(finite, limits.loss))
     return torch.cat(losses)

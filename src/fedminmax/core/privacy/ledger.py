@@ -65,9 +65,17 @@ def read_ledger(path: Path) -> list[Spent]:
 
 
 def spent_epsilon(entries: Sequence[Spent], data: str, unit: Unit, delta: float) -> float:
-    """Return what all runs on these data spent together of one unit's budget, at this delta."""
-    own = [entry for entry in entries if (entry.data, entry.unit) == (data, unit.value)]
-    releases = [Releases(entry.releases, entry.noise_multiplier) for entry in own]
+    """Return what all runs on these data spent together of one unit's budget, at this delta.
+
+    Runs that hide sites count for a row, too. What runs that hide rows tell of a whole site has no
+    limit, and is not counted.
+    """
+    # One row changes all that its site sends: as if the site went, and another one came.
+    changes = {unit.value: 1.0} if unit is Unit.SITE else {unit.value: 1.0, Unit.SITE.value: 2.0}
+    own = [entry for entry in entries if entry.data == data and entry.unit in changes]
+    releases = [
+        Releases(entry.releases, entry.noise_multiplier / changes[entry.unit]) for entry in own
+    ]
     return epsilon_of(releases, delta)
 
 

@@ -42,6 +42,9 @@ from fedminmax.methods.shared.expected_reply import Sender
 # Of a site's noise, a step of the grid is at most 2^-FINENESS: rounding of K sites is then off by
 # K 2^-25 of it. A site has room for 2^62 / K steps: for its noise and for millions of rows.
 FINENESS = 24
+# What a unit may add to a step. Beyond that single precision has too few digits, or none: rates and
+# weights are the server's, and a sum that overflows would tell of single rows.
+MIN_STEP, MAX_STEP = 1e-20, 1e20
 
 
 def mechanism_of_plan(plan: NetworkPlan, key: bytes = b"") -> Mechanism:
@@ -79,6 +82,8 @@ def round_layout(
 ) -> Layout:
     """Return the sections of a round."""
     size = step_size_of(mechanism, method, order, groups)
+    if size and not MIN_STEP <= size <= MAX_STEP:
+        raise RefusedError(f"steps of up to {size:g} per row cannot be computed exactly; refused")
     on_step, on_losses = mechanism.deviations_at_holder(size)
     numbers = _step_numbers(method, order, task, groups)
     return Layout((_section("step", numbers, on_step), _section("losses", groups, on_losses)))

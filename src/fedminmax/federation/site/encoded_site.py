@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
@@ -22,7 +23,8 @@ from fedminmax.core.validation import LossSums, sum_losses
 from fedminmax.core.workers import choose_rows_per_chunk
 from fedminmax.core.workspace import Workspace
 from fedminmax.data.tables.encode import encode, merged_numbers
-from fedminmax.data.tables.encoding import Encoding
+from fedminmax.data.tables.encoding import EncodedQuantity, Encoding, Scale
+from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.sources import ListedRows, write_held_out
 from fedminmax.federation.per_holder import NOTHING, answer
 from fedminmax.federation.private import row_limits_of
@@ -41,6 +43,9 @@ from fedminmax.methods.method import AnyMethod, Holder, lets_holders_keep, needs
 from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.score_rows import score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
+
+# Of n rows none is more than sqrt(n) deviations from the mean.
+MAX_DEVIATIONS = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +120,9 @@ class EncodedSite:
 def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str) -> EncodedSite:
     """Encode a site's rows; the held-out ones are only those that it discloses."""
     task, precision = task_of(plan, encoding), plan.precision.dtype
+    if plan.privacy is not None:
+        own, others = (_within_reach(part, encoding) for part in (rows.train, rows.held_out))
+        rows = replace(rows, train=own, held_out=others)
     train = _checked(encode(rows.train, encoding, site), precision, site)
     held_out = _checked(encode(rows.held_out, encoding, site), precision, site)
     set_aside = rows.held_out.take(np.arange(0)) if rows.validation is None else rows.validation
@@ -144,6 +152,27 @@ def encode_site(plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str
         workspace=workspace,
         start=start,
     )
+
+
+def _within_reach(rows: ParsedRows, encoding: Encoding) -> ParsedRows:
+    """Return the rows with numbers cut off MAX_DEVIATIONS from the mean.
+
+    No value is that far from the mean of its own table. A server that lies about mean and deviation
+    would otherwise find out from a refusal that one is.
+    """
+    quantities = dict(rows.features.quantities)
+    for feature in encoding.features:
+        if isinstance(feature, EncodedQuantity) and feature.varies:
+            reach = Scale(feature.mean, feature.deviation)
+            quantities[feature.column] = _cut_off(quantities[feature.column], reach)
+    scale = encoding.target_scale
+    target = rows.target if scale is None else _cut_off(rows.target, scale)
+    return replace(rows, features=replace(rows.features, quantities=quantities), target=target)
+
+
+def _cut_off(values: NDArray[Any], scale: Scale) -> NDArray[Any]:
+    reach = MAX_DEVIATIONS * abs(scale.deviation)
+    return np.clip(values, scale.mean - reach, scale.mean + reach)
 
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:

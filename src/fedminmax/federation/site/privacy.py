@@ -55,9 +55,9 @@ from fedminmax.methods.method import AnyMethod
 
 SPENT_FILE = "privacy.jsonl"
 KEY_BYTES = 32
-# Honest models stay far below; with larger numbers a row's loss could overflow, and a refusal for
-# that would tell of single rows.
-MAX_PARAMETER = 1e6
+# Honest models and weights stay far below; with larger numbers sums could overflow, and a refusal
+# for that would tell of single rows.
+MAX_PARAMETER, MAX_WEIGHT = 1e6, 1e12
 # For sums in single precision.
 ROUNDING = 1e-3
 
@@ -220,10 +220,14 @@ def _is_in(line: Spent, entries: Sequence[Spent]) -> bool:
     return any(entry.run == line.run for entry in entries)
 
 
-def check_parameters(order: Order) -> None:
-    """Refuse a model that no training leads to, whatever the rows."""
-    if len(order.parameters) and float(order.parameters.abs().max()) > MAX_PARAMETER:
-        raise RefusedError(f"the server sent a parameter above {MAX_PARAMETER:g}; refused")
+def check_range(order: Order) -> None:
+    """Refuse a model or weights that no training leads to, whatever the rows."""
+    for name, vector, most in (
+        ("parameter", order.parameters, MAX_PARAMETER),
+        ("weight", order.weights, MAX_WEIGHT),
+    ):
+        if len(vector) and float(vector.abs().max()) > most:
+            raise RefusedError(f"the server sent a {name} above {most:g}; refused")
 
 
 def _check_before_noise(

@@ -44,7 +44,7 @@ from fedminmax.federation.site.encoded_site import (
 from fedminmax.federation.site.ledger import Endpoint, Ledger, Request, limits_of
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, checked_values
 from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
-from fedminmax.federation.site.privacy import PrivateAnswers, check_parameters
+from fedminmax.federation.site.privacy import PrivateAnswers, check_range
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 from fedminmax.federation.wire.messages import (
@@ -267,7 +267,7 @@ class Site:
         if self._private is not None:
             # A rate that the plan leaves open decides answers, too.
             content.append(memoryview(repr(method).encode()))
-            check_parameters(came)
+            check_range(came)
         self.ledger.note(asked, *content)
         self._latest = asked
 
