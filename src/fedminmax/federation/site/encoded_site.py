@@ -172,7 +172,8 @@ def _within_reach(rows: ParsedRows, encoding: Encoding) -> ParsedRows:
 
 def _cut_off(values: NDArray[Any], scale: Scale) -> NDArray[Any]:
     reach = MAX_DEVIATIONS * abs(scale.deviation)
-    return np.clip(values, scale.mean - reach, scale.mean + reach)
+    cut_off: NDArray[Any] = np.clip(values, scale.mean - reach, scale.mean + reach)
+    return cut_off
 
 
 def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
