@@ -212,6 +212,7 @@ def true_pieces(calls: list[Exchange], answers: list[bytes]) -> set[bytes]:
 
 REFUSALS = {
     "threshold in the plan": "totals over 2 of 4 sites are not more than half",
+    "a second plan": "sent a second plan",
     "made-up site": "the keys of 'nowhere' are of no site of the plan",
     "lowered threshold": "the keys of 'east' are not signed by it",
     "second key": "there are two keys of 'east'",
@@ -222,6 +223,7 @@ REFUSALS = {
     "another round's mask": "but for a mask of",
     "another set": "helps with no total of other sites",
     "another order": "helps with no total of another order",
+    "another rounding": "helps with no total of another rounding",
 }
 
 

@@ -53,6 +53,7 @@ class OtherServer:
         self._order: Mapping[str, object] = {}
         self._dropped = False
         self._prepared: dict[str, UnmaskAsk] = {}
+        self._second_plan: dict[str, object] = {}
 
     def __call__(
         self,
@@ -107,8 +108,11 @@ class OtherServer:
             return
         if endpoint == "prepare":
             plan = json.loads(_bytes(payload["plan"]))
+            self._second_plan = {"plan": _json(plan | {"run": "second"})}
             plan["secure_sums"]["threshold"] = 2
             self._attack("threshold in the plan", sites, endpoint, {"plan": _json(plan)})
+        elif endpoint == "keys":
+            self._attack("a second plan", sites, "prepare", self._second_plan)
         elif endpoint == "set_roster":
             self._attack_the_roster(sites, json.loads(_bytes(payload["roster"])))
         elif endpoint == "unmask" and _is_round(about, LIAR.ATTACKED_ROUND):
@@ -147,6 +151,10 @@ class OtherServer:
         moved["parameters"] = moved["parameters"] + 0.5
         changed = honest | {"order": save(moved)}
         self._gather("another order", Ask(other, ask.sites, ask.layout), changed)
+        again = replace(ask.context, attempt=12)
+        self._gather(
+            "another rounding", Ask(again, ask.sites, ask.layout.coarser(["step"])), honest
+        )
         for name, asked in (
             ("the same context", ask),
             ("a made-up site in the question", replace(ask, sites=(*ask.sites[:3], "nowhere"))),

@@ -39,14 +39,13 @@ class FlareSite:
         """Read the table and return its summary."""
         # The engine's own threads and other jobs share the machine.
         torch.set_num_threads(1)
-        kit, name = Path(collab.workspace.get_root_dir()), collab.site_name
+        kit = Path(collab.workspace.get_root_dir())
         try:
-            own = read_site_settings(Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE)
-            roster, credentials = read_roster(kit), _credentials(kit, name)
+            # One for the whole job: it remembers which plan it has taken.
+            self._site = self._site or _site_of(kit, collab.site_name)
         except Exception:
             LOG.exception("the kit cannot be read")
             return refuse(Ledger(kit / KEPT_FOLDER), Request(Endpoint.PREPARE), FAILED)
-        self._site = AnsweringSite(Site(name, own, kit / KEPT_FOLDER, roster, credentials))
         return self._site.answer(Endpoint.PREPARE, {"plan": plan})
 
     @collab.publish
@@ -115,6 +114,12 @@ class FlareSite:
             reason = "this site was asked before it could prepare"
             return refuse(Ledger(kept), Request(question), reason)
         return self._site.answer(question, payload)
+
+
+def _site_of(kit: Path, name: str) -> AnsweringSite:
+    own = read_site_settings(Path(collab.workspace.get_site_config_dir()) / SETTINGS_FILE)
+    roster, credentials = read_roster(kit), _credentials(kit, name)
+    return AnsweringSite(Site(name, own, kit / KEPT_FOLDER, roster, credentials))
 
 
 def _credentials(kit: Path, site: str) -> Credentials:
