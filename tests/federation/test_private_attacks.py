@@ -12,10 +12,11 @@ from fedminmax.core.privacy.accountant import Releases, epsilon_of
 from fedminmax.core.privacy.ledger import before_and_after
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.data.tables.encoding import EncodedQuantity
+from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.federation.private import shortened
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.ledger import read_log
-from fedminmax.federation.site.privacy import check_range, planned_line
+from fedminmax.federation.site.privacy import PrivateAnswers, check_range, planned_line
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
@@ -105,3 +106,13 @@ def test_runs_that_hide_sites_spend_what_rows_may_spend(tmp_path: Path) -> None:
     assert after == pytest.approx(epsilon_of([half, whole], line.delta))
     # Of a whole site, runs that hide rows promise nothing that could be added up.
     assert before_and_after([line], of_sites)[0] == 0.0
+
+
+def test_a_run_does_not_go_on_with_the_same_file_read_in_another_way(tmp_path: Path) -> None:
+    """It would answer the same order with new noise: one release more than is accounted for."""
+    plan = private_plan(listed_config(tmp_path))
+    site = OneSite(plan, tmp_path, "north", shared_encoding(plan, tmp_path))
+    site.reply(site.order())
+    settings = SiteSettings(tmp_path / "north.csv", format=FormatChanges(thousands="."))
+    with pytest.raises(RefusedError, match="began here with another plan"):
+        PrivateAnswers(plan, settings, site.folder).check(10)

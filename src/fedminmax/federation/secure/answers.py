@@ -130,7 +130,7 @@ def reply_layout(
 
     ``validation_rows`` are empty where replies have no losses on such rows.
     """
-    largest = max_reply_bytes(order, everyone)
+    largest = largest_reply(order, everyone)
     expected = expected_reply(method, order, everyone, largest)
     step = expected.fixed + (expected.reach * everyone.lengths.rows if expected.reach else 0.0)
     limits = torch.cat([expected.lower.abs(), expected.upper.abs()])
@@ -150,7 +150,7 @@ def reply_layout(
     return Layout(sections)
 
 
-def max_reply_bytes(order: Order, everyone: Sender) -> Sums:
+def largest_reply(order: Order, everyone: Sender) -> Sums:
     """Return a reply with the largest losses that rows can have at the order's model."""
     losses = everyone.limits.max_loss_sums(everyone.counts, everyone.lengths)
     return replace(

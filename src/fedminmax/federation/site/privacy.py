@@ -184,7 +184,9 @@ def planned_line(plan: NetworkPlan, settings: SiteSettings) -> Spent:
     """Return what a run of this plan spends at a site, by the site's own accountant."""
     if plan.privacy is None:
         raise RefusedError("the plan promises no privacy")
-    terms = repr((digest_of(plan), plan.sites, plan.secure_sums))
+    # Read in another format, or with other groups merged, the same file has other rows.
+    merged = settings.small_groups is SmallGroups.MERGE and settings.minimum_group
+    terms = repr((digest_of(plan), plan.sites, plan.secure_sums, settings.format, merged))
     try:
         return line_of(
             plan.privacy,
