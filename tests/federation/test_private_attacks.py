@@ -7,19 +7,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from fedminmax.core.errors import InputError
+from fedminmax.core.losses import brier_loss
 from fedminmax.core.privacy.accountant import Releases, epsilon_of
 from fedminmax.core.privacy.ledger import before_and_after
-from fedminmax.core.privacy.mechanism import Unit
+from fedminmax.core.privacy.mechanism import Privacy, Unit
 from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.private import shortened
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.ledger import read_log
 from fedminmax.federation.site.privacy import PrivateAnswers, check_range, planned_line
 from fedminmax.federation.site.settings import SiteSettings
+from fedminmax.federation.train import train
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.methods.fedminmax import FedMinMax
 from tests.federation.masked_problem import FourSites, listed_config
 from tests.federation.private_sites import OneSite, private_plan, shared_encoding
 
@@ -116,3 +122,17 @@ def test_a_run_does_not_go_on_with_the_same_file_read_in_another_way(tmp_path: P
     settings = SiteSettings(tmp_path / "north.csv", format=FormatChanges(thousands="."))
     with pytest.raises(RefusedError, match="began here with another plan"):
         PrivateAnswers(plan, settings, site.folder).check(10)
+
+
+def test_one_federation_has_no_noise_for_two_orders() -> None:
+    """Two rates, the same seed: from the second round on models differ, and noise would not."""
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    rows = (x, (x[:, 0] > 0).long(), torch.arange(60) % 2)
+    promise = Privacy(8.0, 1e-3, clip=0.6, rounds=3)
+    federation = InProcessFederation(nn.Linear(2, 2), brier_loss, [rows], privacy=promise)
+    first = [own.members for own in train(federation, FedMinMax(0.1), rounds=3)]
+    again = [own.members for own in train(federation, FedMinMax(0.1), rounds=3)]
+    assert all(map(torch.equal, first, again))
+    with pytest.raises(InputError, match="has answered another order for round 1"):
+        list(train(federation, FedMinMax(0.2), rounds=3))
+    list(train(federation, FedMinMax(0.2), rounds=3, seed=1))

@@ -6,9 +6,10 @@ answer that same line. How many rows of a group there really are, it never learn
 the noise is added to the total; over a network each site adds its share to its own sums.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -46,10 +47,14 @@ EVERYBODY = torch.tensor([0])
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """The noise of a run, and what the server knows before its first round."""
+    """The noise of a run, and what the server knows before its first round.
+
+    ``answered`` has the digest of the order that each draw of noise was used for.
+    """
 
     mechanism: Mechanism
     census: Census
+    answered: dict[str, str] = field(default_factory=dict)
 
     @property
     def row_limits(self) -> ClippedRows | None:
@@ -181,6 +186,7 @@ def hidden_total(
     ridge: float,
 ) -> Sums:
     """Return what the server gets of these replies; if rows are hidden, one may be of all rows."""
+    label = _label_for(hidden, method, order)
     mechanism, counts = hidden.mechanism, hidden.census.counts.sum(dim=0)
     step, losses = torch.zeros(0, dtype=torch.float64), torch.zeros(len(counts)).double()
     for reply in replies:
@@ -188,7 +194,7 @@ def hidden_total(
         step = step + own if len(step) else own
         losses += centred
     size = step_size_of(mechanism, method, order, len(counts))
-    noise = mechanism.noise(_label(method, order), step, losses)
+    noise = mechanism.noise(label, step, losses)
     step, losses = mechanism.add_to_round(noise, step, losses, size)
     return completed(
         mechanism, method, order, step, losses, counts=counts, ridge=ridge, holders=None
@@ -268,7 +274,20 @@ def completed(
     )
 
 
-def _label(method: AnyMethod[StateT], order: Order) -> str:
-    """Return what no two releases of a run share."""
+def _label_for(hidden: Hidden, method: AnyMethod[StateT], order: Order) -> str:
+    """Return what no two releases share; refuse another order than this noise was used for.
+
+    With the same noise, the difference of two answers would be exact.
+    """
     key = order.key
-    return f"{method.name}, seed {key.seed}, round {key.round}, phase {order.phase}"
+    label = f"{method.name}, seed {key.seed}, round {key.round}, phase {order.phase}"
+    asked = hashlib.sha256(repr(method).encode())
+    for vector in (order.parameters, order.weights):
+        asked.update(vector.detach().double().cpu().contiguous().numpy().data)
+    if hidden.answered.setdefault(label, asked.hexdigest()) != asked.hexdigest():
+        raise InputError(
+            f"this federation has answered another order for round {key.round} of {method.name} "
+            f"with seed {key.seed}, and has the same noise for this one; make a new federation "
+            "with another noise_key, or train with another seed"
+        )
+    return label
