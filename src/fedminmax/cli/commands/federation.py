@@ -62,6 +62,16 @@ from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_f
 from fedminmax.runs.results import read_results
 
 
+def say_what_protects(plan: NetworkPlan) -> None:
+    """Say before the first round whether sums are masked, and what is promised about rows."""
+    if plan.secure_sums is not None:
+        say(f"masked: {masked_words(plan.secure_sums.threshold)}")
+    else:
+        say(f"NOT masked: {UNMASKED_WORDS}")
+    if plan.privacy is not None:
+        say(f"{promise_words(plan.privacy)}; the sites add the noise")
+
+
 def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     """Show each round on a terminal; warn once about absent sites and unseen groups.
 
@@ -70,12 +80,6 @@ def follow(events: Generator[Event], plan: NetworkPlan) -> None:
     """
     shown = -1
     warned: set[str] = set()
-    if plan.secure_sums is not None:
-        say(f"masked: {masked_words(plan.secure_sums.threshold)}")
-    else:
-        say(f"NOT masked: {UNMASKED_WORDS}")
-    if plan.privacy is not None:
-        say(f"{promise_words(plan.privacy)}; the sites add the noise")
     before = [sum(run.rounds for run in plan.runs[:place]) for place in range(len(plan.runs))]
     work = sum(run.rounds for run in plan.runs)
     with closing(events), display("federation", work) as bars:
@@ -191,6 +195,7 @@ def _finish(folder: Path, record: FederationRecord, wait: float) -> None:
         coordinator = _coordinator(folder, record, wait)
         plan = plan_of(record, config)
         try:
+            say_what_protects(plan)
             follow(coordinator.run(plan, place), plan)
         except KeyboardInterrupt:
             say(
@@ -292,6 +297,7 @@ def _run(
             "takes half a minute"
         )
         with local_federation(Path(temporary), settings, memory=memory) as federation:
+            say_what_protects(plan)
             follow(federation.run(plan), plan)
             spent = None if config.privacy is None else spent_on_files(config)
             collect_network_run(federation.fetched(plan), plan, config, folder, spent)
