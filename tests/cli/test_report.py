@@ -112,6 +112,6 @@ def test_figures_replace_those_of_a_report_and_nothing_else(
 def test_the_commands_of_its_page_in_the_documentation_exist() -> None:
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     commands = re.findall("^fedminmax (report .*)$", text, flags=re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 2
     for command in commands:
         assert build_parser().parse_args(command.split()).runs

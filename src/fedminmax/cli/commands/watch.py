@@ -1,6 +1,6 @@
 """`fedminmax watch`: a run in the browser while it goes on, until Ctrl-C."""
 
-import threading
+import time
 import webbrowser
 from collections.abc import Generator
 from dataclasses import KW_ONLY, dataclass
@@ -11,6 +11,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.report.live_server import serve_live
 from fedminmax.runs.live import LiveRun
 from fedminmax.runs.watch import watch_folder
+
+SECONDS_BETWEEN_SIGNALS = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ def watch(request: WatchRequest) -> None:
         if request.opens_browser and not webbrowser.open(server.address):
             say("no browser could be opened; open the address yourself")
         try:
-            threading.Event().wait()
+            # In steps: a wait without end is not woken by a signal that another thread received.
+            while True:
+                time.sleep(SECONDS_BETWEEN_SIGNALS)
         except KeyboardInterrupt:
             print("Stopped watching; the run is not affected.", flush=True)
 
