@@ -1,12 +1,18 @@
 """The page of `fedminmax watch`: only for this machine, and only with its own address."""
 
 import http.client
+import io
+import sys
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
 
+from fedminmax.cli.commands import watch as watch_command
+from fedminmax.cli.commands.watch import WatchRequest
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.report.live_page import Drawings, render_live, spoken, up_to_date
 from fedminmax.report.live_server import LiveServer, serve_live
 from fedminmax.runs.live import LiveModel, LiveRun, LiveSite, Stage
@@ -147,6 +153,34 @@ def test_sites_masks_and_budget_are_shown_if_there_are_any() -> None:
     assert "All runs on these files: epsilon 5.5." in text
     masked = render_live(live_run(sites=sites, threshold=3), Drawings(), "1.0")
     assert "totals over at least 3 sites" in masked
+    promise = Privacy(epsilon=2.0, delta=1e-5, clip=1.0, rounds=20)
+    between = render_live(live_run(sites=sites, threshold=3, privacy=promise), Drawings(), "1.0")
+    assert "ε = 2" in between
+    assert "each site has its own ledger" in between
+
+
+def test_the_address_is_printed_while_another_thread_has_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine's login redirects what is printed, and it happens in the looks at the run."""
+    elsewhere = io.StringIO()
+
+    def source(_: WatchRequest) -> Generator[LiveRun]:
+        monkeypatch.setattr(sys, "stdout", elsewhere)
+        while True:
+            yield live_run()
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_command, "_source", source)
+    monkeypatch.setattr(time, "sleep", interrupt)
+    watch_command.watch(WatchRequest(None, None, port=0, opens_browser=False, wait=1.0))
+    monkeypatch.undo()
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("Watching at http://127.0.0.1:")
+    assert last == "Stopped watching; the run is not affected."
+    assert elsewhere.getvalue() == ""
 
 
 def test_names_are_words_and_not_markup() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from jinja2 import Template
 
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
 from fedminmax.report.curves import Curves, rounds_figure
 from fedminmax.report.page import page_template
@@ -18,7 +19,8 @@ from fedminmax.report.story import Fact
 from fedminmax.report.style import ReportFigure, Table, inline_svg
 from fedminmax.report.text import NOTHING, number
 from fedminmax.runs.live import LiveModel, LiveRun, Stage, worst_now
-from fedminmax.runs.privacy import promise_lines
+from fedminmax.runs.privacy import promise_lines, promise_words
+from fedminmax.runs.records import PrivacyOfRun
 
 # Drawing may take this share of one core's time.
 SHARE_OF_DRAWING = 1 / 10
@@ -154,12 +156,18 @@ def _facts(live: LiveRun) -> list[Fact]:
         word, _, detail = masked.partition(": ")
         facts.append(Fact("Sums masked", None, word, detail))
     if live.privacy is not None:
-        promised, _, _ = promise_lines(live.privacy, between_sites=bool(live.sites))
-        value = f"\N{GREEK SMALL LETTER EPSILON} = {live.privacy.epsilon:g}"
-        facts.append(
-            Fact("Privacy budget", None, value, f"{promised} All of it is spent at the start.")
-        )
+        facts.append(_budget(live.privacy))
     return facts
+
+
+def _budget(privacy: Privacy | PrivacyOfRun) -> Fact:
+    value = f"\N{GREEK SMALL LETTER EPSILON} = {privacy.epsilon:g}"
+    if isinstance(privacy, PrivacyOfRun):
+        promised, _, _ = promise_lines(privacy, between_sites=False)
+    else:
+        words = promise_words(privacy)
+        promised = f"{words[0].upper()}{words[1:]}; each site has its own ledger."
+    return Fact("Privacy budget", None, value, f"{promised} All of it is spent at the start.")
 
 
 def _round(model: LiveModel) -> Fact:

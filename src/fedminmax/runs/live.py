@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.runs.records import PrivacyOfRun
 from fedminmax.runs.round_log import RoundRecord
 
@@ -71,7 +72,8 @@ class LiveRun:
     """A run at one moment; ``message`` says in a sentence what happens.
 
     ``groups`` and all rounds are without the ``small_groups``. ``threshold`` is the least number of
-    sites in a total, if sums are masked; None if they are not, or if there is no network.
+    sites in a total, if sums are masked; None if they are not, or if there is no network. Between
+    sites ``privacy`` is the promise alone: how much was spent on a table its site knows.
     """
 
     place: str
@@ -84,7 +86,7 @@ class LiveRun:
     models: tuple[LiveModel, ...] = ()
     sites: tuple[LiveSite, ...] = ()
     threshold: int | None = None
-    privacy: PrivacyOfRun | None = None
+    privacy: Privacy | PrivacyOfRun | None = None
     notices: tuple[str, ...] = ()
 
     @property

@@ -183,6 +183,7 @@ def _live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> Live
         models=models if news.groups else (),
         sites=_sites(so_far, current),
         threshold=news.planned.threshold if news.planned else None,
+        privacy=news.planned.privacy if news.planned else None,
         notices=(news.notice,) if news.notice else (),
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.core.privacy.mechanism import Privacy, Unit
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.server.agreement import AGREEMENT_FILE
 from fedminmax.federation.server.log import (
@@ -107,6 +108,9 @@ def test_news_come_back_from_json_as_they_were() -> None:
     news = News(tuple(enumerate(ROUNDS)), ("Female", "Männer"), "waits")
     assert news_from_json(json.loads(json.dumps(news_as_json(news)))) == news
     assert news_from_json(news_as_json(News())) == News()
+    promise = Privacy(epsilon=2.0, delta=1e-5, clip=1.0, rounds=20, unit=Unit.SITE)
+    promised = News(planned=PlannedJob((("fedminmax", 20),), ("north",), 3, promise))
+    assert news_from_json(json.loads(json.dumps(news_as_json(promised)))) == promised
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`fedminmax watch`: a run in the browser while it goes on, until Ctrl-C."""
 
+import sys
 import time
 import webbrowser
 from collections.abc import Generator
@@ -29,8 +30,11 @@ class WatchRequest:
 
 def watch(request: WatchRequest) -> None:
     """Serve the page until Ctrl-C."""
+    # The engine's login, in another thread, puts its own stream in the place of sys.stdout.
+    out = sys.stdout
     with serve_live(request.port, _source(request)) as server:
-        print(f"Watching at {server.address} (for this machine alone; Ctrl-C ends it)", flush=True)
+        words = f"Watching at {server.address} (for this machine alone; Ctrl-C ends it)"
+        print(words, file=out, flush=True)
         if request.opens_browser and not webbrowser.open(server.address):
             say("no browser could be opened; open the address yourself")
         try:
@@ -38,7 +42,7 @@ def watch(request: WatchRequest) -> None:
             while True:
                 time.sleep(SECONDS_BETWEEN_SIGNALS)
         except KeyboardInterrupt:
-            print("Stopped watching; the run is not affected.", flush=True)
+            print("Stopped watching; the run is not affected.", file=out, flush=True)
 
 
 def _source(request: WatchRequest) -> Generator[LiveRun]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.federation.server.agreement import AGREEMENT_FILE, Agreed, read_agreement
 from fedminmax.federation.server.log import (
     ROUNDS_FILE,
@@ -23,12 +24,13 @@ from fedminmax.federation.wire.plan import NetworkPlan
 class PlannedJob:
     """The methods of a job's runs with their rounds, the sites, and the least sites in a total.
 
-    Without a ``threshold`` sums are not masked.
+    Without a ``threshold`` sums are not masked; without ``privacy`` nothing is promised of rows.
     """
 
     runs: tuple[tuple[str, int], ...]
     sites: tuple[str, ...]
     threshold: int | None = None
+    privacy: Privacy | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class ProgressReporter:
         self._folder = folder
         threshold = plan.secure_sums.threshold if plan.secure_sums else None
         runs = [(run.method, run.rounds) for run in plan.runs]
-        self._planned = PlannedJob(tuple(runs), plan.sites, threshold)
+        self._planned = PlannedJob(tuple(runs), plan.sites, threshold, plan.privacy)
         # Agreed on once, before the first round.
         self._agreed: Agreed | None = None
 
