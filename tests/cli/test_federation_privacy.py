@@ -51,6 +51,18 @@ def test_a_site_sees_its_budget_before_and_after_a_run_and_limits_it(
     assert "Spent on this table: epsilon 4 so far, 6" in capsys.readouterr().out
 
 
+def test_kits_say_over_how_many_sites_totals_are_under_the_promise(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """With noise from every site a total needs all of four, without it three are enough."""
+    four = DESCRIBED.replace('"south"', '"south", "east", "west"')
+    assert create(tmp_path, four) == 0
+    assert "totals over at least 3 sites" in capsys.readouterr().out
+    words = ["federation", "create", tmp_path / "federation.toml", "--out", tmp_path / "promised"]
+    run_here(*words, "--config", private_config(tmp_path))
+    assert "totals over at least 4 sites" in capsys.readouterr().out
+
+
 def test_results_card_and_report_say_what_is_promised_and_what_is_not(
     tmp_path: Path, capsys: Capture
 ) -> None:

@@ -43,9 +43,11 @@ def create_federation(
     """
     described = read_federation_file(file)
     asked = NO_REQUESTS if requests is None else read_requests(requests, described.sites)
-    masked = len(described.sites) >= MIN_MASKED_SITES
+    by_default = len(described.sites) >= MIN_MASKED_SITES
+    # The least sites in a total; None if sums are not masked.
+    threshold = threshold_for(len(described.sites)) if by_default else None
     if config is not None:
-        masked = _check_agreed(config, described.sites, masked=masked)
+        threshold = _check_agreed(config, described.sites, by_default=by_default)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder with --out: keys are made once")
     check_parents(folder, "--out")
@@ -70,7 +72,7 @@ def create_federation(
                 kit.rename(staged / room / name)
         for person in described.people:
             write_sites_of(staged / "people" / person, described.sites)
-        if len(described.sites) >= MIN_MASKED_SITES:
+        if by_default:
             for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
                 write_masked_by_default(kit)
         # This key admits further sites: only the coordinator may have it.
@@ -79,7 +81,9 @@ def create_federation(
         for path in authority.rglob("*"):
             path.chmod(0o600)
         for site in described.sites:
-            text = site_readme(site, host, port, has_key=site not in asked, masked=masked)
+            text = site_readme(
+                site, host, port, has_key=site not in asked, masked=threshold is not None
+            )
             (staged / "sites" / site / "README.md").write_text(text, encoding="utf-8")
             if config is not None:
                 shutil.copyfile(config, staged / "sites" / site / AGREED_FILE)
@@ -88,13 +92,13 @@ def create_federation(
         f"{folder}: kits for the server, {counted(len(described.sites), 'site')} and "
         f"{counted(len(described.people), 'person', 'people')}; hand over each folder privately"
     )
-    print(_masks_of_kits(len(described.sites), masked=masked))
+    print(_masks_of_kits(len(described.sites), threshold))
 
 
-def _check_agreed(path: Path, sites: Sequence[str], *, masked: bool) -> bool:
-    """Refuse a configuration that cannot run between these sites; return whether it is masked."""
+def _check_agreed(path: Path, sites: Sequence[str], *, by_default: bool) -> int | None:
+    """Refuse a configuration that cannot run between these sites; return its masks' threshold."""
     config = read_config(path)
-    masked = masked if config.secure_sums is None else config.secure_sums
+    masked = by_default if config.secure_sums is None else config.secure_sums
     check_for_sites(replace(config, secure_sums=masked))
     record = FederationRecord(
         "",
@@ -105,14 +109,14 @@ def _check_agreed(path: Path, sites: Sequence[str], *, masked: bool) -> bool:
         site_rules=SiteRules(),
         secure_sums=masked,
     )
-    plan_of(record, record.read_config())
-    return masked
+    plan = plan_of(record, record.read_config())
+    return None if plan.secure_sums is None else plan.secure_sums.threshold
 
 
-def _masks_of_kits(sites: int, *, masked: bool) -> str:
-    if masked:
+def _masks_of_kits(sites: int, threshold: int | None) -> str:
+    if threshold is not None:
         return (
-            f"masked: {masked_words(threshold_for(sites))}; secure_sums = false in [federation] of "
+            f"masked: {masked_words(threshold)}; secure_sums = false in [federation] of "
             "the configuration turns masks off"
         )
     too_few = f" (masks need at least {MIN_MASKED_SITES} sites)" if sites < MIN_MASKED_SITES else ""
