@@ -78,6 +78,8 @@ def test_results_card_and_report_say_what_is_promised_and_what_is_not(
         3,
     )
     assert "counts of training rows are noisy: exact ones were not sent" in results.notes
+    assert results.cost is not None
+    assert results.cost.usual_rounds is None
     run_here("federation", "local", tmp_path / "fedminmax.toml", "--out", folder)
     run_here("report", folder, "--out", tmp_path / "report.html")
     printed = " ".join(capsys.readouterr().out.split())

@@ -190,7 +190,8 @@ def add_advice(
     messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
     usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
-    if usual is not None:
+    # With a promise of privacy the rounds are fixed beforehand.
+    if usual is not None and results.privacy is None:
         cost["usual_rounds"] = (usual.low, usual.high)
     if counted:
         cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
