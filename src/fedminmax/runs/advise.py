@@ -178,10 +178,12 @@ def add_advice(
     counted: Sequence[NetworkRound] = (),
     compress: bool = False,
     masked: bool = False,
+    fixed_rounds: bool = False,
 ) -> Results:
     """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
 
-    With ``masked`` sums nobody knows whose rows are whose, and uploads are as long as counted.
+    With ``masked`` sums nobody knows whose rows are whose, and uploads are as long as counted. With
+    a promise of privacy rounds are fixed beforehand, and no estimate is compared with them.
     """
     linear = linear_structure_of(task)
     rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
@@ -190,8 +192,7 @@ def add_advice(
     messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
     usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
-    # With a promise of privacy the rounds are fixed beforehand.
-    if usual is not None and results.privacy is None:
+    if usual is not None and not fixed_rounds:
         cost["usual_rounds"] = (usual.low, usual.high)
     if counted:
         cost["counted_down"] = median_high([entry.bytes_out for entry in counted])

@@ -181,6 +181,7 @@ def results_of_runs(
             counted=run.rounds,
             compress=plan.compress,
             masked=plan.secure_sums is not None,
+            fixed_rounds=plan.privacy is not None,
         )
         results.append(own)
     if len(runs) > 1 and has_rows:

@@ -145,7 +145,13 @@ def finish_table(
     results = with_proof(results_of(saved, facts, test, remarks), last)
     task = task_of_tables(config.model, tables.encoding)
     results = add_advice(
-        results, run, task=task, encoding=tables.encoding, census=census, rounds=rounds
+        results,
+        run,
+        task=task,
+        encoding=tables.encoding,
+        census=census,
+        rounds=rounds,
+        fixed_rounds=config.privacy is not None,
     )
     if job.models is not None:
         results = results.model_copy(update={"models": job.models})
