@@ -18,6 +18,6 @@ COPY --from=build /opt/fedminmax /opt/fedminmax
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin fedminmax
 USER 10001:10001
 ENV PATH=/opt/fedminmax/bin:$PATH HOME=/tmp USER=fedminmax MPLCONFIGDIR=/tmp PYTHONUNBUFFERED=1
-WORKDIR /work
+WORKDIR /federation
 ENTRYPOINT ["fedminmax"]
 CMD ["--help"]
