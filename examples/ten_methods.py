@@ -23,7 +23,7 @@ TEN: dict[str, tuple[Any, int]] = {
     "FedMinMax": (FedMinMax(adversary_rate=0.5), 300),
     "FedMinMaxLocal": (methods.FedMinMaxLocal(0.3, adversary_rate=0.5, epochs=2), 60),
     "GroupSCAFFPD": (methods.GroupSCAFFPD(), 60),
-    "GroupTERM, tilt 5": (methods.GroupTERM(tilt=5.0, learning_rate=0.3), 300),
+    "GroupTERM, tilt 5": (methods.GroupTERM(tilt=5.0), 300),
     "APStar": (methods.APStar(), 300),
     "FedAvg": (FedAvg(0.3, epochs=2), 60),
     "QFedAvg, q 1": (methods.QFedAvg(q=1.0), 60),

@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import optimize
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.core.losses import brier_loss
+from fedminmax.core.losses import brier_loss, cross_entropy_loss
 from fedminmax.data.partition import Setting, partition_by_setting
 from fedminmax.data.synthetic import draw_synthetic, expected_risks, optimal_risks
 from fedminmax.federation.inprocess import InProcessFederation
@@ -194,6 +195,64 @@ def test_group_term_reaches_its_synthetic_optimum_in_any_setting(
     trained = federation.model(done.parameters())
     risks = expected_risks(torch.nn.Sequential(Sides(), trained))
     assert (risks.group_0, risks.group_1) == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize("tilt", [1.0, 5.0, 50.0])
+def test_group_term_arrives_with_the_rate_that_users_get(tilt: float) -> None:
+    """J of the last model, without a given rate, is the minimum that scipy finds.
+
+    The groups follow opposite patterns, so that J curves far more than any group's risk: at the
+    same rate, steps that are not shortened end 0.19 above the minimum with a tilt of 50.
+    """
+    x, y, group = opposite_patterns()
+    holders = [(x[k::3], y[k::3], group[k::3]) for k in range(3)]
+    model = torch.nn.Linear(4, 2).double()
+    federation = InProcessFederation(model, cross_entropy_loss, holders)
+    *_, done = train(federation, GroupTERM(tilt), rounds=400)
+
+    def objective(theta: torch.Tensor) -> torch.Tensor:
+        losses = cross_entropy_loss(x @ theta[:8].view(2, 4).T + theta[8:], y)
+        means = torch.stack([losses[group == a].mean() for a in (0, 1)])
+        shares = torch.bincount(group).double() / len(group)
+        return torch.log((shares * torch.exp(tilt * means)).sum()) / tilt
+
+    def with_slope(values: NDArray[np.float64]) -> tuple[float, Any]:
+        theta = torch.from_numpy(values).clone().requires_grad_()
+        value = objective(theta)
+        return float(value.detach()), torch.autograd.grad(value, theta)[0].numpy()
+
+    lowest = optimize.minimize(
+        with_slope, np.zeros(10), jac=True, method="BFGS", options={"gtol": 1e-9}
+    )
+    assert float(objective(done.parameters(Iterate.LAST))) == pytest.approx(lowest.fun, abs=1e-6)
+
+
+def opposite_patterns() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw 600 rows; in a fifth of them, group 1, the second feature decides and not the first."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(600, 4, generator=generator, dtype=torch.float64)
+    group = (torch.rand(600, generator=generator) < 0.2).long()
+    decides = torch.where(group == 1, x[:, 1], x[:, 0])
+    y = (decides + 0.5 * torch.randn(600, generator=generator) > 0).long()
+    return x, y, group
+
+
+def test_only_a_rise_of_the_objective_shortens_steps() -> None:
+    """One row per group, at -1 and 1, from 0: J falls from the start with a small rate."""
+    holders = [points([[[-1.0]] * 3, [[1.0]]])]
+    for rate, shortened in ((0.1, False), (2.5, True)):
+        federation = quadratic_federation([5.0], holders)
+        rounds = train(federation, GroupTERM(2.0, learning_rate=rate), rounds=8)
+        factors = [done.progress.state.step_factor for done in rounds]
+        assert (min(factors) < 1.0) == shortened
+
+
+def test_rounds_of_some_rows_do_not_shorten_steps() -> None:
+    """J on the rows of one holder says nothing of J on those of the next one."""
+    federation = quadratic_federation([0.0], [points([[[50.0]]]), points([[[100.0]]])])
+    method = GroupTERM(2.0, learning_rate=0.1)
+    for done in train(federation, method, rounds=12, participation=0.5):
+        assert done.progress.state.step_factor == 1.0
 
 
 def sides(x: torch.Tensor) -> torch.Tensor:

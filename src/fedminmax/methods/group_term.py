@@ -6,13 +6,20 @@ mu_a proportional to rho_a exp(t r_a): Algorithm 1 of Papadaki et al. 2021 with 
 The server uses the risks of the previous round, so a round needs one message each way; the fixed
 point is the same. t near 0 is plain risk minimisation, large t approaches minimax.
 
+The tilt adds curvature: that of J is sum_a mu_a H_a + t Cov_mu(g), with H_a and g_a the curvature
+and slope of group a. A rate that is safe for every group's risk can therefore be too long for J,
+and the model would swing. Every sum covers all rows, so J is known exactly: where it rises, steps
+are halved, and they grow back slowly while it falls. Steps that lower J are never changed.
+
 | symbol | name               |
 |--------|--------------------|
 | t      | tilt               |
 | mu     | state.weights      |
 | rho    | state.group_shares |
+| J      | state.objective    |
 """
 
+import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
@@ -25,19 +32,29 @@ from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate
 from fedminmax.methods.shared.replies import weigh_by_group
 
+# Factors of the step's length: after a rise of J, and after a fall.
+SHRINKAGE, GROWTH = 0.5, 1.05
+
 
 @dataclass(frozen=True, eq=False)
 class GroupTERMState:
     """theta^t, the weights of the next round, the shares rho, and which groups are tilted.
 
     Groups too small for an adversary (see ``shared.replies``) keep their share here, too: only the
-    others are tilted.
+    others are tilted. ``objective`` is J of the model before, infinite if it is not comparable with
+    the next one: the first round has none, nor has a round without some of the rows, and with noise
+    every J is only an estimate. ``step_factor`` is the share of the learning rate in use.
     """
 
     parameters: Tensor
     weights: Tensor
+    _: KW_ONLY
     group_shares: Tensor
     playable: Tensor
+    counts: Tensor
+    noisy: bool
+    objective: float
+    step_factor: float
 
 
 @register(
@@ -72,7 +89,16 @@ class GroupTERM:
     def init(self, parameters: Tensor, census: Census) -> GroupTERMState:
         """No risk is known yet: the first round weighs by rho."""
         shares = census.group_shares
-        return GroupTERMState(parameters, shares, shares, census.playable)
+        return GroupTERMState(
+            parameters,
+            shares,
+            group_shares=shares,
+            playable=census.playable,
+            counts=census.counts.sum(dim=0),
+            noisy=census.noise is not None,
+            objective=math.inf,
+            step_factor=1.0,
+        )
 
     def order(self, state: GroupTERMState, key: RoundKey) -> Order:
         """Broadcast theta^{t-1} and mu / rho."""
@@ -92,7 +118,25 @@ class GroupTERM:
         weights[seen] = state.weights[seen].sum() * tilted_weights(
             state.group_shares[seen], total.group_risks[seen], self.tilt
         )
-        return replace(state, parameters=descend(state.parameters, total), weights=weights)
+        objective = self._objective(state, total)
+        rises = objective > state.objective and math.isfinite(objective)
+        factor = min(1.0, state.step_factor * (SHRINKAGE if rises else GROWTH))
+        return replace(
+            state,
+            parameters=descend(state.parameters, replace(total, scale=total.scale / factor)),
+            weights=weights,
+            objective=objective,
+            step_factor=factor,
+        )
+
+    def _objective(self, state: GroupTERMState, total: Sums) -> float:
+        """Return J of the model that entered the round; infinite if it is not known exactly."""
+        if state.noisy or not torch.equal(total.group_count, state.counts):
+            return math.inf
+        plays, shares, risks = state.playable, state.group_shares, total.group_risks
+        mass = shares[plays].sum()
+        tilted = mass * tilted_mean(shares[plays] / mass, risks[plays], self.tilt)
+        return float(tilted + torch.dot(shares[~plays], risks[~plays]))
 
 
 def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:
