@@ -1,0 +1,113 @@
+"""Does AFLFast minimise what AFL minimises? The worst holder's training risk of both.
+
+Both methods train on the same rows of the same holders from the same model, without validation
+rows. The risks are computed here, holder by holder, and not taken from the methods' own sums.
+Printed are the first rounds of both, and then the model that AFLFast ends with beside the iterates
+of the long runs of AFL in ``rows_6000``.
+
+    python -m experiments.fashion_mnist.afl_objective
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedminmax import Iterate, train
+from fedminmax.cli.commands.run_study import fashion_mnist
+from fedminmax.core.examples import Examples
+from fedminmax.core.losses import brier_loss
+from fedminmax.data.fashion_mnist import choose_rows
+from fedminmax.federation.checkpoint import restore
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.methods import AFL, AFLFast
+from fedminmax.studies.fashion import FashionConfig, FashionStudy
+from fedminmax.studies.finish import run_folder
+from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_holders
+
+AFL_RUNS = Path(__file__).parent / "rows_6000"
+CONFIG = FashionConfig(
+    rows=6000,
+    holders=40,
+    channels=(16, 32),
+    learning_rate=0.1,
+    adversary_rate=0.1,
+    epsilon=0.0,
+    epochs=15,
+    batch_size=100,
+    seed=0,
+    device="cpu",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class WorstHolder:
+    """AFL's objective on the rows of these holders, by its definition."""
+
+    holders: list[Examples]
+
+    def risk(self, model: nn.Module) -> float:
+        """Return the mean loss of the holder with the highest one."""
+        with torch.no_grad():
+            return max(
+                float(brier_loss(model(rows.x), rows.y).double().mean()) for rows in self.holders
+            )
+
+
+def plan_of(setting: str, method: StudyMethod) -> RunPlan:
+    """Return the plan of the first fold, without validation rows."""
+    return RunPlan(setting, method, 0, rounds=1, cost=0)
+
+
+def first_rounds(
+    federation: InProcessFederation, method: StudyMethod, rounds: int, seed: int
+) -> list[Tensor]:
+    """Return the models that the method tries in its first rounds, as vectors."""
+    return [
+        done.parameters(Iterate.LAST)
+        for done in train(federation, method, rounds=rounds, seed=seed)
+    ]
+
+
+def main() -> None:
+    """Train AFLFast and the first rounds of AFL in every setting and print both objectives."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--settings", nargs="+", default=["ESG", "SSG", "PSG"])
+    parser.add_argument("--first", type=int, default=10, help="first rounds to compare")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of AFLFast")
+    options = parser.parse_args()
+    study = FashionStudy(CONFIG, fashion_mnist(None))
+    seed = study.fold_seed(0)
+    rows = choose_rows(study.data.train, CONFIG.rows, seed)
+    for setting in options.settings:
+        parts = rows_of_holders(setting, rows.group, CONFIG.holders, seed)
+        objective = WorstHolder([rows.rows(part) for part in parts])
+        afl, fast = AFL(CONFIG.learning_rate, CONFIG.adversary_rate), AFLFast()
+        federation = study.federation(plan_of(setting, fast))
+        print(f"{setting}: worst holder's training risk, AFL and AFLFast", flush=True)
+        slow = first_rounds(federation, afl, options.first, seed)
+        for number, done in enumerate(
+            train(federation, fast, rounds=options.rounds, seed=seed), start=1
+        ):
+            if number <= options.first:
+                risks = [
+                    objective.risk(federation.model(one))
+                    for one in (slow[number - 1], done.parameters(Iterate.LAST))
+                ]
+                print(f"  round {number:5} {risks[0]:.4f} {risks[1]:.4f}", flush=True)
+            if number == options.rounds:
+                print(f"  AFLFast, round {number}: {objective.risk(done.model()):.4f}", flush=True)
+        folder = run_folder(AFL_RUNS, plan_of(setting, afl))
+        progress, _ = restore(folder, federation, afl)
+        if progress is None:
+            print(f"  no run of AFL in {folder}")
+            continue
+        for which in (Iterate.LAST, Iterate.TAIL_AVERAGE, Iterate.AVERAGE):
+            risk = objective.risk(federation.model(progress.iterates.parameters(which)))
+            print(f"  AFL, round {progress.round}, {which.value}: {risk:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
