@@ -15,13 +15,8 @@ from fedminmax.core.messages import Census
 from fedminmax.core.old_names import OLD_NAMES
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.federation.checkpoint import DIGEST_BYTES
-from fedminmax.federation.wire.plan import (
-    NetworkPlan,
-    PlannedRun,
-    digest_of,
-    plan_from_bytes,
-    plan_to_bytes,
-)
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, digest_of, plan_to_bytes
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from fedminmax.runs.results import finished_results
 from tests.cli import hospitals
 from tests.federation.network_problem import CONFIG, plan_of, write_tables

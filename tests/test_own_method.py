@@ -20,13 +20,8 @@ from fedminmax.federation.planned_runs import plan_of_config
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.train import train
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import (
-    NetworkPlan,
-    SiteRules,
-    digest_of,
-    plan_from_bytes,
-    plan_to_bytes,
-)
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, digest_of, plan_to_bytes
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from fedminmax.methods.catalogue import BUILT_IN, CARDS, unusable_methods
 from tests.cli.command import complaint, fedminmax
 from tests.federation.network_problem import (

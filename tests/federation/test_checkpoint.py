@@ -24,7 +24,8 @@ from fedminmax.federation.checkpoint import (
     train_resumably,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, initial_progress, train
+from fedminmax.federation.progress import Progress, initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg, FedAvgState
 from fedminmax.methods.fedminmax import FedMinMax, FedMinMaxState

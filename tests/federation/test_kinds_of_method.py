@@ -15,7 +15,8 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Reveals
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.ditto import Ditto

@@ -30,7 +30,8 @@ from fedminmax.core.privacy.mechanism import (
     gaussian_noise,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedavg_fast import FedAvgFast

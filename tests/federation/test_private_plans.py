@@ -14,9 +14,9 @@ from fedminmax.federation.wire.plan import (
     PlannedRun,
     SecureSums,
     digest_of,
-    plan_from_bytes,
     plan_to_bytes,
 )
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from tests.federation.masked_problem import FOUR_SITES, listed_config
 from tests.federation.private_sites import FAST, PROMISE, private_plan
 

@@ -15,10 +15,10 @@ from fedminmax.federation.wire.plan import (
     PlannedRun,
     SecureSums,
     digest_of,
-    plan_from_bytes,
     plan_to_bytes,
     threshold_for,
 )
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from tests.federation.network_problem import plan_of, write_tables
 
 LISTED = '[groups]\nvalues = { sex = ["Female", "Male"] }'

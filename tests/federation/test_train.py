@@ -13,7 +13,8 @@ from fedminmax.core.losses import Loss, brier_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.models import Mixture
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax

@@ -18,7 +18,8 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.data.strata import set_aside
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Round, initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.minimax_fair import MinimaxFair
 from fedminmax.testing import Case

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedminmax.core.iterates import Iterate
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from tests.oracles import afl_by_hand
 from tests.problems import Vector, softmax_problem, to_numpy

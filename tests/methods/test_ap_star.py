@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fedminmax.data.synthetic import MINIMAX_RISKS
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.ap_star import APStar, move_towards
 from tests import sides
 from tests.complaints import complaint_of

@@ -8,7 +8,8 @@ from torch import nn
 from fedminmax.core.losses import brier_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.ditto import Ditto
 from fedminmax.methods.fedavg import FedAvg
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector

@@ -12,7 +12,8 @@ from fedminmax.core.losses import cross_entropy_loss, squared_error_loss
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.parity import Parity
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.fcfl import FCFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.method import AnyMethod

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedminmax.core.parity import Parity
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedfb import FedFB
 from fedminmax.methods.method import AnyMethod

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.parity import Parity
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedgft import FedGFT
 from tests.parity_problems import pooled_rows, rates, scores, unequal_problem

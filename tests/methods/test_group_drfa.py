@@ -9,7 +9,8 @@ import torch
 from fedminmax.core.errors import DivergedError
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.train import Round, initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import Round, train
 from fedminmax.methods.drfa import DRFA
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal

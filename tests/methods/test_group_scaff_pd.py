@@ -14,7 +14,8 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import RoundKey
 from fedminmax.core.randomness import Purpose, torch_stream
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.group_scaff_pd import GroupSCAFFPD
 from tests.cnn_problem import image_rows, mean_gradient, small_cnn, start_vector

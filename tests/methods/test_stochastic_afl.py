@@ -9,7 +9,8 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey, zero_sums
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.stochastic_afl import GradientEstimator, StochasticAFL
 from tests.complaints import complaint_of

@@ -8,7 +8,8 @@ import torch
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.federation.checkpoint import load_checkpoint, save_checkpoint
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.ap_star import APStar
 from fedminmax.methods.fedminmax import FedMinMax
 from fedminmax.methods.method import OneStepMethod

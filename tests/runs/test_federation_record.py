@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedminmax.federation.wire.plan import RUN_NAME, SiteRules
+from fedminmax.federation.wire.plan import SiteRules
+from fedminmax.federation.wire.plan_checks import RUN_NAME
 from fedminmax.runs.federation_record import (
     PLACE,
     FederationRecord,

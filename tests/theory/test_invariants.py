@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import RoundKey
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax
 from tests.oracles import brier_gradient
 from tests.problems import Problem, Vector, softmax_problem, softmax_problems, to_numpy

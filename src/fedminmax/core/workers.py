@@ -12,7 +12,8 @@ Devices are cpu, cuda, cuda:1, mps and any other that torch supports here.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -27,6 +28,9 @@ ResultT = TypeVar("ResultT")
 # same blocks back each time; on other devices, large enough to keep them busy.
 ACTIVATION_BYTES_ON_CPU = 16 * 2**20
 ACTIVATION_BYTES_OFF_CPU = 2**30
+# Below this many multiplications per step, two threads lose more to Python's lock than they gain:
+# see benchmarks/local_training.py.
+MIN_THREAD_MULTIPLICATIONS = 5_000_000
 
 
 @contextmanager
@@ -63,6 +67,36 @@ def run_in_parallel(workers: int, work: Callable[[int], ResultT]) -> list[Result
         return [work(0)]
     with worker_pool(workers) as pool:
         return list(pool.map(work, range(workers)))
+
+
+@dataclass(frozen=True)
+class WorkSize:
+    """The work of one row, and how many threads and workers a pass over many of them is worth.
+
+    >>> size = WorkSize(threads=2, rows_per_chunk=1000, multiplications_per_row=100_000)
+    >>> size.workers(10), size.workers(1000)
+    (1, 2)
+    """
+
+    threads: int
+    rows_per_chunk: int
+    multiplications_per_row: int
+
+    def fitting_threads(self, rows: int) -> AbstractContextManager[None]:
+        """Use one thread if a pass over this many rows is too small for more."""
+        light = self.multiplications_per_row * rows < MIN_THREAD_MULTIPLICATIONS
+        return torch_threads(1 if light else self.threads)
+
+    def workers(self, rows: int) -> int:
+        """Return one worker per core if a step over this many rows is expensive enough, else 1."""
+        work = self.multiplications_per_row * min(rows, self.rows_per_chunk, 100)
+        return self.threads if work >= MIN_THREAD_MULTIPLICATIONS else 1
+
+
+def work_size_of(task: Task, examples: Examples, threads: int) -> WorkSize:
+    """Return the work of a row like these."""
+    chunk = choose_rows_per_chunk(task, examples)
+    return WorkSize(threads, chunk, multiplications_per_row(task, examples))
 
 
 def choose_rows_per_chunk(task: Task, examples: Examples) -> int:

@@ -4,7 +4,8 @@ from fedminmax.core.messages import Census, Reveals
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.federation.checkpoint import Restored, load_checkpoint, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, Round, initial_progress
+from fedminmax.federation.progress import Progress, initial_progress
+from fedminmax.federation.train import Round
 
 __all__ = [
     "Census",

@@ -26,8 +26,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.core.json_log import JsonLog
 from fedminmax.core.old_names import current_name
+from fedminmax.federation.progress import Progress, initial_progress, settings_of
 from fedminmax.federation.protocol import Federation, Game, check_same_game
-from fedminmax.federation.train import Progress, Round, initial_progress, settings_of, train
+from fedminmax.federation.train import Round, train
 from fedminmax.methods.method import AnyMethod, StateT
 
 DIGEST_BYTES = 32

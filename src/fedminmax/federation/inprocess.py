@@ -1,7 +1,7 @@
 """The federation in this process: simulation, and the reference for any other federation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock, get_ident
@@ -30,7 +30,7 @@ from fedminmax.core.task import (
     copy_model,
 )
 from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
-from fedminmax.core.workers import choose_rows_per_chunk, multiplications_per_row, torch_threads
+from fedminmax.core.workers import work_size_of
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
 from fedminmax.federation.holders import Given, Holding, row_lengths_of, sorted_rows
@@ -56,10 +56,6 @@ from fedminmax.methods.method import (
     sums_over_rows,
     takes_one_step,
 )
-
-# Below this many multiplications per step, two threads lose more to Python's lock than they gain:
-# see benchmarks/local_training.py.
-MIN_THREAD_MULTIPLICATIONS = 5_000_000
 
 
 class InProcessFederation:
@@ -136,16 +132,12 @@ class InProcessFederation:
         self._reveals = Reveals.SUMS if privacy else reveals
         self._hidden: Hidden | None = None
         largest = max(self._holders, key=len)
-        # Decided once: every thread splits rows the same way, so sums are reproducible.
-        self._threads = torch.get_num_threads()
         self._make_workspaces()
         with globally_seeded(0, Purpose.DROPOUT):
-            for number, examples in enumerate(self._holders):
-                if len(examples):
-                    check_fit(self._task, examples, f"holder {number}")
-            for number, examples in enumerate(validation_rows):
-                if len(examples):
-                    check_fit(self._task, examples, f"validation rows of holder {number}")
+            for whose, parts in (("", self._holders), ("validation rows of ", validation_rows)):
+                for number, examples in enumerate(parts):
+                    if len(examples):
+                        check_fit(self._task, examples, f"{whose}holder {number}")
             check_recomputed(model, self._task.model)
             classes = classes_of(self._task, largest)
             least = minimum_to_play(minimum_group, small)
@@ -159,8 +151,8 @@ class InProcessFederation:
                 key = noise_key or f"simulation {seed}".encode()
                 self._hidden = hide(privacy, self._task, rows, exact=self._census, key=key)
                 self._make_workspaces()
-            self._rows_per_chunk = choose_rows_per_chunk(self._task, largest)
-            self._multiplications_per_row = multiplications_per_row(self._task, largest)
+            # Decided once: every thread splits rows the same way, so sums are reproducible.
+            self._size = work_size_of(self._task, largest, torch.get_num_threads())
         first = self._workspaces[0]
         self._random = False
         # A stack of linear layers with one of our losses neither draws nor mixes rows.
@@ -275,19 +267,19 @@ class InProcessFederation:
     def _total(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
         if takes_one_step(method) and self._pooled is not None:
             rows = len(self._pooled.examples)
-            with self._fitting_threads(rows):
+            with self._size.fitting_threads(rows):
                 return ask_fused(
                     method,
                     order,
                     self._pooled,
                     torch.tensor(participants),
                     workspaces=self._pass_workers(rows),
-                    rows_per_chunk=self._rows_per_chunk,
+                    rows_per_chunk=self._size.rows_per_chunk,
                 )
         if sums_over_rows(method) and self._pooled is not None:
             present = rows_of(self._pooled, torch.tensor(participants)).examples
             everyone = replace(self._holder(participants[0], None), examples=present)
-            with self._fitting_threads(len(present)):
+            with self._size.fitting_threads(len(present)):
                 return method.row_sums(order, everyone, self._pass_workers(len(present)))
         return add_up(self._replies(partial(answer, method, order), order, participants))
 
@@ -343,9 +335,9 @@ class InProcessFederation:
             if self._random
             else nullcontext()
         )
-        with self._fitting_threads(len(rows)), seeded_pass:
+        with self._size.fitting_threads(len(rows)), seeded_pass:
             losses = evaluation_losses(
-                self._pass_workers(len(rows)), order.parameters, rows, self._rows_per_chunk
+                self._pass_workers(len(rows)), order.parameters, rows, self._size.rows_per_chunk
             )
         return sum_losses(losses, rows.group, self._census.groups)
 
@@ -373,16 +365,11 @@ class InProcessFederation:
     ) -> Iterator[ReplyT]:
         holders = (self._holder(number, kept) for number in participants)
         largest = int(self._census.holder_counts.max())
-        with self._fitting_threads(largest):
+        with self._size.fitting_threads(largest):
             if self._random:
                 yield from ask_in_turn(seeded(work, order.key), holders, self._workspaces[:1])
             else:
                 yield from ask_in_turn(work, holders, self._workers(largest))
-
-    def _fitting_threads(self, rows: int) -> AbstractContextManager[None]:
-        """Use one thread if a pass over this many rows is too small for two."""
-        light = self._multiplications_per_row * rows < MIN_THREAD_MULTIPLICATIONS
-        return torch_threads(1 if light else self._threads)
 
     def _holder(self, number: int, kept: Tensor | None) -> Holder:
         return Holder(
@@ -390,7 +377,7 @@ class InProcessFederation:
             self._holders[number],
             holders=self._census.holders,
             groups=self._census.groups,
-            rows_per_chunk=self._rows_per_chunk,
+            rows_per_chunk=self._size.rows_per_chunk,
             kept=NOTHING if kept is None else kept[number],
         )
 
@@ -401,14 +388,12 @@ class InProcessFederation:
         """
         if not self._workspaces[0].convolutional:
             return self._workspaces[:1]
-        return self._workers(rows // self._threads)
+        return self._workers(rows // self._size.threads)
 
     def _workers(self, rows: int) -> list[Workspace]:
         """One workspace per core if a step over this many rows is expensive enough, else one."""
-        parameters = self._workspaces[0].flat
-        work = self._multiplications_per_row * min(rows, self._rows_per_chunk, 100)
-        worth_it = work >= MIN_THREAD_MULTIPLICATIONS and parameters.device.type == "cpu"
-        wanted = self._threads if worth_it else 1
+        on_cpu = self._workspaces[0].flat.device.type == "cpu"
+        wanted = self._size.workers(rows) if on_cpu else 1
         while len(self._workspaces) < wanted:
             self._workspaces.append(Workspace(self._task, self._row_limits))
         return self._workspaces[:wanted]

@@ -16,14 +16,8 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.data.tables.config import TableConfig, adjusted, read_config
 from fedminmax.federation.planned_runs import plan_of_config
-from fedminmax.federation.wire.plan import (
-    NetworkPlan,
-    SiteRules,
-    noise_fault,
-    plan_adapter,
-    privacy_fault,
-    secure_sums_fault,
-)
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, plan_adapter
+from fedminmax.federation.wire.plan_checks import noise_fault, privacy_fault, secure_sums_fault
 from fedminmax.runs.layout import (
     BASELINE_FOLDER,
     CONFIG_FILE,

@@ -25,14 +25,8 @@ from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
 from fedminmax.federation.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import (
-    Progress,
-    Round,
-    answer_of,
-    initial_progress,
-    is_out_of_patience,
-    members_of,
-)
+from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
+from fedminmax.federation.train import Round, is_out_of_patience
 from fedminmax.methods.method import is_done
 from fedminmax.runs.advise import add_advice, task_of_tables
 from fedminmax.runs.card import write_card

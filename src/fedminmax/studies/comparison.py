@@ -15,7 +15,7 @@ from fedminmax.core.files import write_json
 from fedminmax.core.messages import Reveals
 from fedminmax.core.text import counted
 from fedminmax.data.partition import Setting
-from fedminmax.federation.train import check_reveals, initial_progress
+from fedminmax.federation.progress import check_reveals, initial_progress
 from fedminmax.methods.card import MethodCard
 from fedminmax.runs.convergence import marked
 from fedminmax.studies.finish import Tick, finish_runs, is_finished, run_folder

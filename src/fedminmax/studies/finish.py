@@ -26,7 +26,7 @@ from fedminmax.federation.checkpoint import (
     train_with_checkpoints,
 )
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import Progress, answer_of, initial_progress
+from fedminmax.federation.progress import Progress, answer_of, initial_progress
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import goal_of, pace_of
 from fedminmax.methods.method import JudgingState, SelectingState, is_done

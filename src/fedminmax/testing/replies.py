@@ -13,7 +13,8 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.validation import LossSums
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.per_holder import add_up
-from fedminmax.federation.train import Round, initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import Round, train
 from fedminmax.federation.wire.checks import ReportedLosses, check_losses, check_reply
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (

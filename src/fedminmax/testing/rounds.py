@@ -16,7 +16,8 @@ from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import mlp
 from fedminmax.federation.checkpoint import load_checkpoint, pack, save_checkpoint
 from fedminmax.federation.inprocess import InProcessFederation
-from fedminmax.federation.train import initial_progress, train
+from fedminmax.federation.progress import initial_progress
+from fedminmax.federation.train import train
 from fedminmax.methods.card import Weights
 from fedminmax.testing.case import Case, Method, require, require_close, require_equal
 from fedminmax.testing.problems import (

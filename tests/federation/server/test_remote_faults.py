@@ -14,12 +14,12 @@ from fedminmax.core.messages import Sums
 from fedminmax.data.tables.config import ModelChoice, read_config
 from fedminmax.federation import checkpoint as resumable
 from fedminmax.federation.checkpoint import Written, checkpoint_paths, save_checkpoint
+from fedminmax.federation.progress import Progress
 from fedminmax.federation.server import run
 from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.server.run import read_members, read_outcome, run_folder, run_plan
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
-from fedminmax.federation.train import Progress
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import sums_from_bytes, sums_to_bytes
 from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SiteRules

@@ -17,7 +17,8 @@ from fedminmax.federation.site.settings import (
     site_settings_text,
 )
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_from_bytes, plan_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, plan_to_bytes
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 from tests.federation.network_problem import plan_of, write_tables
 
 

@@ -41,8 +41,8 @@ from fedminmax.federation.wire.plan import (
     NetworkPlan,
     SiteRules,
     masked_words,
-    secure_sums_fault,
 )
+from fedminmax.federation.wire.plan_checks import secure_sums_fault
 from fedminmax.methods.card import Weights
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.runs.collect import collect_network_run

@@ -15,7 +15,7 @@ from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.server.news import ProgressReporter, news_as_json
 from fedminmax.federation.server.run import publish_results, run_plan
 from fedminmax.federation.server.transport import NO_LIMITS, PRESENCE_TIMEOUT, Answer, wait_for_all
-from fedminmax.federation.wire.plan import plan_from_bytes
+from fedminmax.federation.wire.plan_checks import plan_from_bytes
 
 RUNS_FOLDER = "fedminmax_runs"
 # Where a job's coordinator finds the run among the job's results.

@@ -7,13 +7,11 @@ and then asked again if it is connected. What happened is noted for each round.
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
-from fedminmax.core.bounds import RowLimits, row_limits
+from fedminmax.core.bounds import row_limits
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.messages import Census, Order, Reveals, Sums
@@ -22,32 +20,23 @@ from fedminmax.core.workspace import model_with
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.server.agreement import Agreement
 from fedminmax.federation.server.log import RoundNotes
-from fedminmax.federation.server.noisy_census import completed_reply
+from fedminmax.federation.server.replies import ReplyReader, SentOrder, ValidReply
 from fedminmax.federation.server.transport import (
     PRESENCE_TIMEOUT,
-    Answer,
     Attendance,
     Transport,
     gather,
 )
 from fedminmax.federation.wire.checks import (
-    ReportedLosses,
-    StepLength,
-    check_losses,
-    check_reply,
     check_validation,
     too_large,
 )
-from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.compression import compressed_part
+from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.messages import (
     losses_from_bytes,
-    max_reply_bytes,
     order_to_bytes,
-    sums_from_bytes,
 )
 from fedminmax.methods.method import AnyMethod, KeepingMethod, StateT, SumsMethod, VectorMethod
-from fedminmax.methods.shared.expected_reply import Sender
 
 SECONDS_BETWEEN_TRIES = 5.0
 # A site may fail now and then, but honest replies never exceed limits that hold for every table.
@@ -56,26 +45,6 @@ MAX_INVALID_REPLIES = 10
 
 class TooFewSitesError(RuntimeError):
     """Not enough sites answered for as long as the plan waits; everything so far is saved."""
-
-
-@dataclass(frozen=True, eq=False)
-class SentOrder:
-    """An order to some sites, as a record and as bytes, and a row's limits at its model."""
-
-    method: AnyMethod[Any]
-    order: Order
-    message: bytes
-    places: Mapping[str, int]
-    limits: RowLimits
-
-
-@dataclass(frozen=True, eq=False)
-class ValidReply:
-    """A plausible reply, the length of its step, and its size in bytes."""
-
-    sums: Sums
-    step: StepLength
-    size: int
 
 
 class RemoteFederation:
@@ -110,7 +79,7 @@ class RemoteFederation:
         self._start, self._task = task.initial_parameters, task
         self._layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
         self._attendance = Attendance(agreement.plan.site_rules)
-        self._told: dict[str, ReportedLosses] = {}
+        self._reader = ReplyReader(agreement, proves=proves)
         self._false: Counter[str] = Counter()
         self._notes = RoundNotes()
 
@@ -298,7 +267,9 @@ class RemoteFederation:
                 continue
             self._attendance.came(site, time.monotonic() - started)
             try:
-                replies[site] = self._read(answer, sent)
+                reply = self._reader.read(answer, sent)
+                replies[site] = reply
+                self._notes.slowest_seconds = max(self._notes.slowest_seconds, reply.seconds)
                 self._notes.refused.pop(site, None)
                 self._notes.absent |= answer.absent
                 self._notes.bytes_out += answer.further_bytes_out
@@ -318,68 +289,6 @@ class RemoteFederation:
             self._notes.refused[site] = f"{site} is not connected"
             self._attendance.missed(site, number)
         return [site for site in asked if site not in gone]
-
-    def _read(self, answer: Answer, sent: SentOrder) -> ValidReply:
-        site = answer.site
-        limit = max_reply_bytes(sent.method, self._start, self.census)
-        content = checked_bytes(answer.message, limit, site)
-        compress = self._agreement.plan.compress
-        compressed = compressed_part(sent.method, self.census.linear, compress=compress)
-        set_aside = self._agreement.validation_rows
-        validates = len(set_aside) > 0 and sent.order.phase == 0 and not self._proves
-        reply, seconds = sums_from_bytes(
-            content,
-            self._start,
-            groups=self.census.groups,
-            limit=limit,
-            sender=site,
-            compressed=compressed,
-            validates=validates,
-        )
-        self._notes.slowest_seconds = max(self._notes.slowest_seconds, seconds)
-        if self._agreement.plan.privacy is not None:
-            missing = len(answer.absent)
-            noisy = completed_reply(self._agreement, sent.method, sent.order, reply, missing)
-            return ValidReply(noisy, StepLength(0.0, is_limited=True), answer.bytes or len(content))
-        place = sent.places[site]
-        counts, lengths = self.census.counts[place], self._agreement.row_lengths[place]
-        is_total = self._agreement.plan.secure_sums is not None
-        holders = self.census.holders
-        sender = Sender(
-            place,
-            counts,
-            holders=holders,
-            limits=sent.limits,
-            lengths=lengths,
-            is_total=is_total,
-            group_curvature=self._agreement.group_curvature,
-        )
-        try:
-            check_losses(reply, sender, site)
-            if validates:
-                reported = set_aside[place]
-                if answer.absent:
-                    reported = reported.minimum(reply.validation.count)
-                check_validation(reply.validation, reported, sent.limits, site)
-                if not set_aside.any():
-                    reply = replace(reply, validation=NO_LOSSES)
-            before, now = self._told.get(site), sent.order
-            if answer.absent:
-                # A total over some of the sites: it says itself over how many rows, and what
-                # others reported before cannot be compared with it.
-                sender, before = replace(sender, counts=reply.group_count), None
-                self._told.pop(site, None)
-            else:
-                self._told[site] = ReportedLosses(now.parameters, reply.group_loss)
-            step = check_reply(
-                sent.method, now, sender, reply, site=site, before=before, compressed=compressed
-            )
-        except RefusedError:
-            raise
-        except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:
-            # The expectation depends on reported numbers, which must not stop the whole run.
-            raise RefusedError(f"{site} sent numbers that cannot be checked; refused") from error
-        return ValidReply(reply, step, len(content) if answer.bytes is None else answer.bytes)
 
     def _check_groups_left(self, false: Mapping[str, str], order: Order) -> None:
         """Stop if the refused sites are all that have a group: the run is for that group, too."""

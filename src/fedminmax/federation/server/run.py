@@ -28,6 +28,7 @@ from fedminmax.federation.certify import (
     check_single_answer,
 )
 from fedminmax.federation.checkpoint import checkpoint_paths, restore, train_with_checkpoints
+from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
 from fedminmax.federation.server.agreement import Agreement, agree
 from fedminmax.federation.server.disk import (
     CLAIM_FILE,
@@ -48,7 +49,6 @@ from fedminmax.federation.server.noisy_census import agree_privately
 from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import Transport
-from fedminmax.federation.train import Progress, answer_of, initial_progress, members_of
 from fedminmax.federation.wire.compression import Compressed, compressed_part
 from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import lets_holders_keep

@@ -35,13 +35,8 @@ from fedminmax.federation.site.policy import (
 )
 from fedminmax.federation.site.privacy import SPENT_FILE, planned_line
 from fedminmax.federation.site.settings import SiteSettings, SmallGroups
-from fedminmax.federation.wire.plan import (
-    PlannedRun,
-    SiteRules,
-    digest_of,
-    masking_fault,
-    privacy_fault,
-)
+from fedminmax.federation.wire.plan import PlannedRun, SiteRules, digest_of
+from fedminmax.federation.wire.plan_checks import masking_fault, privacy_fault
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import AnyMethod, asks_again, sums_over_rows
 

@@ -56,12 +56,8 @@ from fedminmax.federation.wire.messages import (
     vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire.plan import (
-    MAX_PLAN_BYTES,
-    NetworkPlan,
-    digest_of,
-    plan_from_bytes,
-)
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+from fedminmax.federation.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
 from fedminmax.federation.wire.summary import summary_to_bytes
 from fedminmax.methods.method import (
     AnyMethod,
