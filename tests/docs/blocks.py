@@ -1,4 +1,4 @@
-"""The fenced blocks of all pages, who runs them, and which commands take too long for any test."""
+"""The fenced blocks of all pages, who runs them, and which commands cannot run in a test."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/choosing_groups.md", "sh"): HERE,
     ("docs/choosing_groups.md", "toml"): ("tests/docs/test_blocks.py", "FRAGMENTS"),
     ("docs/choosing_method.md", "sh"): HERE,
-    ("docs/deployment.md", "sh"): ("tests/cli/test_federation_local.py", '"local"'),
+    ("docs/deployment.md", "sh"): HERE,
     ("docs/deployment.md", "toml"): ("tests/docs/test_blocks.py", "read_federation_file"),
     ("docs/estimators.md", "python"): ("tests/estimators/test_docs.py", "estimators.md"),
     ("docs/getting_started.md", "python"): HERE,
@@ -41,12 +41,10 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("experiments/fashion_mnist/README.md", "sh"): ("tests/cli/test_reproduce_fashion.py", "quick"),
     ("experiments/methods/README.md", "sh"): ("tests/cli/test_compare.py", "compare"),
 }
-# Commands of the pages that run here which no test runs; their words are checked all the same.
+# Commands of the pages that run here which cannot run in a test; their words are checked.
 NOT_RUN = {
     "pip install": "changes the environment; the extras are those of pyproject.toml",
     "make ": "sets up an environment; the targets are those of the Makefile",
-    "fedminmax federation local": "starts processes: tests/cli/test_federation_local.py",
-    "fedminmax compare synthetic --methods fedminmax,fedavg,qfedavg": "takes minutes",
 }
 
 

@@ -36,6 +36,7 @@ NEEDS: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/advise.md": ALL,
     "docs/choosing_groups.md": ALL,
     "docs/choosing_method.md": ALL,
+    "docs/deployment.md": CSV,
     "docs/report.md": ((RUN, "runs/clinic"), (RUN, "runs/clinic-afl")),
 }
 
