@@ -365,7 +365,7 @@ def test_a_file_that_we_wrote_ourselves_is_not_read_again_unless_it_changed(
     first, second, third = (done.progress for done in train(PROBLEM.federation(), METHOD, rounds=3))
     written = save_checkpoint(tmp_path, first)
     with monkeypatch.context() as patched:
-        patched.delattr(Path, "read_bytes")
+        patched.setattr(Path, "read_bytes", None)
         written = save_checkpoint(tmp_path, second, written)
     kept = previous.read_bytes()
     damage(current, "middle bit")
