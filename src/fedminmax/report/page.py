@@ -49,11 +49,10 @@ from fedminmax.runs.advice_text import (
     cost_cells,
     remedies,
 )
-from fedminmax.runs.convergence import verdict
 from fedminmax.runs.measure import merged_groups_text, small_groups_text
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import validation_text
+from fedminmax.runs.remarks import validation_text, verdict_of
 
 NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
 MAX_NAMED = 6
@@ -203,11 +202,7 @@ def _part(run: Run, name: str) -> RunPart:
     models = [run.chosen, *([run.baseline] if run.baseline else [])]
     results = run.chosen.results
     from_baseline = run.baseline.results.warnings if run.baseline else ()
-    not_converged = [
-        verdict(model.results.method.name, model.results.convergence)
-        for model in models
-        if not model.results.converged
-    ]
+    not_converged = [verdict_of(model.results) for model in models if not model.results.converged]
     further = (validation_text(results), *privacy_lines(results))
     return RunPart(
         name,

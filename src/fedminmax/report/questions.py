@@ -15,11 +15,10 @@ from fedminmax.report.style import Table
 from fedminmax.report.text import decimals_of, estimate, interval_name, number, risk_name
 from fedminmax.runs.advice_text import remedies
 from fedminmax.runs.advise import advise_census
-from fedminmax.runs.convergence import verdict
 from fedminmax.runs.layout import CENSUS_FILE
 from fedminmax.runs.measure import merged_groups_text
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import certificate_text, unproved_reason
+from fedminmax.runs.remarks import certificate_text, unproved_reason, verdict_of
 
 BETTER = "Could any model of this kind do better?"
 HELP = "What would help?"
@@ -71,9 +70,8 @@ def could_be_better(run: Run) -> Answer:
 
 def _rounds_text(results: Results) -> Iterator[str]:
     """Say whether more rounds would help, if the method's own rounds show that."""
-    found = results.convergence
-    if found is not None:
-        yield verdict(results.method.name, found)
+    if results.convergence is not None:
+        yield verdict_of(results)
 
 
 def what_would_help(run: Run) -> Answer:
@@ -97,8 +95,8 @@ def what_would_help(run: Run) -> Answer:
 def _from_results(run: Run) -> Iterator[str]:
     results = run.chosen.results
     found = results.convergence
-    if found is not None and not found.converged and found.reason != BY_VALIDATION:
-        yield f"More rounds: {verdict(results.method.name, found)}"
+    if found and not (found.converged or found.reason == BY_VALIDATION or results.privacy):
+        yield f"More rounds: {verdict_of(results)}"
     worst = worst_of(results)
     if worst is None:
         return

@@ -15,7 +15,7 @@ from fedminmax.report.questions import BETTER, could_be_better
 from fedminmax.report.read_run import Run
 from fedminmax.report.story import facts, story
 from fedminmax.report.text import interval_name, risk_meaning, risk_name, short
-from fedminmax.runs.convergence import verdict
+from fedminmax.runs.remarks import verdict_of
 
 # In characters; a sheet has room for about 4,000 in all.
 LONG, MEDIUM = 560, 300
@@ -90,7 +90,7 @@ def _unknown(run: Run) -> list[str]:
             "few training rows."
         )
     if not results.converged:
-        texts.append(short(verdict(results.method.name, results.convergence), MEDIUM))
+        texts.append(short(verdict_of(results), MEDIUM))
     if run.baseline is None:
         texts.append("Whether a plain model would be better or worse: none was trained.")
     texts.append(

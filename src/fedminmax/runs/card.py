@@ -15,7 +15,7 @@ from fedminmax.federation.wire.plan import masked_words
 from fedminmax.methods.card import MethodCard
 from fedminmax.metrics.intervals import MIN_ROWS
 from fedminmax.runs.advice_text import after_training
-from fedminmax.runs.convergence import no_gain_yet, verdict
+from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.layout import CARD_FILE
 from fedminmax.runs.measure import (
     interval_text,
@@ -26,7 +26,7 @@ from fedminmax.runs.measure import (
 from fedminmax.runs.model import SavedModel
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import CensusFile, ChangeOfRun, Measured, Results
-from fedminmax.runs.remarks import LOSS_NAMES, certificate_text, validation_text
+from fedminmax.runs.remarks import LOSS_NAMES, certificate_text, validation_text, verdict_of
 
 NOT_STATED = "not stated; set it in the section [report] of the configuration"
 RISK_NAMES = {"classification": "Brier risk", "regression": "squared error"}
@@ -212,7 +212,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"{results.gradient_evaluations:,} gradient evaluations, "
         f"{duration_text(results.seconds)}\n"
         f"- loss: {saved.loss}; answer: {_answer(saved)}\n"
-        f"- {verdict(method.name, results.convergence)}\n"
+        f"- {verdict_of(results)}\n"
         f"{proof}"
         f"{validation}"
         + "".join(f"- {paragraph}\n" for paragraph in after_training(results))

@@ -1,7 +1,7 @@
-"""Remarks on a run's answer: what is proved about it, and what validation rows chose.
+"""Remarks on a run's answer: has it converged, what is proved, and what validation rows chose.
 
-A proof bounds the worst group's (or holder's) training risk from below. Both remarks are stored as
-data in the results and formatted as text for the user.
+A proof bounds the worst group's (or holder's) training risk from below. All of it is stored as data in
+the results and formatted as text for the user.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.validation import ValidationRisk
+from fedminmax.runs.convergence import verdict
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 
@@ -31,6 +32,12 @@ def with_proof(results: Results, last: RoundRecord) -> Results:
     if last.certificate is not None:
         known["proof"] = ProofOfRun(**asdict(last.certificate))
     return results.model_copy(update=known) if known else results
+
+
+def verdict_of(results: Results) -> str:
+    """Describe whether a run on tables converged; if not, say what to do."""
+    name, promised = results.method.name, results.privacy is not None
+    return verdict(name, results.convergence, option=None if promised else "--rounds")
 
 
 def certificate_text(results: Results) -> str | None:

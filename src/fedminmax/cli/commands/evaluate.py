@@ -9,9 +9,9 @@ from fedminmax.cli.terminal import print_table, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FormatChanges
-from fedminmax.runs.convergence import verdict
 from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
 from fedminmax.runs.records import Measured, Results, record_as_json
+from fedminmax.runs.remarks import verdict_of
 from fedminmax.runs.results import finished_results
 
 
@@ -47,8 +47,7 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
     if not results.converged:
-        warning = verdict(results.method.name, results.convergence)
-        console.print(warning, markup=False, highlight=False)
+        console.print(verdict_of(results), markup=False, highlight=False)
     small = small_groups_text(results.groups, test)
     if small:
         console.print(small, markup=False, highlight=False)

@@ -28,7 +28,7 @@ from fedminmax.data.tables.config import LoggingChoice, TableConfig, adjusted, r
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.runs.advice_text import after_training
 from fedminmax.runs.choose_model import ModelStep, choose_model
-from fedminmax.runs.convergence import no_gain_yet, verdict
+from fedminmax.runs.convergence import no_gain_yet
 from fedminmax.runs.layout import CARD_FILE, MODEL_FILE, RESULTS_FILE, claim_folder
 from fedminmax.runs.measure import (
     change_from,
@@ -40,7 +40,7 @@ from fedminmax.runs.measure import (
 from fedminmax.runs.plan import TableRun
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import RISK, Results, record_as_json
-from fedminmax.runs.remarks import certificate_text, validation_text
+from fedminmax.runs.remarks import certificate_text, validation_text, verdict_of
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.seed_spread import (
     SeedSpread,
@@ -63,7 +63,7 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
         _print_risks(console, results)
         _print_personal(console, results[0])
     for own in results:
-        _say(console, verdict(own.method.name, own.convergence))
+        _say(console, verdict_of(own))
         proved = certificate_text(own)
         if proved:
             _say(console, proved)
