@@ -1,7 +1,7 @@
 """Remarks on a run's answer: has it converged, what is proved, and what validation rows chose.
 
-A proof bounds the worst group's (or holder's) training risk from below. All of it is stored as data in
-the results and formatted as text for the user.
+A proof bounds the worst group's (or holder's) training risk from below. All remarks are stored as
+data in the results and formatted as text for the user.
 """
 
 from collections.abc import Sequence
