@@ -9,6 +9,7 @@ of the long runs of AFL in ``rows_6000``.
 """
 
 import argparse
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,18 +29,6 @@ from fedminmax.studies.finish import run_folder
 from fedminmax.studies.study import RunPlan, StudyMethod, rows_of_holders
 
 AFL_RUNS = Path(__file__).parent / "rows_6000"
-CONFIG = FashionConfig(
-    rows=6000,
-    holders=40,
-    channels=(16, 32),
-    learning_rate=0.1,
-    adversary_rate=0.1,
-    epsilon=0.0,
-    epochs=15,
-    batch_size=100,
-    seed=0,
-    device="cpu",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +43,13 @@ class WorstHolder:
             return max(
                 float(brier_loss(model(rows.x), rows.y).double().mean()) for rows in self.holders
             )
+
+
+def config_of_long_runs() -> FashionConfig:
+    """Return the configuration of AFL's long runs."""
+    content = json.loads((AFL_RUNS / "config.json").read_text())
+    del content["version"]
+    return FashionConfig(**content | {"channels": tuple(content["channels"])})
 
 
 def plan_of(setting: str, method: StudyMethod) -> RunPlan:
@@ -78,13 +74,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=10, help="first rounds to compare")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of AFLFast")
     options = parser.parse_args()
-    study = FashionStudy(CONFIG, fashion_mnist(None))
+    config = config_of_long_runs()
+    study = FashionStudy(config, fashion_mnist(None))
     seed = study.fold_seed(0)
-    rows = choose_rows(study.data.train, CONFIG.rows, seed)
+    rows = choose_rows(study.data.train, config.rows, seed)
     for setting in options.settings:
-        parts = rows_of_holders(setting, rows.group, CONFIG.holders, seed)
+        parts = rows_of_holders(setting, rows.group, config.holders, seed)
         objective = WorstHolder([rows.rows(part) for part in parts])
-        afl, fast = AFL(CONFIG.learning_rate, CONFIG.adversary_rate), AFLFast()
+        afl, fast = AFL(config.learning_rate, config.adversary_rate), AFLFast()
         federation = study.federation(plan_of(setting, fast))
         print(f"{setting}: worst holder's training risk, AFL and AFLFast", flush=True)
         slow = first_rounds(federation, afl, options.first, seed)
