@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedminmax.cli.arguments.reproduce import SYNTHETIC_METHODS
 from fedminmax.cli.main import build_parser
 from fedminmax.data.tables.config_checks import check_sections
 from fedminmax.data.tables.config_sections import ConfigSections
@@ -107,7 +108,7 @@ def _check(line: str) -> None:
             options = build_parser().parse_args(rest)
             named = getattr(options, "methods", None) or []
             for name in named.split(",") if isinstance(named, str) else named:
-                assert re.split("[:@]", str(name))[0] in {"all", "centralized", *CARDS}, line
+                assert re.split("[:@]", str(name))[0] in {"all", *CARDS, *SYNTHETIC_METHODS}, line
         case ["pip", "install", what]:
             extras = re.fullmatch(r"fedminmax\[([\w,]+)\]", what)
             assert extras, line
