@@ -173,7 +173,12 @@ def draw_risk_against_rounds(panels: Mapping[str, Sequence[Curve]], stem: Path) 
                 axis.spines[["top", "right"]].set_visible(False)
         axes[0][0].set_ylabel("worst group's Brier risk")
         axes[1][0].set_ylabel("mean Brier risk over groups")
-        axes[0][0].legend(fontsize=7)
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        # The folds of a setting have one entry.
+        named = dict(zip(labels, handles, strict=True))
+        figure.legend(
+            named.values(), named.keys(), loc="outside right center", fontsize=8, frameon=False
+        )
         return save_figure(figure, stem)
 
 
