@@ -68,6 +68,10 @@ def test_estimated_and_actual_cost_are_compared(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "other", cost=counted))
     (said,) = after_training(run.chosen.results)
     assert "messages were 1.5 kB up and 310 bytes down per round; expected: 2 kB up" in said
+    equal = COST | {"counted_down": COST["bytes_down"], "counted_up": COST["bytes_up"]}
+    run = read_run(write_run(tmp_path / "equal", cost=equal))
+    (said,) = after_training(run.chosen.results)
+    assert "messages were 2 kB up and 300 bytes down per round." in said
 
 
 def test_runs_of_earlier_versions_say_nothing_of_it(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ def test_a_masked_run_shows_totals_and_says_so(tmp_path: Path) -> None:
     assert results["secure_sums"] == 3
     assert [own["site"] for own in results["sites"]] == list(SITES)
     assert "reach" not in results
+    # Keys and shares of masks travel beside the model: no size that was computed without them.
+    cost = results["cost"]
+    assert cost["bytes_down"] == cost["counted_down"] > 0
+    assert cost["bytes_up"] == cost["counted_up"] > 0
     words = "the server learns only totals over at least 3 sites"
     assert any(words in note for note in results["notes"])
     assert words in (folder / "model_card.md").read_text()

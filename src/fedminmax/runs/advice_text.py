@@ -305,4 +305,6 @@ def _cost_paragraphs(results: Results) -> list[str]:
     if cost.counted_up is None:
         return [f"{start}. Over a network a holder's messages are {each}, {total} up in total."]
     up, down = size_text(cost.counted_up), size_text(cost.counted_down or 0)
-    return [f"{start}. A site's messages were {up} up and {down} down per round; expected: {each}."]
+    found = f"{up} up and {down} down per round"
+    compared = "" if found == each else f"; expected: {each}"
+    return [f"{start}. A site's messages were {found}{compared}."]

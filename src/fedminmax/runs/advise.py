@@ -182,8 +182,9 @@ def add_advice(
 ) -> Results:
     """Add the reach of the final weights and the run's cost; ``counted`` are network rounds.
 
-    With ``masked`` sums nobody knows whose rows are whose, and uploads are as long as counted. With
-    a promise of privacy rounds are fixed beforehand, and no estimate is compared with them.
+    With ``masked`` sums nobody knows whose rows are whose, and messages are as long as counted:
+    keys and shares travel, too. With a promise of privacy rounds are fixed beforehand, and no
+    estimate is compared with them.
     """
     linear = linear_structure_of(task)
     rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
@@ -198,7 +199,7 @@ def add_advice(
         cost["counted_down"] = median_high([entry.bytes_out for entry in counted])
         cost["counted_up"] = median_high([entry.bytes_in for entry in counted])
         if masked:
-            cost["bytes_up"] = cost["counted_up"]
+            cost["bytes_down"], cost["bytes_up"] = cost["counted_down"], cost["counted_up"]
     changes: dict[str, object] = {"cost": CostOfRun.model_validate(cost)}
     reach = None if masked else reach_of_run(rounds, census)
     if reach is not None:

@@ -19,9 +19,9 @@ is compared, not the decrease that a step predicts: by that measure a candidate 
 looks bad although it is not, and rates became too small too early. So the worst risk never rises,
 and a failure costs one round.
 
-If only some holders take part, the worst risks of two rounds are on different rows. Then every
-candidate is kept, unless its risk is far off; the rate grows while the smoothed worst risk falls,
-and shrinks once that has stopped.
+If holders are missing, the worst risks of two rounds are on different rows, and the same candidate
+is sent again, a few times. If they stay away, every candidate is kept, unless its risk is far off;
+the rate grows while the smoothed worst risk falls, and shrinks once that has stopped.
 
 | symbol     | name                                |
 |------------|-------------------------------------|
@@ -55,6 +55,8 @@ MIN_METRIC = 1e-8
 # With partial participation: decay of the worst risk's running mean, which increase is a failure,
 # after how many rounds without a new minimum the rate shrinks, and its growth with a new minimum.
 SMOOTHING, FAR_OFF, PATIENCE, PARTIAL_GROWTH = 0.9, 2.0, 30, 1.1
+# How often in a row a candidate is sent again because holders were missing.
+MAX_REPEATS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +65,9 @@ class FirstOrderState:
 
     ``slope_sums`` [m, p] are the running means of slopes before bias correction, over ``steps``
     rounds. ``level`` is the worst risk of ``best``, smoothed if only some holders take part,
-    ``lowest`` its minimum, and ``stale`` the rounds since. ``rounds`` counts the candidates that
-    were kept, ``failures`` the others.
+    ``lowest`` its minimum, and ``stale`` the rounds since. ``is_exact`` says whether the level was
+    measured on all rows, and ``repeats`` how often in a row the candidate was sent again.
+    ``rounds`` counts the candidates that were kept, ``failures`` the others.
     """
 
     parameters: Tensor
@@ -82,6 +85,8 @@ class FirstOrderState:
     level: float
     lowest: float
     stale: int
+    is_exact: bool
+    repeats: int
     steps: int
     rounds: int
     failures: int
@@ -128,6 +133,8 @@ def start_first_order(
         level=math.inf,
         lowest=math.inf,
         stale=0,
+        is_exact=False,
+        repeats=0,
         steps=0,
         rounds=0,
         failures=0,
@@ -138,18 +145,23 @@ def after_first_order_round(
     state: FirstOrderState, reported: RiskSums, epsilon: float, momentum: float
 ) -> FirstOrderState:
     """Keep the candidate or go back, and choose the next one from there."""
+    complete = torch.equal(reported.counts, state.counts)
+    if not complete and state.is_exact and state.repeats < MAX_REPEATS:
+        return replace(state, repeats=state.repeats + 1)
     tried = _with_sums(state, reported)
     now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
-    complete = torch.equal(reported.counts, state.counts)
-    if state.rounds == 0:
-        kept = replace(tried, level=now, lowest=now)
+    if state.rounds == 0 or complete != state.is_exact:
+        # Nothing to compare with: this is the first round, or the level is on other rows. After
+        # an incomplete round, the next absence is no reason to send a candidate again.
+        repeats = MAX_REPEATS if complete and state.rounds else 0
+        kept = replace(tried, level=now, lowest=now, is_exact=complete, repeats=repeats)
     elif complete and now < state.level:
         growth = GROWTH if state.failures else FIRST_GROWTH
-        kept = replace(tried, level=now, lowest=now, rate=growth * state.rate)
+        kept = replace(tried, level=now, lowest=now, rate=growth * state.rate, repeats=0)
     elif not complete and now < FAR_OFF * state.level:
         kept = _with_smoothed_level(tried, now)
     else:
-        return step_back(state, epsilon, momentum)
+        return _step_back(state, epsilon, momentum)
     slope = kept.weights.to(kept.slopes) @ kept.slopes
     return _look_ahead(
         replace(
@@ -164,7 +176,7 @@ def after_first_order_round(
     )
 
 
-def step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
+def _step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstOrderState:
     """Return the state after a failure: start from the best model again, with a smaller rate."""
     return _look_ahead(
         replace(
@@ -172,6 +184,7 @@ def step_back(state: FirstOrderState, epsilon: float, momentum: float) -> FirstO
             slope_sums=(1.0 - momentum) * state.slopes,
             rate=SHRINKAGE * state.rate,
             steps=1,
+            repeats=0,
             failures=state.failures + 1,
         ),
         epsilon,

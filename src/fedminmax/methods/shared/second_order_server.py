@@ -11,6 +11,12 @@ quadratic model is exact: one round of sums is the whole problem.
 With cross-entropy or squared error and a ridge, the sums also prove a lower bound (see
 ``core.certificate``).
 
+Risks of two rounds can be compared only if both are on all rows. If holders are missing, the same
+candidate is sent again, a few times. If they stay away, every candidate is kept, and the quadratics
+are averages over rounds, each moved to the newest candidate; round t has weight t, so what was
+measured far away fades. The averages of rounds with changing holders approach the risks on all
+rows.
+
 | symbol         | name                            |
 |----------------|---------------------------------|
 | theta          | state.parameters, the next candidate |
@@ -45,7 +51,7 @@ from fedminmax.methods.shared.replies import RiskSums
 # Maximum number of second derivatives that a server stores: 160 MB.
 MAX_CURVATURE = 20_000_000
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
-GOOD, FAIR = 0.5, 0.1
+GOOD_SHARE, MIN_SHARE = 0.5, 0.1
 FIRST_DAMPING = 1e-3
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
@@ -53,6 +59,8 @@ MAX_CUT_ROUNDS = 3
 PREDICTION_FACTOR = 100.0
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
 FAR_OFF = 1.5
+# How often in a row a candidate is sent again because holders were missing.
+MAX_REPEATS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +71,9 @@ class SecondOrderState:
     parameter. ``promised`` is the predicted decrease at the next candidate. ``cuts`` are linear
     lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
-    model, with its penalty; infinite unless it was measured on all rows. ``size`` determines
-    rounding errors.
+    model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
+    behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
+    candidate was sent again. ``size`` determines rounding errors.
     """
 
     parameters: Tensor
@@ -85,12 +94,19 @@ class SecondOrderState:
     upper: float
     lower: float
     answer: float
+    seen: Tensor
+    repeats: int
     rounds: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the risks are those of the best model on all rows."""
+        return math.isfinite(self.answer)
 
     @property
     def certificate(self) -> Certificate | None:
         """What is proved about the selected model; None if nothing is."""
-        if not math.isfinite(self.lower) or not math.isfinite(self.answer):
+        if not math.isfinite(self.lower) or not self.is_exact:
             return None
         best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
         errors = errors_of_quadratics(
@@ -124,7 +140,7 @@ class SecondOrderState:
         proved = self.certificate
         if proved is not None:
             return proved.gap
-        if self.rounds == 0 or not math.isfinite(self.answer):
+        if self.rounds == 0 or not self.is_exact:
             return None
         if self.structure.is_quadratic:
             return 0.0
@@ -176,6 +192,8 @@ def start_second_order(
         upper=float("inf"),
         lower=-float("inf"),
         answer=float("inf"),
+        seen=new(players),
+        repeats=0,
         rounds=0,
     )
 
@@ -184,22 +202,45 @@ def after_second_order_round(
     state: SecondOrderState, reported: RiskSums, epsilon: float
 ) -> SecondOrderState:
     """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
-    tried = _with_bounds(_with_sums(state, reported), reported, epsilon)
+    if not torch.equal(reported.counts, state.counts):
+        return _after_incomplete_round(state, reported, epsilon)
+    tried = _with_bounds(_with_sums(state, reported), epsilon)
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
-    first = state.rounds == 0
-    gain = 1.0 if first else (before - now) / max(state.promised, 1e-300)
-    if first or now < before:
-        complete = torch.equal(reported.counts, tried.counts)
-        state = replace(tried, best=state.parameters, answer=now if complete else math.inf)
+    first, was_exact = state.rounds == 0, state.is_exact
+    if was_exact and now >= before:
+        state = replace(state, cuts=tried.cuts, lower=tried.lower, rounds=tried.rounds, repeats=0)
     else:
-        state = replace(state, cuts=tried.cuts, lower=tried.lower)
-    state = replace(state, rounds=tried.rounds)
-    nothing = state.structure.risk_at_zero
-    if first and now > FAR_OFF * nothing:
-        # Rows with extreme outputs have almost no curvature: 0 is the better start.
-        start = torch.zeros_like(state.parameters)
-        return replace(state, parameters=start, promised=now - nothing)
+        # After an incomplete round, the next absence is no reason to send a candidate again.
+        repeats = 0 if was_exact or first else MAX_REPEATS
+        state = replace(tried, best=state.parameters, answer=now, repeats=repeats)
+    if first:
+        return _after_first_round(state, now, epsilon)
+    gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
     return _look_ahead(state, gain, epsilon)
+
+
+def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> SecondOrderState:
+    nothing = state.structure.risk_at_zero
+    if now <= FAR_OFF * nothing:
+        return _look_ahead(state, 1.0, epsilon)
+    # Rows with extreme outputs have almost no curvature: 0 is the better start.
+    zero, unseen = torch.zeros_like(state.parameters), torch.zeros_like(state.seen)
+    return replace(state, parameters=zero, promised=now - nothing, seen=unseen)
+
+
+def _after_incomplete_round(
+    state: SecondOrderState, reported: RiskSums, epsilon: float
+) -> SecondOrderState:
+    """Send the candidate again; if holders stay away, keep it and average the quadratics."""
+    if state.is_exact and state.repeats < MAX_REPEATS:
+        return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
+    tried = _averaged(state, reported)
+    before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
+    kept = replace(tried, best=state.parameters, answer=math.inf)
+    if state.rounds == 0:
+        return _after_first_round(kept, now, epsilon)
+    steady = GOOD_SHARE if state.damping > FIRST_DAMPING else MIN_SHARE
+    return _look_ahead(kept, steady if now <= FAR_OFF * before else 0.0, epsilon)
 
 
 def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
@@ -217,13 +258,41 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     risks[seen] = reported.losses[seen] / rows + 0.5 * ridge * point @ point
     slopes[seen] = structure.to_free(reported.gradients[seen]) / rows[:, None] + ridge * point
     curvature[seen] = reported.curvature[seen] / rows[:, None]
-    return replace(state, risks=risks, slopes=slopes, curvature=curvature, rounds=state.rounds + 1)
+    number = state.rounds + 1
+    return replace(
+        state,
+        risks=risks,
+        slopes=slopes,
+        curvature=curvature,
+        seen=number * reported.counts.double(),
+        rounds=number,
+    )
 
 
-def _with_bounds(tried: SecondOrderState, reported: RiskSums, epsilon: float) -> SecondOrderState:
+def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
+    """Return averages of what this round's rows say and earlier quadratics, at the candidate.
+
+    If a player's rows all took part in this round, earlier ones add nothing.
+    """
+    structure, known = state.structure, (state.seen > 0).double()
+    step = structure.to_free(state.parameters) - structure.to_free(state.best)
+    bent = structure.free_curvature(state.curvature) @ step + structure.ridge * step
+    risks = known * (state.risks + state.slopes @ step + 0.5 * bent @ step)
+    slopes = known[:, None] * (state.slopes + bent)
+    now = _with_sums(state, reported)
+    seen = now.seen + torch.where(reported.counts == state.counts, 0.0, state.seen)
+    share = now.seen / seen.clamp(min=1.0)
+    return replace(
+        now,
+        risks=torch.lerp(risks, now.risks, share),
+        slopes=torch.lerp(slopes, now.slopes, share[:, None]),
+        curvature=torch.lerp(state.curvature, now.curvature, share[:, None]),
+        seen=seen,
+    )
+
+
+def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
     """Add the bounds that a round with all rows proves."""
-    if not torch.equal(reported.counts, tried.counts):
-        return tried
     upper = min(tried.upper, _worst(tried, tried.risks, epsilon))
     tried = replace(tried, upper=upper)
     if not _proves(tried):
@@ -263,7 +332,9 @@ def _with_cuts(
 
 def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
     """Choose the next candidate from the best model, in a trust region adapted to the gain."""
-    factor = 1.0 / DAMPING_FACTOR if gain >= GOOD else 1.0 if gain >= FAIR else DAMPING_FACTOR
+    factor = (
+        1.0 / DAMPING_FACTOR if gain >= GOOD_SHARE else 1.0 if gain >= MIN_SHARE else DAMPING_FACTOR
+    )
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
     structure = state.structure
     curvatures = structure.free_curvature(state.curvature)
@@ -277,7 +348,8 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     least = 1e-12 * float(scale.max())
     region = (0.0 if structure.is_quadratic else damping) * scale + least
     lowest = minimise_max(functions, region, chosen, floor)
-    while lowest.value < max(state.lower, 0.0) and not structure.is_quadratic:
+    least_value = max(state.lower, 0.0) if state.is_exact else 0.0
+    while lowest.value < least_value and damping < MAX_DAMPING and not structure.is_quadratic:
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
@@ -299,7 +371,7 @@ def _with_known(
     state: SecondOrderState, functions: Quadratics, parameters: Tensor, epsilon: float
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated."""
-    if not math.isfinite(state.answer):
+    if not state.is_exact:
         return state
     best, point = (state.structure.to_free(own) for own in (state.best, parameters))
     step = point - best

@@ -1,0 +1,175 @@
+"""The fast servers when holders are missing, now and then or in every round."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
+from fedminmax.core.messages import RoundKey
+from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.one_round import run_round
+from fedminmax.federation.train import train
+from fedminmax.methods.afl_fast import AFLFast
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.shared.fast_server import FastState
+from fedminmax.methods.shared.first_order_server import FirstOrderState
+from tests.methods.test_fast_networks import network, worst_risk
+from tests.methods.test_fedminmax_fast import classes
+
+Rows = tuple[Tensor, Tensor, Tensor]
+METHOD = FedMinMaxFast(gap=0.0)
+
+
+def easy_and_hard_holders(seed: int = 3) -> tuple[list[Rows], Rows]:
+    """Four holders; at the last one labels do not follow the features."""
+    x, y, group = classes(seed, 3, 3, 2, rows=400)
+    part = torch.arange(len(group)) % 4
+    y = torch.where(part == 3, torch.arange(len(group)) // 4 % 2, y)
+    own = [part == number for number in range(4)]
+    return [(x[rows], y[rows], group[rows]) for rows in own], (x, y, group)
+
+
+def state_after(
+    federation: InProcessFederation, rounds: Sequence[Sequence[int]], method: FedMinMaxFast = METHOD
+) -> FastState:
+    """Return the state after rounds with these holders."""
+    state = method.init(federation.initial_parameters, federation.census)
+    for number, participants in enumerate(rounds, start=1):
+        key = RoundKey(0, number)
+        state = run_round(
+            federation,
+            method,
+            state,
+            kept=federation.initial_parameters[:0],
+            key=key,
+            participants=participants,
+        ).state
+    return state
+
+
+EVERYBODY, WITHOUT_HARD = (0, 1, 2, 3), (0, 1, 2)
+
+
+@pytest.mark.parametrize("absent", [{2}, {2, 3, 7}, {1}, {1, 2, 3, 4, 5, 6, 7}])
+def test_after_an_absence_a_linear_model_is_proved_as_without_one(absent: set[int]) -> None:
+    """On easier rows the risk is lower: nothing that is measured on all rows could beat it."""
+    holders, _ = easy_and_hard_holders()
+    federation = InProcessFederation(
+        nn.Linear(3, 2).double(), cross_entropy_loss, holders, ridge=1e-3
+    )
+    rounds = [WITHOUT_HARD if number in absent else EVERYBODY for number in range(1, 31)]
+    never, now_and_then = (
+        state_after(federation, each).certificate for each in ([EVERYBODY] * 20, rounds)
+    )
+    assert never is not None
+    assert now_and_then is not None
+    assert now_and_then.gap < 1e-6
+    assert now_and_then.upper == pytest.approx(never.upper, rel=1e-6)
+
+
+def test_after_an_absence_a_network_trains_on() -> None:
+    holders, rows = easy_and_hard_holders()
+    federation = InProcessFederation(network(0), brier_loss, holders)
+    rounds = [WITHOUT_HARD if number % 5 == 3 else EVERYBODY for number in range(1, 101)]
+    start, never, now_and_then = (
+        worst_risk(federation.model(parameters), brier_loss, rows)
+        for parameters in (
+            federation.initial_parameters,
+            state_after(federation, [EVERYBODY] * 80).selected[0],
+            state_after(federation, rounds).selected[0],
+        )
+    )
+    assert now_and_then == pytest.approx(never, abs=0.02 * (start - never))
+
+
+def test_a_candidate_is_sent_again_a_few_times_and_then_training_goes_on() -> None:
+    holders, _ = easy_and_hard_holders()
+    for model in (nn.Linear(3, 2).double(), network(0)):
+        federation = InProcessFederation(model, brier_loss, holders)
+        started = [EVERYBODY] * 2
+        sent = [
+            state_after(federation, started + [WITHOUT_HARD] * missed).parameters
+            for missed in range(6)
+        ]
+        assert all(torch.equal(again, sent[0]) for again in sent[1:4])
+        assert not torch.equal(sent[4], sent[0])
+        assert not torch.equal(sent[5], sent[4])
+
+
+def test_after_a_lost_holder_a_complete_round_is_the_new_baseline() -> None:
+    """Its level is measured, not smoothed; the next absence does not hold up training again."""
+    holders, rows = easy_and_hard_holders()
+    federation = InProcessFederation(network(0), brier_loss, holders)
+    rounds = [EVERYBODY, *[WITHOUT_HARD] * 20, EVERYBODY]
+    back = state_after(federation, rounds)
+    assert isinstance(back, FirstOrderState)
+    assert back.is_exact
+    assert back.level == pytest.approx(
+        worst_risk(federation.model(back.best), brier_loss, rows), rel=1e-9
+    )
+    again = state_after(federation, [*rounds, WITHOUT_HARD])
+    assert not torch.equal(again.parameters, back.parameters)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy_loss, brier_loss])
+@pytest.mark.parametrize("participation", [0.5, 0.25])
+def test_with_changing_holders_a_linear_model_comes_near_the_optimum(
+    loss: Loss, participation: float
+) -> None:
+    holders, rows = easy_and_hard_holders()
+    federation = InProcessFederation(nn.Linear(3, 2).double(), loss, holders, ridge=1e-3)
+    *_, whole = train(federation, METHOD, rounds=20)
+    *_, part = train(federation, METHOD, rounds=200, participation=participation)
+    best, found = (
+        worst_risk(federation.model(done.members[0]), loss, rows) for done in (whole, part)
+    )
+    assert found == pytest.approx(best, rel=0.02)
+
+
+def test_with_changing_holders_squared_error_comes_near_the_optimum() -> None:
+    holders, (x, y, group) = easy_and_hard_holders()
+    holders = [(own, target.double(), groups) for own, target, groups in holders]
+    federation = InProcessFederation(nn.Linear(3, 1).double(), squared_error_loss, holders)
+    *_, whole = train(federation, METHOD, rounds=2)
+    *_, part = train(federation, METHOD, rounds=200, participation=0.5)
+    best, found = (
+        worst_risk(federation.model(done.members[0]), squared_error_loss, (x, y.double(), group))
+        for done in (whole, part)
+    )
+    assert found == pytest.approx(best, rel=0.02)
+
+
+def test_with_changing_holders_the_worst_holder_comes_near_its_optimum() -> None:
+    """A holder is a player of AFL: in a round it is there with all of its rows, or not at all."""
+    holders, _ = easy_and_hard_holders()
+    federation = InProcessFederation(
+        nn.Linear(3, 2).double(), cross_entropy_loss, holders, ridge=1e-3
+    )
+    method = AFLFast(gap=0.0)
+    *_, whole = train(federation, method, rounds=20)
+    *_, part = train(federation, method, rounds=100, participation=0.5)
+
+    def worst_holder(parameters: Tensor) -> float:
+        model = federation.model(parameters)
+        with torch.no_grad():
+            return max(float(cross_entropy_loss(model(x), y).mean()) for x, y, _ in holders)
+
+    best, found = (worst_holder(done.members[0]) for done in (whole, part))
+    assert found == pytest.approx(best, rel=1e-3)
+
+
+def test_a_start_far_off_does_not_spoil_the_averages() -> None:
+    holders, rows = easy_and_hard_holders()
+    model = nn.Linear(3, 2).double()
+    with torch.no_grad():
+        model.weight.mul_(1e4)
+    federation = InProcessFederation(model, cross_entropy_loss, holders, ridge=1e-3)
+    *_, whole = train(federation, METHOD, rounds=20)
+    *_, part = train(federation, METHOD, rounds=200, participation=0.5)
+    best, found = (
+        worst_risk(federation.model(done.members[0]), cross_entropy_loss, rows)
+        for done in (whole, part)
+    )
+    assert found == pytest.approx(best, rel=0.02)
