@@ -121,6 +121,12 @@ def test_a_mixture_is_refused_before_the_first_round(
     assert not RUN.exists()
 
 
+def test_a_method_that_returns_one_of_its_fits_is_certified(hospitals: Path) -> None:
+    one = 'name = "ap-star"\nrounds = 60\ncertify = true'
+    run_here("train", write_config(hospitals, "ill", model=LOGISTIC, method=one))
+    assert results_of(RUN)["proof"]["lower"] > 0.0
+
+
 def test_regression_is_proved_after_one_round_in_the_unit_of_its_target(hospitals: Path) -> None:
     config = write_config(
         hospitals, "cost", model='kind = "linear"\nridge = 1e-4', method=FAST, data="held_out = 0"

@@ -71,6 +71,27 @@ def test_a_run_states_its_promise_and_spends_it_once(
     assert len(ledger()) == 1
 
 
+def test_a_run_that_ends_before_its_results_are_written_keeps_its_noise(
+    hospitals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would begin again, with other noise, and spend the budget twice."""
+    config = private(hospitals)
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedminmax.runs.table_run.write_results", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            for _ in training_rounds(open_training(read_config(config), RUN)):
+                pass
+    rounds = rounds_of(RUN)
+    run_here("train", config)
+    assert rounds_of(RUN) == rounds
+    assert len(ledger()) == 1
+    assert not (RUN / "noise.key").exists()
+
+
 def test_noise_is_not_that_of_the_seed(hospitals: Path) -> None:
     """Whoever knows the configuration must not be able to take it off."""
     config = private(hospitals)

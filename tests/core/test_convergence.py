@@ -211,3 +211,11 @@ def test_a_group_that_nobody_has_is_not_judged() -> None:
     assert judge_convergence(log, [50, 50], BOTH, answer=Iterate.LAST).converged
     nobody = log_of(100, lambda _: [None, None])
     assert not judge_convergence(nobody, [50, 50], BOTH, answer=Iterate.LAST).converged
+
+
+def test_a_round_that_knew_only_a_group_that_is_skipped_is_skipped_too() -> None:
+    """The first half has group 0 alone, the second half group 1 in every round."""
+    log = log_of(40, lambda t: [1.0 if t < 5 else None, LIMIT if t > 2 else None])
+    found = judge_convergence(log, [50, 50], BOTH, answer=Iterate.LAST)
+    assert found.converged
+    assert found.risk == pytest.approx(LIMIT)

@@ -18,6 +18,7 @@ from fedminmax.federation.train import train
 from fedminmax.methods.afl import AFL
 from fedminmax.methods.fedavg import FedAvg
 from fedminmax.methods.fedminmax import FedMinMax
+from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.fedminmax_local import FedMinMaxLocal
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.minimax_fair import MinimaxFair
@@ -86,6 +87,12 @@ def test_local_divergence_is_seen_in_its_own_round(method: AnyMethod[Any]) -> No
     federation = quadratic_federation([0.0], [points([[[1.0]]])])
     with pytest.raises(DivergedError, match=r"diverged in round 1: the parameter step"):
         list(train(federation, method, rounds=3))
+
+
+def test_a_method_that_adapts_its_steps_is_not_told_to_take_a_smaller_rate() -> None:
+    federation = quadratic_federation([0.0], [points([[[1e200]]])])
+    with pytest.raises(DivergedError, match=r"is not finite; scale the features$"):
+        list(train(federation, FedMinMaxFast(), rounds=3))
 
 
 def test_rounds_are_numbered_and_the_output_is_the_papers() -> None:

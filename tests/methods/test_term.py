@@ -228,6 +228,21 @@ def test_group_term_arrives_with_the_rate_that_users_get(tilt: float) -> None:
     assert float(objective(done.parameters(Iterate.LAST))) == pytest.approx(lowest.fun, abs=1e-6)
 
 
+def test_with_a_ridge_the_objective_is_the_penalised_one() -> None:
+    """From far away, J without its penalty rises although every step lowers what is minimised."""
+    x, y, group = opposite_patterns()
+    answers = []
+    for start in (0.0, 3.0):
+        model = torch.nn.Linear(4, 2).double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.linspace(-start, start, parameter.numel()).view_as(parameter))
+        federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)], ridge=0.3)
+        *_, done = train(federation, GroupTERM(5.0), rounds=200)
+        answers.append(done.parameters(Iterate.LAST))
+    torch.testing.assert_close(answers[0], answers[1], atol=1e-6, rtol=0.0)
+
+
 def opposite_patterns() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Draw 600 rows; in a fifth of them, group 1, the second feature decides and not the first."""
     generator = torch.Generator().manual_seed(5)

@@ -32,7 +32,7 @@ WIDE = 300
 MIN_WRAPPED = 16
 # The spaces that the box adds left and right of a table.
 BOX = 2
-# Of the figures in a list.
+# The indent of figures in a list.
 INDENT = 2
 Lines = Sequence[Sequence[str]]
 # How many groups fit beside a progress bar.
@@ -45,9 +45,13 @@ def say(message: str) -> None:
 
 
 def wide_console() -> Console:
-    """Return a console as wide as the terminal (or COLUMNS); a wide one if neither is known."""
+    """Return a console as wide as the terminal (or COLUMNS); a wide one if neither is known.
+
+    It prints texts as they are: names and paths may have brackets.
+    """
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(soft_wrap=True, width=None if is_known else WIDE)
+    width = None if is_known else WIDE
+    return Console(soft_wrap=True, width=width, markup=False, highlight=False)
 
 
 def print_table(

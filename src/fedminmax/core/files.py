@@ -8,6 +8,7 @@ A lock file is held by one process at a time. When the process ends, the system 
 
 import json
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -77,8 +78,8 @@ def write_secret(path: Path, content: bytes) -> None:
 def _temporary_name(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; the file is removed in any case."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may write to one folder: each has its own temporary file.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    # Several processes may write to one folder, also from containers in which all have one number.
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield temporary
     finally:
@@ -97,7 +98,7 @@ def _as_json(content: object) -> str:
 
 @contextmanager
 def held(path: Path, seconds: float = 0.0) -> Iterator[bool]:
-    """Hold the file while the block runs; False if another one holds it after so many seconds."""
+    """Hold the file while the block runs; False if another one holds it after these seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # The block may belong to a generator, which another thread may end.
     lock = FileLock(path, timeout=seconds, thread_local=False)
@@ -115,8 +116,8 @@ def held(path: Path, seconds: float = 0.0) -> Iterator[bool]:
 def is_held(path: Path) -> bool | None:
     """Return whether another process holds the file; None if that cannot be seen here.
 
-    Nothing is written. A file that nobody holds is shared for an instant, which those who want to
-    hold it must bear: they wait for a moment (``seconds`` of ``held``).
+    Nothing is written. The check takes a shared lock for an instant, so a process that wants the
+    lock should wait briefly (``seconds`` of ``held``).
     """
     if sys.platform == "win32":
         return None

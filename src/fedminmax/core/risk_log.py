@@ -51,9 +51,13 @@ class RiskLog:
         means = np.array([self.mean_risks(*stretch) for stretch in pairwise(ends)])
         self.groups = ~np.isnan(means).any(axis=0)
         self.risks = self.risks[:, self.groups]
-        self.latest = _filled(self.risks)
         self.rows: Risks = np.array(rows, dtype=np.float64)[self.groups]
         self.playable = np.array(playable, dtype=bool)[self.groups]
+        # Lines that knew only groups that are skipped now have no risk to compare.
+        lines = ~np.isnan(self.risks[:, self.playable]).all(axis=1)
+        self.numbers, self.risks = self.numbers[lines], self.risks[lines]
+        self.weights = self.weights[lines]
+        self.latest = _filled(self.risks)
 
     def between(self, after: float, until: float) -> NDArray[np.bool_]:
         """Return which lines lie between two fractions of the run."""

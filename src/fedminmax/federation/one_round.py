@@ -17,6 +17,8 @@ from fedminmax.core.messages import Census, RoundKey, Sums, all_finite
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.protocol import Federation
+from fedminmax.methods.card import Pace
+from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
@@ -113,7 +115,10 @@ def _check_sums(
 
 
 def _diverged(method: AnyMethod[StateT], key: RoundKey, what: str) -> DivergedError:
+    # A method that looks ahead adapts its steps; its rate is only that of the first one, if at all.
+    cure = "scale the features"
+    if pace_of(method) is not Pace.LOOK_AHEAD:
+        cure = f"use a learning rate below {rate_of(method):g} or {cure}"
     return DivergedError(
-        f"{method.name} diverged in round {key.round}: {what} is not finite; "
-        f"use a learning rate below {rate_of(method):g} or scale the features"
+        f"{method.name} diverged in round {key.round}: {what} is not finite; {cure}"
     )

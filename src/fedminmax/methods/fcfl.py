@@ -44,10 +44,12 @@ Choices that the paper or its code leaves open:
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from fedminmax.core.errors import InputError, install_command
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import shuffled_batches
@@ -62,7 +64,6 @@ from fedminmax.methods.shared.checks import (
     check_not_negative,
     check_plan,
     check_positive,
-    check_solver,
     check_whole,
 )
 from fedminmax.methods.shared.expected_reply import (
@@ -186,7 +187,8 @@ class FCFL:
     def init(self, parameters: Tensor, census: Census) -> FCFLState:
         """Start from the initial model; disparity needs a positive class."""
         check_two_classes(self.name, census)
-        check_solver(self.name)
+        if find_spec("scipy") is None:
+            raise InputError(f"{self.name} needs scipy's solvers: {install_command('scipy')}")
         return FCFLState(parameters, 0, FIRST_SMOOTHING, FIRST_SMOOTHING)
 
     def order(self, state: FCFLState, key: RoundKey) -> Order:

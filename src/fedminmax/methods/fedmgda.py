@@ -42,7 +42,6 @@ from fedminmax.methods.shared.checks import (
     check_plan,
     check_positive,
     check_share,
-    check_solver,
 )
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 
@@ -105,7 +104,6 @@ class FedMGDA:
 
     def init(self, parameters: Tensor, census: Census) -> FedMGDAState:  # noqa: ARG002
         """Start from the initial model with the full server rate."""
-        check_solver(self.name)
         return FedMGDAState(parameters, self.server_rate)
 
     def order(self, state: FedMGDAState, key: RoundKey) -> Order:

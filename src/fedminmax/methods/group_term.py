@@ -43,7 +43,8 @@ class GroupTERMState:
     Groups too small for an adversary (see ``shared.replies``) keep their share here, too: only the
     others are tilted. ``objective`` is J of the model before, infinite if it is not comparable with
     the next one: the first round has none, nor has a round without some of the rows, and with noise
-    every J is only an estimate. ``step_factor`` is the share of the learning rate in use.
+    every J is only an estimate. ``ridge`` is that of J's penalty. ``step_factor`` is the share of
+    the learning rate in use.
     """
 
     parameters: Tensor
@@ -53,6 +54,7 @@ class GroupTERMState:
     playable: Tensor
     counts: Tensor
     noisy: bool
+    ridge: float
     objective: float
     step_factor: float
 
@@ -96,6 +98,7 @@ class GroupTERM:
             playable=census.playable,
             counts=census.counts.sum(dim=0),
             noisy=census.noise is not None,
+            ridge=census.linear.ridge if census.linear else 0.0,
             objective=math.inf,
             step_factor=1.0,
         )
@@ -136,7 +139,8 @@ class GroupTERM:
         plays, shares, risks = state.playable, state.group_shares, total.group_risks
         mass = shares[plays].sum()
         tilted = mass * tilted_mean(shares[plays] / mass, risks[plays], self.tilt)
-        return float(tilted + torch.dot(shares[~plays], risks[~plays]))
+        penalty = 0.5 * state.ridge * state.parameters.double().square().sum().cpu()
+        return float(tilted + torch.dot(shares[~plays], risks[~plays]) + penalty)
 
 
 def tilted_weights(shares: Tensor, risks: Tensor, tilt: float) -> Tensor:

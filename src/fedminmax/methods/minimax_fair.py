@@ -17,6 +17,7 @@ quantities; here losses are not rescaled, so choose a to match their size. One o
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -57,6 +58,7 @@ class MinimaxFair:
     name: str = "MinimaxFair"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fits(self.name, self.learning_rate, self.fit_rounds)

@@ -20,6 +20,7 @@ rounds (see ``shared.fits``); a longer run keeps the rate.
 
 import math
 from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -60,6 +61,7 @@ class OracleMinimax:
     name: str = "OracleMinimax"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole(self.name, minimum=1, fits=self.fits)

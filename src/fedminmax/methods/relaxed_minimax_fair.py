@@ -34,6 +34,7 @@ with the opposite sign, which allows for twice their current risk; this term van
 
 import math
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -122,6 +123,7 @@ class RelaxedMinimaxFair:
     warm_start: bool = True
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.SUMS, init=False)
+    mixes_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_not_negative(self.name, gamma=self.gamma)

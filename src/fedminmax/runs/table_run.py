@@ -165,10 +165,11 @@ def finish_table(
             )
     if config.privacy is not None:
         results = results.model_copy(update={"privacy": privacy_of_run(config, federation)})
-        forget_noise_key(run.folder)
     save_model(run.folder / MODEL_FILE, saved)
     write_card(run.folder, saved, results, census=census, card=run.card, section=config.report)
     write_results(run.folder, results)
+    # Only now: without its key, an unfinished run could not go on.
+    forget_noise_key(run.folder)
 
 
 def _certificate(job: TableJob, members: Tensor) -> Certificate:
@@ -258,6 +259,7 @@ def train_table(job: TableJob, run: TableRun, seconds: float = math.inf) -> Gene
         if not finished or not (run.folder / CONFIG_FILE).exists():
             write_text(run.folder / CONFIG_FILE, job.config_text)
         if finished:
+            forget_noise_key(run.folder)
             return
         write_json(run.folder / PLANNED_FILE, record_as_json(_planned(job, run)))
         progress, warning = restore(run.folder, job.federation, run.method)

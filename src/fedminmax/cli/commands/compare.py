@@ -136,7 +136,7 @@ def _print(rows: Sequence[ComparisonRow], notes: list[str], call: Call, data: st
     title = f"Methods on {data}"
     print_table(console, title, HEADERS, comparison_cells(rows), names=2, sections=True)
     for note in notes:
-        console.print(note, highlight=False)
+        console.print(note)
     folder = call.folder
     names = (RESULTS_FILE, TABLE_FILE, "risks.png", "risks.svg")
-    console.print(f"Results: {', '.join(str(folder / name) for name in names)}", highlight=False)
+    console.print(f"Results: {', '.join(str(folder / name) for name in names)}")

@@ -45,16 +45,12 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     console = wide_console()
     print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
-    console.print(f"In parentheses: {intervals}. A star marks the worst group.", highlight=False)
+    console.print(f"In parentheses: {intervals}. A star marks the worst group.")
     if not results.converged:
-        console.print(verdict_of(results), markup=False, highlight=False)
+        console.print(verdict_of(results))
     small = small_groups_text(results.groups, test)
     if small:
-        console.print(small, markup=False, highlight=False)
+        console.print(small)
     if skipped:
         rows, groups = counted(sum(skipped.values()), "row"), counted(len(skipped), "group")
-        console.print(
-            f"Not in the table: {rows} of {groups} without training rows.",
-            markup=False,
-            highlight=False,
-        )
+        console.print(f"Not in the table: {rows} of {groups} without training rows.")

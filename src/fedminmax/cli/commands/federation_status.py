@@ -25,7 +25,7 @@ def show_status(kit: Path, wait: float, *, as_json: bool) -> None:
     print_table(console, "Runs", headers, runs, sentences=1)
     for run in status.runs:
         if run.notice:
-            console.print(f"{run.name}: {run.notice}", markup=False, highlight=False)
+            console.print(f"{run.name}: {run.notice}")
 
 
 def _heard(seconds: float | None) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.markup import escape
+from rich.text import Text
 
 from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
@@ -25,9 +25,9 @@ def list_methods(names: Sequence[str], *, as_json: bool) -> None:
         return
     console = wide_console()
     for card in cards:
-        console.print(f"[bold]{card.key}[/bold]  {escape(card.paper)}", highlight=False)
+        console.print(Text.assemble((card.key, "bold"), f"  {card.paper}"))
         for what, fact in _facts(card).items():
-            console.print(f"  {what:<12}{escape(fact)}", highlight=False)
+            console.print(f"  {what:<12}{fact}")
         options = [(option.name, option.default, option.source) for option in card.options]
         headers = ("option", "default", "source of the default")
         print_table(console, "", headers, options, names=2, sentences=1)

@@ -103,8 +103,8 @@ def _print_table(rows: list[TableRow], notes: list[str], folder: Path) -> None:
     title = "Papadaki et al. 2021, Table 1, next to ours"
     print_table(console, title, HEADERS, table_cells(rows), names=2, sections=True)
     for note in notes:
-        console.print(note, highlight=False)
-    console.print(f"Results: {folder / RESULTS_FILE}, {folder / TABLE_FILE}", highlight=False)
+        console.print(note)
+    console.print(f"Results: {folder / RESULTS_FILE}, {folder / TABLE_FILE}")
 
 
 def reproduce_fashion(
@@ -203,5 +203,5 @@ def _print_tables(rows: list[FashionRow], notes: list[str], files: list[Path]) -
     title = "All groups, next to the appendix table"
     print_table(console, title, APPENDIX_HEADERS, appendix_cells(rows), names=3, sections=True)
     for note in notes:
-        console.print(note, highlight=False)
-    console.print(f"Results: {', '.join(map(str, files))}", highlight=False)
+        console.print(note)
+    console.print(f"Results: {', '.join(map(str, files))}")

@@ -95,7 +95,7 @@ def print_status(plans: Sequence[RunPlan], config: Mapping[str, object], call: C
     headers = ("Setting", "Method", "Fold", "Round", "of", "Spent", "Left, about")
     lines = [_cells(status, rest) for status, rest in zip(statuses, left, strict=True)]
     print_table(console, f"Runs in {call.folder}", headers, lines, names=2)
-    console.print(_summary(statuses, left), highlight=False)
+    console.print(_summary(statuses, left))
 
 
 def _summary(statuses: list[RunStatus], left: list[float | None]) -> str:

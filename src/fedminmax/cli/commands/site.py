@@ -95,19 +95,19 @@ def check(
         hidden = ", ".join(
             f"{name} ({counted(rows, 'row')})" for name, rows in found.hidden.items()
         )
-        console.print(f"Merged, names not disclosed: {hidden}.", markup=False, highlight=False)
+        console.print(f"Merged, names not disclosed: {hidden}.")
     for warning in found.warnings:
         say(f"warning: {warning}")
     for message in found.leaves:
-        console.print(f"Leaves {site} {message}.", markup=False, highlight=False)
+        console.print(f"Leaves {site} {message}.")
     if agreed.secure_sums:
         least = max(MIN_MASKED_SITES, settings.minimum_sites)
         seen = f"All of it is masked: {masked_words(least)}."
     else:
         seen = f"NOT masked: {UNMASKED_WORDS}."
-    console.print(seen, markup=False, highlight=False)
+    console.print(seen)
     if budget is not None:
-        console.print(*budget, sep="\n", markup=False, highlight=False)
+        console.print(*budget, sep="\n")
     console.print(
         f"In a run: {counted(found.planned, 'question')} planned, at most {found.questions:,} "
         f"different ones answered; what left: fedminmax site log --kit {kit}",
@@ -115,8 +115,6 @@ def check(
         f"Policy of {site}: {_policy(settings, site)}.",
         f"Recorded in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
         sep="\n",
-        markup=False,
-        highlight=False,
     )
 
 

@@ -61,7 +61,7 @@ def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
         lines = [_cells(entry) for entry in own]
         print_table(console, title, HEADERS, lines, names=2, sentences=1)
     text = f"{_sentence(site, totals)} {_budget(spent)}" if entries else _sentence(site, totals)
-    console.print(text, markup=False, highlight=False, soft_wrap=False)
+    console.print(text, soft_wrap=False)
 
 
 def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:

@@ -63,21 +63,21 @@ def print_trained(folder: Path, results: Sequence[Results]) -> None:
         _print_risks(console, results)
         _print_personal(console, results[0])
     for own in results:
-        _say(console, verdict_of(own))
+        console.print(verdict_of(own))
         proved = certificate_text(own)
         if proved:
-            _say(console, proved)
+            console.print(proved)
         if own.validation is not None:
-            _say(console, f"{own.method.name}: {validation_text(own)}")
+            console.print(f"{own.method.name}: {validation_text(own)}")
     for paragraph in (*after_training(results[0]), *privacy_lines(results[0])):
-        _say(console, paragraph)
+        console.print(paragraph)
     for what, name in (
         ("Results", RESULTS_FILE),
         ("Card", CARD_FILE),
         ("Model", MODEL_FILE),
     ):
-        _say(console, f"{what}: {folder / name}")
-    _say(console, f"Next: fedminmax evaluate {folder}")
+        console.print(f"{what}: {folder / name}")
+    console.print(f"Next: fedminmax evaluate {folder}")
 
 
 def _print_risks(console: Console, results: Sequence[Results]) -> None:
@@ -105,18 +105,17 @@ def _print_risks(console: Console, results: Sequence[Results]) -> None:
     print_table(console, title, list(columns), lines)
     if change is not None:
         doubt = no_gain_yet(*((own.method.name, own.converged) for own in results))
-        _say(
-            console,
+        console.print(
             f"Change: {names[0]} minus {names[1]} on the same rows; "
             f"{doubt or 'below 0 is a gain'}.",
         )
     for name, metric in zip(names, metrics, strict=True):
         if metric.worst_group is not None:
-            _say(console, f"Worst off with {name}: {metric.worst_group}")
+            console.print(f"Worst off with {name}: {metric.worst_group}")
     small = small_groups_text(results[0].groups, tests[0])
     for note in (small, merged_groups_text(results[0])):
         if note:
-            _say(console, note)
+            console.print(note)
 
 
 def _print_personal(console: Console, results: Results) -> None:
@@ -126,10 +125,6 @@ def _print_personal(console: Console, results: Results) -> None:
         return
     title = "Personal models, each on its own holder's test rows"
     print_table(console, title, *metric_cells(results.groups, own, [RISK]))
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False)
 
 
 @dataclass(frozen=True)
@@ -335,7 +330,7 @@ def _print(folder: Path, spread: SeedSpread, folders: Sequence[str]) -> None:
         f"Spread: {folder / SPREAD_FILE}, {folder / TABLE_FILE}",
         f"Next: fedminmax evaluate {folders[0]}",
     ):
-        _say(console, line)
+        console.print(line)
 
 
 def _title(spread: SeedSpread) -> str:

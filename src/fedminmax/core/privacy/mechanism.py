@@ -324,7 +324,7 @@ def _times_in_matrix(packed: int) -> Tensor:
     """Return the root of how often each packed number is in the matrix."""
     size = _columns_of(packed)
     rows, columns = torch.tril_indices(size, size)
-    return torch.where(rows == columns, 1.0, math.sqrt(2.0)).double()
+    return torch.where(rows == columns, 1.0, 2.0).double().sqrt()
 
 
 def whole_counts(counts: Tensor) -> Tensor:

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import held, write_text
+from fedminmax.core.files import held, is_held, write_text
 
 LOCK_FILE = "running.lock"
 RUNNING_FILE = "running.txt"
 SERVER_FILE = "fed_server.json"
 SITE_FILE = "fed_client.json"
 SECONDS_TO_CONNECT = 5.0
+# A check of another process shares the lock for an instant.
+SECONDS_FOR_CHECKS = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,24 +49,30 @@ def is_server_kit(kit: Path) -> bool:
 def only_one(kit: Path) -> Iterator[None]:
     """Lock the kit while the block runs, and note which process holds it."""
     note = kit / RUNNING_FILE
-    with held(kit / LOCK_FILE) as ours:
+    with held(kit / LOCK_FILE, SECONDS_FOR_CHECKS) as ours:
         if not ours:
             who = _noted(kit) or "another process"
             raise InputError(f"{kit} is in use by {who}; stop that first, or leave it running")
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         write_text(note, f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
-        yield
-        note.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            note.unlink(missing_ok=True)
 
 
 def _running_process(kit: Path) -> str | None:
     noted = _noted(kit)
-    if noted is None:
-        # The lock is left alone: a process that is starting may be about to take it.
-        return None
-    with held(kit / LOCK_FILE) as free:
-        # A process that was killed leaves its note, but not the lock.
-        return None if free else noted
+    # A process that was killed leaves its note, but not the lock.
+    return noted if noted is not None and _is_locked(kit / LOCK_FILE) else None
+
+
+def _is_locked(path: Path) -> bool:
+    locked = is_held(path)
+    if locked is not None:
+        return locked
+    with held(path) as free:
+        return not free
 
 
 def _noted(kit: Path) -> str | None:

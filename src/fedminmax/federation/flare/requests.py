@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_bytes, write_json
+from fedminmax.core.files import write_bytes, write_json, write_secret
 from fedminmax.federation.flare.federation_file import SITE_NAME
 from fedminmax.federation.flare.roster import AUTHORITY_FILE
 from fedminmax.federation.secure.identity import read_identity
@@ -40,16 +40,12 @@ def write_request(site: str, folder: Path) -> tuple[Path, Path]:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, site)])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
     request = builder.sign(key, hashes.SHA256())
-    folder.mkdir(parents=True, exist_ok=True)
-    # Nobody else may read it, not even before it is complete.
-    key_path.touch(mode=0o600, exist_ok=False)
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
+    write_secret(key_path, secret)
     write_bytes(request_path, request.public_bytes(serialization.Encoding.PEM))
     return key_path, request_path
 

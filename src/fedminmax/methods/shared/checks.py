@@ -2,11 +2,10 @@
 
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from importlib.util import find_spec
 
 import numpy as np
 
-from fedminmax.core.errors import InputError, install_command
+from fedminmax.core.errors import InputError
 from fedminmax.core.text import format_value, is_finite, is_whole
 from fedminmax.methods.method import AnyMethod, StateT
 
@@ -93,9 +92,3 @@ def check_floor(method: str, epsilon: float, size: int, what: str, total: float 
             f"{method}: epsilon = {epsilon:g} with {size} {what} needs a total weight of "
             f"{epsilon * size:g}; choose epsilon at most {total / size:g}"
         )
-
-
-def check_solver(method: str) -> None:
-    """Refuse a method whose solver is not installed, before its first round."""
-    if find_spec("scipy") is None:
-        raise InputError(f"{method} needs scipy's solvers: {install_command('scipy')}")

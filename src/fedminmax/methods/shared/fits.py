@@ -67,11 +67,14 @@ def order_step(key: RoundKey, parameters: Tensor, weights: Tensor, fits: Fits) -
 def max_members(method: object, rounds: int) -> int:
     """Return how many models the result of this many rounds may mix: one per fit, else one.
 
+    Fits of a method without ``mixes_fits`` are candidates, of which it returns one.
+
     >>> max_members(object(), 100)
     1
     """
-    fit_rounds = getattr(method, "fit_rounds", None)
-    return 1 if fit_rounds is None else max(rounds // (int(fit_rounds) + 1), 1)
+    if not getattr(method, "mixes_fits", False):
+        return 1
+    return max(rounds // (int(getattr(method, "fit_rounds")) + 1), 1)  # noqa: B009
 
 
 def is_evaluation(fits: Fits, fit_rounds: int) -> bool:
