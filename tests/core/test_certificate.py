@@ -174,3 +174,30 @@ def test_a_model_too_wide_for_second_derivatives_has_the_one_round_bound(
         assert 0.0 <= found.lower <= best.upper
         assert found.upper >= best.lower
         assert found.gap < (1e-5 if distance == 0.0 else 1.01)
+
+
+@pytest.mark.parametrize("max_curvature", [None, 10])
+def test_a_common_shift_of_all_outputs_is_part_of_the_penalty(
+    max_curvature: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim is about models at most as long as this one, and the shift makes it longer."""
+    if max_curvature is not None:
+        monkeypatch.setattr(
+            "fedminmax.methods.shared.second_order_server.MAX_CURVATURE", max_curvature
+        )
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.normal(size=(300, 3)))
+    y = torch.from_numpy((rng.random(300) < 1 / (1 + np.exp(-2 * x[:, 0].numpy()))).astype(int))
+    rows = (x, y, torch.from_numpy(rng.integers(0, 2, 300)))
+    federation = InProcessFederation(
+        nn.Linear(3, 2).double(), cross_entropy_loss, [rows], ridge=0.05
+    )
+    centred = torch.tensor([1.0, 0.2, 0.0, -1.0, -0.2, 0.0, 0.1, -0.1], dtype=torch.float64)
+    plain, shifted = certify(federation, centred), certify(federation, centred + 0.3)
+    more = 0.5 * 0.05 * 8 * 0.3**2
+    assert shifted.penalty == pytest.approx(
+        0.025 * float((centred + 0.3).square().sum()), rel=1e-12
+    )
+    assert shifted.upper == pytest.approx(plain.upper + more, rel=1e-9)
+    assert shifted.lower == pytest.approx(plain.lower, rel=1e-6)
+    assert shifted.min_risk < plain.min_risk - 0.9 * more

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedminmax.core.losses import Loss, brier_loss, cross_entropy_loss, squared_error_loss
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
+from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.second_order_server import SecondOrderState
@@ -272,3 +273,40 @@ def test_without_a_proof_it_stops_when_the_next_step_promises_nothing() -> None:
     assert last.certificate is None
     best, worst = (known(done).upper for done in (longest, last))
     assert worst - best <= 1e-3 * best
+
+
+@pytest.mark.parametrize("kind", ["squared error", "cross-entropy"])
+@pytest.mark.parametrize("method", [FedMinMaxFast(), FedAvgFast()], ids=lambda own: own.name)
+def test_raw_columns_of_any_unit_give_the_same_answer(
+    kind: str, method: FedMinMaxFast | FedAvgFast
+) -> None:
+    """A linear model without a ridge does not care in which unit a column is."""
+    x, y, group = classes(5, 3, 3, 2, rows=300)
+    x = (x - x.mean(dim=0)) / x.std(dim=0)
+    loss, target = (
+        (squared_error_loss, y.double() + x @ torch.tensor([1.0, 2.0, 3.0]).double())
+        if kind == "squared error"
+        else (cross_entropy_loss, y)
+    )
+    risks = []
+    for units in ([1.0, 1.0, 1.0], [1e5, 1e-4, 1.0], [1e-6, 1.0, 1e6]):
+        own = x * torch.tensor(units).double()
+        model = nn.Linear(3, 1 if kind == "squared error" else 2).double()
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        federation = InProcessFederation(model, loss, [(own, target, group)])
+        *_, last = train(federation, method, rounds=50)
+        assert last.number < 20
+        with torch.no_grad():
+            losses = loss(federation.model(last.members[0])(own), target)
+        means = [float(losses[group == number].mean()) for number in range(3)]
+        risks.append(max(means) if isinstance(method, FedMinMaxFast) else float(losses.mean()))
+    assert risks[1:] == pytest.approx(risks[:1] * 2, rel=1e-4)
+
+
+def test_a_fit_without_error_is_done() -> None:
+    x, _, group = classes(5, 3, 3, 2, rows=50)
+    y = x @ torch.tensor([1.0, 2.0, 3.0]).double()
+    federation = InProcessFederation(nn.Linear(3, 1).double(), squared_error_loss, [(x, y, group)])
+    *_, last = train(federation, FedMinMaxFast(), rounds=50)
+    assert last.number < 5

@@ -42,6 +42,12 @@ class Quadratics:
     slopes: Tensor
     curvatures: Tensor
 
+    def moved(self, step: Tensor) -> "Quadratics":
+        """Return the same functions with another point as 0."""
+        bent = self.curvatures @ step
+        values = self.values + self.slopes @ step + 0.5 * bent @ step
+        return Quadratics(values, self.slopes + bent, self.curvatures)
+
 
 @dataclass(frozen=True, eq=False)
 class LowestPoint:
@@ -137,12 +143,15 @@ def _dual_at(functions: Quadratics, damping: Tensor, weights: Tensor) -> _Dual:
 
 
 def _factorise(curvature: Tensor) -> Tensor:
-    """Return the Cholesky factor, with a small diagonal added if rounding requires it."""
-    extra = 1e-14 * float(curvature.diagonal().max())
+    """Return the Cholesky factor, with a small diagonal added if rounding requires it.
+
+    Columns may have very different units, so each is compared with itself.
+    """
+    extra = 1e-14 * curvature.diagonal()
     while True:
         factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(curvature)
         if not int(failed):
             return factor
-        curvature = curvature + extra * torch.eye(len(curvature), dtype=curvature.dtype)
-        extra *= 10.0
+        curvature = curvature + extra.diag()
+        extra = 10.0 * extra

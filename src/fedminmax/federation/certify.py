@@ -119,8 +119,15 @@ def one_round_bound(
     lower = lower_bound(
         cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=upper), ridge
     )
+    shift = _penalty_of_shift(structure, parameters)
     # Losses are not negative.
-    return Certificate(upper, min(max(lower, 0.0), upper), penalty, ridge)
+    return Certificate(upper + shift, min(max(lower, 0.0), upper + shift), penalty + shift, ridge)
+
+
+def _penalty_of_shift(structure: LinearStructure, parameters: Tensor) -> float:
+    """Return the penalty of a common shift of all outputs, which changes no prediction."""
+    own, free = parameters.cpu().double(), structure.to_free(parameters.cpu())
+    return max(0.5 * structure.ridge * float(own @ own - free @ free), 0.0)
 
 
 WIDE_PROVER = GradientsForProof()
@@ -180,9 +187,10 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
         _check_complete(only.total, census)
         return one_round_bound(structure, census, parameters, only.total)
     state = PROVER.init(parameters, census)
-    length = float(state.parameters.double().norm())
+    length = float(parameters.double().norm())
     worst = float("inf")
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
+    shift = _penalty_of_shift(census.linear, parameters) if census.linear else 0.0
     for number in range(1, rounds + 1):
         key = RoundKey(0, number)
         done = run_round(
@@ -191,7 +199,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
         if number == 1:
             _check_complete(done.total, census)
         if number == 1 and isinstance(state, SecondOrderState):
-            worst = state.worst_of(done.total.group_risks)
+            worst = state.worst_of(done.total.group_risks) + shift
         state = done.state
         if isinstance(state, SecondOrderState):
             lower = max(lower, state.lower)

@@ -22,8 +22,9 @@ def verdict(name: str, found: Convergence | None, option: str | None = "--rounds
     if found.reason == WITHIN_GAP and found.remaining is not None:
         left = found.remaining / (found.risk or 1.0)
         return (
-            f"{name} has converged after {counted(found.rounds, 'round')}: its {found.measure} "
-            f"in training is within {_percent(max(left, MIN_SHOWN))} of the lowest."
+            f"{name} has converged after {counted(found.rounds, 'round')}: further rounds would "
+            f"lower its {found.measure} in training by at most about "
+            f"{_percent(max(left, MIN_SHOWN))}."
         )
     if found.reason == BY_VALIDATION:
         return (

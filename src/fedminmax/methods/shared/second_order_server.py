@@ -57,6 +57,8 @@ MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
 PREDICTION_FACTOR = 100.0
+# Smaller gains, relative to the risk before the step, are rounding.
+UNSEEN = 1e-13
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
 FAR_OFF = 1.5
 # How often in a row a candidate is sent again because holders were missing.
@@ -68,7 +70,8 @@ class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
     ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
-    parameter. ``promised`` is the predicted decrease at the next candidate. ``cuts`` are linear
+    parameter. ``promised`` is the predicted decrease at the next candidate; for squared error,
+    which determines that candidate's risk, what one more step would gain. ``cuts`` are linear
     lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
@@ -143,7 +146,7 @@ class SecondOrderState:
         if self.rounds == 0 or not self.is_exact:
             return None
         if self.structure.is_quadratic:
-            return 0.0
+            return self.promised / max(self.answer, 1e-300)
         if self.damping > FIRST_DAMPING or self.promised < 0.0:
             return None
         return PREDICTION_FACTOR * self.promised / max(self.answer, 1e-300)
@@ -339,13 +342,14 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     structure = state.structure
     curvatures = structure.free_curvature(state.curvature)
     curvatures.diagonal(dim1=1, dim2=2).add_(structure.ridge)
-    diagonal = (state.weights[:, None] * curvatures.diagonal(dim1=1, dim2=2)).sum(dim=0)
-    scale = torch.maximum(state.scale, diagonal)
+    diagonals = curvatures.diagonal(dim1=1, dim2=2)
+    scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
     mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
     functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
     chosen = state.fixed.chosen(state.weights)
-    # A column of zeros has no curvature.
-    least = 1e-12 * float(scale.max())
+    # Relative to the column itself, because columns may have any unit; zeros have no curvature.
+    widest = diagonals.amax(dim=0)
+    least = 1e-12 * torch.where(widest > 0, widest, widest.max())
     region = (0.0 if structure.is_quadratic else damping) * scale + least
     lowest = minimise_max(functions, region, chosen, floor)
     least_value = max(state.lower, 0.0) if state.is_exact else 0.0
@@ -355,9 +359,7 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     point = structure.to_free(state.best) + lowest.step
     parameters = structure.from_free(point).to(state.best)
-    if structure.is_quadratic:
-        state = _with_known(state, functions, parameters, epsilon)
-    return replace(
+    state = replace(
         state,
         parameters=parameters,
         weights=state.fixed.weights(lowest.weights),
@@ -365,20 +367,26 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
         damping=damping,
         promised=_worst(state, state.risks, epsilon) - lowest.value,
     )
+    if structure.is_quadratic and state.is_exact:
+        return _with_known(state, functions, region, epsilon)
+    return state
 
 
 def _with_known(
-    state: SecondOrderState, functions: Quadratics, parameters: Tensor, epsilon: float
+    state: SecondOrderState, functions: Quadratics, region: Tensor, epsilon: float
 ) -> SecondOrderState:
-    """Add what quadratic risks determine about the next model before it is evaluated."""
-    if not state.is_exact:
-        return state
-    best, point = (state.structure.to_free(own) for own in (state.best, parameters))
-    step = point - best
-    bent = functions.curvatures @ step
-    risks = functions.values + functions.slopes @ step + 0.5 * bent @ step
-    answer = highest_mix(risks, state.fixed.floor(epsilon))
-    state = replace(state, answer=answer, upper=min(state.upper, answer))
+    """Add what quadratic risks determine about the next model before it is evaluated.
+
+    What a further step from there would gain is due to rounding, and is 0 if it is as small.
+    """
+    best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
+    step, floor = point - best, state.fixed.floor(epsilon)
+    there = functions.moved(step)
+    answer = highest_mix(there.values, floor)
+    again = minimise_max(there, region, state.fixed.chosen(state.weights), floor)
+    gain = answer - again.value
+    promised = gain if gain > UNSEEN * _worst(state, state.risks, epsilon) else 0.0
+    state = replace(state, answer=answer, upper=min(state.upper, answer), promised=promised)
     if not _proves(state):
         return state
     worst = float(functions.values.max())
@@ -388,4 +396,4 @@ def _with_known(
         float(step.norm()),
         len(step),
     )
-    return _with_cuts(state, point, risks, functions.slopes + bent, errors=errors, epsilon=epsilon)
+    return _with_cuts(state, point, there.values, there.slopes, errors=errors, epsilon=epsilon)
