@@ -8,7 +8,7 @@ import pytest
 
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.load import load_federated_tables
-from fedminmax.data.tables.schema import Feature, Kind, Protected
+from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Feature, Kind, Protected
 from tests.cli.command import complaint, fedminmax
 from tests.cli.hospitals import write_hospitals
 from tests.cli.in_process import complaint_here, run_here
@@ -28,7 +28,9 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     ]
     config = read_config(tmp_path / "fedminmax.toml")
     listed = (Protected("sex", values=("Female", "Male")),)
-    assert config.schema == replace(SCHEMA, protected=listed)
+    assert config.schema == replace(
+        SCHEMA, protected=listed, missing_values=PROPOSED_MISSING_VALUES
+    )
     assert config.held_out == 0.2
     assert load_federated_tables(config).holders == ("north", "south")
 

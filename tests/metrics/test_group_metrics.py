@@ -1,6 +1,7 @@
 """Metrics by group against loops over rows, Fairlearn's and scikit-learn's own functions."""
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +12,8 @@ from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_erro
 
 from fedminmax.data.row_groups import group_rows
 from fedminmax.metrics import group_metrics, regression_group_metrics
-from fedminmax.metrics.by_group import group_metrics_as_markdown, metric_frame
-from fedminmax.metrics.intervals import Estimate
+from fedminmax.metrics.by_group import group_metrics_as_markdown, metric_by_group, metric_frame
+from fedminmax.metrics.intervals import Estimate, Scored
 from fedminmax.metrics.row_scores import score_classes
 from tests.complaints import complaint_of
 
@@ -196,3 +197,12 @@ def test_what_is_refused(arguments: dict[str, Any], words: str) -> None:
     assert words in complaint_of(
         lambda: group_metrics([0, 1, 1], sensitive_features=list("aab"), **arguments)
     )
+
+
+def test_one_group_with_enough_rows_is_not_called_the_worst_of_several() -> None:
+    enough, few = Scored(153, 0.2, 10.0), Scored(47, 0.9, 10.0)
+    found = metric_by_group("brier_risk", {"m": enough, "f": few}, confidence=0.95)
+    assert found.worst_group is None
+    assert math.isnan(found.gap.value)
+    alone = metric_by_group("brier_risk", {"m": enough}, confidence=0.95)
+    assert alone.worst_group == "m"

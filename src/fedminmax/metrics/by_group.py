@@ -5,7 +5,8 @@ JMLR 2023). The intervals are those of ``metrics.intervals``.
 
 The worst of several noisy values is bad partly by chance, and its interval does not account for
 this selection: the smaller the groups and the more of them, the more this matters. Groups with
-fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap.
+fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap. If only
+one of several groups has enough rows, none is called the worst off.
 """
 
 import math
@@ -119,6 +120,9 @@ def metric_by_group(
     found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
     judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
     enough = {name: found[name] for name in judged}
+    if len(judged) == 1 and sum(own.rows > 0 for own in groups.values()) > 1:
+        # The others may be worse off: nobody can say.
+        enough = {}
     highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
     gap = NO_ESTIMATE
     if highest is not None and lowest is not None and len(enough) > 1:

@@ -22,7 +22,7 @@ FROM_TWO_INTERVALS = (
     "measured on different rows, which errs on the side of “noise”; run 'fedminmax train' again "
     "to add the interval row by row."
 )
-TOO_FEW = f"too few rows to say, under {MIN_ROWS} in each group"
+TOO_FEW = f"too few rows to say: fewer than two groups have {MIN_ROWS}"
 
 
 @dataclass(frozen=True)

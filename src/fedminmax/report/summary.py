@@ -103,8 +103,9 @@ def _unknown(run: Run) -> list[str]:
 
 def _privacy(run: Run) -> str:
     results = run.chosen.results
-    texts = ["No row left its holder; holders sent sums over their rows."]
+    texts = ["One process read all holders' files; in a federation, holders would send sums."]
     if results.sites is not None:
+        texts = ["No row left its holder; holders sent sums over their rows."]
         texts.append(
             "Each site's sums were visible to the server."
             if results.secure_sums is None

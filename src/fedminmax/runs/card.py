@@ -21,6 +21,7 @@ from fedminmax.runs.measure import (
     interval_text,
     merged_groups_text,
     metric_cells,
+    rates_text,
     small_groups_text,
 )
 from fedminmax.runs.model import SavedModel
@@ -44,10 +45,11 @@ def scores_section(results: Results) -> str:
         return "## Test results\n\nThere were no test rows: performance on new rows is unknown."
     worst = results.risk.worst_group
     named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
+    rates = rates_text(results) and f" {markdown_text(rates_text(results))}"
     return (
         f"## Test results\n\nOn {counted(test.rows, 'row')} not used in training. In "
         f"parentheses: {_intervals(test)}. A star marks the worst group of a column{named}. The "
-        "gap is between the highest and the lowest group. Groups with fewer than "
+        f"gap is between the highest and the lowest group.{rates} Groups with fewer than "
         f"{MIN_ROWS} test rows, or too few training rows, count for neither and are listed "
         f"last.\n\n{_table(results, test)}"
         f"{_small_groups(results)}{_merged_groups(results)}"
@@ -215,7 +217,7 @@ def _training(saved: SavedModel, results: Results, card: MethodCard) -> str:
         f"- {verdict_of(results)}\n"
         f"{proof}"
         f"{validation}"
-        + "".join(f"- {paragraph}\n" for paragraph in after_training(results))
+        + "".join(f"- {markdown_text(paragraph)}\n" for paragraph in after_training(results))
         + f"- seed: {results.seed}\n"
         f"- {_seen_by_the_server(results, card)}"
     )

@@ -4,7 +4,7 @@ Several calls may work in one folder at once: each takes the runs that no other 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -87,8 +87,13 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
     if differing:
         raise InputError(
             f"{folder} belongs to a different configuration ({'; '.join(differing)}); "
-            "choose another folder with --out"
+            f"{_why_digest(differing)}choose another folder with --out"
         )
+
+
+def _why_digest(differing: Sequence[str]) -> str:
+    digests = any(".digest is " in entry for entry in differing)
+    return "another digest means other rows, or another encoding: " if digests else ""
 
 
 def _short(value: object) -> str:

@@ -23,10 +23,10 @@ from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import drop_unknown_groups, encode
-from fedminmax.data.tables.file_format import FormatChanges, check_format
+from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.read_file import name_without_ending
-from fedminmax.data.tables.sources import read_source
+from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.metrics.by_group import BOUNDS, GroupMetrics, MetricByGroup, measure_scores
@@ -164,6 +164,13 @@ def metric_cells(
         ["gap", "", *gaps],
         *(line for group, line in lines.items() if group in small),
     ]
+
+
+def rates_text(results: Results) -> str:
+    """Say which class rates and calibration are about; "" unless there are two."""
+    if len(results.classes) != 2:
+        return ""
+    return f"Rates and calibration are about “{results.classes[1]}”, the second class."
 
 
 def small_groups_text(groups: Sequence[str], test: Measured) -> str:
@@ -342,12 +349,24 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
     """
     saved = load_model(folder)
     config = read_config(folder / CONFIG_FILE).for_measuring
-    own = check_format(changes.apply(config.format), "the command's")
-    read = [read_source(Source(path, name_without_ending(path), own), config) for path in files]
-    warnings = [warning for source in read for warning in source.warnings]
+    formats = [format_of_file(path, config, changes) for path in files]
+    read = [
+        read_source(Source(path, name_without_ending(path), own), config)
+        for path, (own, _) in zip(files, formats, strict=True)
+    ]
+    warnings = [
+        *(warning for _, chosen in formats for warning in chosen),
+        *(warning for source in read for warning in source.warnings),
+    ]
     skipped: Counter[str] = Counter()
     examples = []
     for part in (part for source in read for part in source.parts):
+        if part.left_out:
+            without = counted(part.left_out, "row is", "rows are")
+            warnings.append(
+                f"{part.source}: {without} skipped, as in training: no protected value, or one "
+                "that is not listed"
+            )
         rows, unknown = drop_unknown_groups(part.rows, saved.encoding)
         examples.append(encode(rows, saved.encoding, part.source))
         skipped.update(unknown)

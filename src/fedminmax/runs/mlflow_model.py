@@ -20,12 +20,19 @@ from fedminmax.core.errors import InputError
 from fedminmax.runs.layout import MODEL_FILE
 from fedminmax.runs.model import SavedModel, load_model
 
+# The file by which MLflow knows a model.
+MLFLOW_MARK = "MLmodel"
 # Serving needs pandas, which MLflow uses for tables of rows.
 REQUIREMENTS = [f"fedminmax[tables]=={__version__}", "pandas"]
 
 
 def write_mlflow(folder: Path, model: Path) -> None:
     """Write a model file as an MLflow model, in full or not at all; an earlier one is replaced."""
+    if folder.exists() and not (folder / MLFLOW_MARK).is_file():
+        raise InputError(
+            f"{folder} exists and is not an MLflow model (it has no file {MLFLOW_MARK}), so it is "
+            "not replaced; give another --mlflow"
+        )
     # A damaged file is found here, not where it is served.
     load_model(model)
     with warnings.catch_warnings():

@@ -23,6 +23,7 @@ from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.workers import usable_device
 from fedminmax.data.tables.config import TableConfig
+from fedminmax.data.tables.encoding import encoding_as_json
 from fedminmax.data.tables.load import FederatedTables, OwnedExamples
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.planned_runs import needs_learning_rate, planned_runs, with_rate
@@ -217,8 +218,11 @@ def _counts(parts: Sequence[OwnedExamples], owner: str, groups: int) -> tuple[in
 
 
 def _digest(tables: FederatedTables) -> str:
-    """Return a short digest of these encoded rows."""
-    found = hashlib.sha256()
+    """Return a short digest of these encoded rows, and of how they are encoded.
+
+    In another unit, a column has the same encoded numbers.
+    """
+    found = hashlib.sha256(encoding_as_json(tables.encoding).encode())
     for part in (*tables.train, *tables.validation, *tables.test):
         for tensor in (part.examples.x, part.examples.y, part.examples.group):
             found.update(tensor.contiguous().numpy().data)

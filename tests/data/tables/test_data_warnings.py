@@ -7,8 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.core.exact_sums import NO_ROWS, exact_sums
 from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.data_warnings import leak_warnings
+from fedminmax.data.tables.data_warnings import leak_warnings, scale_warnings
+from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_rows
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
@@ -152,3 +154,23 @@ def test_a_holder_with_one_target(tmp_path: Path) -> None:
     said = _warnings(tmp_path, north=_patients(0), west=_patients(1, "yes"), east=_patients(2))
     assert "target 'ill' is the same in all training rows of 'west' (24 rows)" in said
     assert "'yes'" not in said
+
+
+@pytest.mark.parametrize(("factor", "warned"), [(1000.0, True), (0.01, True), (5.0, False)])
+def test_a_column_in_another_unit_at_one_holder(factor: float, warned: bool) -> None:  # noqa: FBT001
+    generator = np.random.default_rng(0)
+    holders = {}
+    for name, own in {"north": 1.0, "south": factor, "west": 2.0}.items():
+        dose = exact_sums(own * generator.uniform(1.0, 3.0, 40))
+        holders[name] = HolderSummary(40, {"dose": dose}, {}, {}, NO_ROWS)
+    found = scale_warnings(holders)
+    assert bool(found) == warned
+    if warned:
+        assert found[0].startswith("column 'dose' is about ")
+        assert "at 'south' as at other holders: check its unit" in found[0]
+    few = {
+        name: HolderSummary(3, {"dose": exact_sums(np.ones(3) * 10.0**place)}, {}, {}, NO_ROWS)
+        for place, name in enumerate(("a", "b", "c", "d"))
+    }
+    assert scale_warnings(few) == []
+    assert scale_warnings({}) == []

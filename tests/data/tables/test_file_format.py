@@ -11,7 +11,13 @@ import pytest
 from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.config_text import config_text
 from fedminmax.data.tables.data_warnings import outlier_rows
-from fedminmax.data.tables.file_format import FileFormat, FormatChanges, guess_number_format
+from fedminmax.data.tables.file_format import (
+    FileFormat,
+    FormatChanges,
+    guess_date_format,
+    guess_number_format,
+    number_hint,
+)
 from fedminmax.data.tables.infer import guess_feature
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_features
@@ -186,6 +192,26 @@ def test_no_number_begins_with_a_zero_before_thousands() -> None:
     many = pl.Series("x", [f"{n}.{100 + n}" for n in range(10, 32)])
     assert guess_number_format([many], FileFormat(";")).has_plain_numbers
     assert "Every number has a dot before three digits" in guess_feature(many, 1).remark
+
+
+def test_with_semicolons_a_comma_is_the_decimal_mark_beside_dots_before_three_digits() -> None:
+    lab, income = pl.Series(["7,157", "1,018"]), pl.Series(["91.643", "45.120"])
+    found = guess_number_format([lab, income], FileFormat(";"))
+    assert (found.decimal, found.thousands) == (",", ".")
+
+
+def test_the_hint_may_be_the_plain_format() -> None:
+    german = FileFormat(";", decimal=",", thousands=".")
+    hint = number_hint(pl.Series(["2.9412", "1.5"]), german)
+    assert 'set decimal = "." and thousands = ""' in hint
+
+
+def test_years_of_two_digits_are_not_guessed() -> None:
+    born = pl.Series("born", [f"{day:02}.02.{year}" for day in range(13, 29) for year in (45, 81)])
+    guess = guess_feature(born, 1)
+    assert guess.feature is None
+    assert "years of two digits, which do not tell the century" in guess.remark
+    assert guess_date_format([born], FileFormat()).date_format is None
 
 
 def test_a_column_of_numbers_that_other_columns_contradict_is_told() -> None:

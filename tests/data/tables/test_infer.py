@@ -108,3 +108,22 @@ def test_standard_errors_are_those_of_the_textbook() -> None:
     assert standard_error(400, regression=False) == "up to 0.025 in its error rate"
     assert math.sqrt(2 / 50) == pytest.approx(0.2)
     assert standard_error(50, regression=True) == "about 20 % of its squared error"
+
+
+@pytest.mark.parametrize(
+    ("values", "pairs"),
+    [
+        (["yes", "no", "1", "0"], 2),
+        (["true", "F", "false", "T"], 2),
+        (["Y", "N", "T", "F"], 0),
+        (["0", "1", "T"], 0),
+        (["yes", "no", "n"], 0),
+    ],
+)
+def test_words_of_several_pairs(values: list[str], pairs: int) -> None:
+    """Read as the same only if each pair is whole, and then the user is told."""
+    guess = guess_feature(column(values), 1)
+    assert guess.feature is not None
+    assert (guess.feature.kind is Kind.BOOLEAN) == (pairs > 0)
+    told = guess.remark == "Different words for yes and no are read as the same."
+    assert told == (pairs > 0)

@@ -137,7 +137,7 @@ def test_rows_without_a_protected_value(tmp_path: Path) -> None:
     assert own.group_names == ("Female", "Male", "sex missing")
     out = load(tmp_path, (columns, f'{columns}\nmissing = "leave_out"'))
     assert [(len(part.examples), part.left_out) for part in out.train] == [(3, 1), (4, 0)]
-    assert "rows skipped without a protected value: north 1" in out.notes
+    assert "rows skipped without a protected value, or with an unlisted one: north 1" in out.notes
 
 
 def test_groups_that_were_not_agreed_on_are_refused_in_training(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import gzip
 from pathlib import Path
 
+import pandas as pd
 import polars as pl
 import pytest
 
 from fedminmax.data.tables.file_format import AUTO, FileFormat
-from fedminmax.data.tables.read_file import read_table
+from fedminmax.data.tables.read_file import read_table, table_from
 from tests.complaints import complaint_of
 
 WANTED = ["age", "ill"]
@@ -127,7 +128,8 @@ def test_no_delimiter_that_gives_the_columns(tmp_path: Path) -> None:
 
 def test_a_row_with_too_many_fields(tmp_path: Path) -> None:
     assert message(written(tmp_path, "age,ill\n1,no\n2,yes,perhaps\n")) == (
-        "north.csv: row 2 has 3 fields, the header has 2; quote texts that contain ','"
+        "north.csv: row 2 has 3 fields, the header has 2; quote texts that contain ',', and remove "
+        "lines above the header"
     )
 
 
@@ -172,3 +174,56 @@ def test_a_parquet_file_without_rows(tmp_path: Path) -> None:
     path = tmp_path / "north.parquet"
     pl.DataFrame({"age": [], "ill": []}).write_parquet(path)
     assert message(path) == "north.parquet has a header but no rows; add rows or remove the file"
+
+
+def test_a_row_that_was_cut_off(tmp_path: Path) -> None:
+    assert message(written(tmp_path, "age,sex,ill\n1,m,no\n2\n3,f,yes\n4,f\n")) == (
+        "north.csv: row 2 has 1 field, the header has 3 (2 such rows); the file may be cut off: "
+        "write it again"
+    )
+
+
+def test_blank_lines_are_no_rows_and_empty_rows_between_others_are(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, "age,ill\n1,no\n\n,\n2,yes\n,\n,\n\n"), WANTED)
+    assert table.frame["age"].to_list() == ["1", None, "2"]
+    assert table.row_numbers.to_list() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_any_line_ends(end: str, tmp_path: Path) -> None:
+    text = end.join(["age,ill", "1,no", "2,yes", ""])
+    assert read_table(written(tmp_path, text), WANTED).frame.rows() == [("1", "no"), ("2", "yes")]
+
+
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"'])
+def test_a_line_that_names_the_delimiter(line: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"{line}\r\nage;ill\r\n1;a,b,c\r\n")
+    assert read_table(path, WANTED).frame.rows() == [("1", "a,b,c")]
+
+
+def test_a_header_over_two_lines(tmp_path: Path) -> None:
+    said = message(written(tmp_path, 'age,"ill\nor not",sex\n1,no,m\n'))
+    assert said.startswith("north.csv: the header has a line break within quotes")
+
+
+def test_a_first_line_that_is_blank(tmp_path: Path) -> None:
+    said = message(written(tmp_path, "\nage,ill\n1,no\n"))
+    assert said == "north.csv begins with a blank line; its first line must be the header"
+
+
+def test_a_quote_that_is_not_closed(tmp_path: Path) -> None:
+    rows = "".join(f"{n},no\n" for n in range(2000))
+    said = message(written(tmp_path, f'age,ill\n{rows}1,"5" wide"\n{rows}'))
+    assert "line 2002" in said
+    assert "quote" in said
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", AUTO])
+def test_a_byte_order_mark_is_no_letter(encoding: str, tmp_path: Path) -> None:
+    path = written(tmp_path, b"\xef\xbb\xbfage,ill\n1,no\n")
+    assert read_table(path, WANTED, FileFormat(encoding=encoding)).frame.columns == WANTED
+
+
+def test_a_frame_with_a_column_twice() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=["age", "age"])
+    assert "has two columns 'age'" in complaint_of(lambda: table_from(frame, WANTED))

@@ -1,15 +1,14 @@
 """`fedminmax evaluate`: metrics by group on held-out rows, or on the user's files."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedminmax.cli.terminal import print_table, wide_console
+from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FormatChanges
-from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
+from fedminmax.runs.measure import measure_files, metric_cells, rates_text, small_groups_text
 from fedminmax.runs.records import Measured, Results, record_as_json
 from fedminmax.runs.remarks import verdict_of
 from fedminmax.runs.results import finished_results
@@ -21,7 +20,7 @@ def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_
     if files:
         found = measure_files(folder, files, changes)
         for warning in found.warnings:
-            print(f"fedminmax: warning: {warning}", file=sys.stderr)
+            say(f"warning: {warning}")
         test, skipped = found.test, dict(found.skipped)
         rows = ", ".join(map(str, files))
     else:
@@ -32,6 +31,7 @@ def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_
         content = {
             "run": str(folder),
             "groups": results.groups,
+            "positive_class": results.classes[1] if len(results.classes) == 2 else None,
             "converged": results.converged,
             "test": record_as_json(test),
             "skipped": skipped,
@@ -46,6 +46,9 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
     console.print(f"In parentheses: {intervals}. A star marks the worst group.")
+    rates = rates_text(results)
+    if rates:
+        console.print(rates)
     if not results.converged:
         console.print(verdict_of(results))
     small = small_groups_text(results.groups, test)

@@ -18,6 +18,7 @@ from rich.markup import escape
 from fedminmax.cli.commands.train import print_trained
 from fedminmax.cli.terminal import Display, display, highest_risks, say
 from fedminmax.core.errors import InputError
+from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.file_format import changes_between
@@ -58,8 +59,17 @@ from fedminmax.runs.federation_record import (
     with_masks_decided,
 )
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
+from fedminmax.runs.privacy import (
+    check_limit,
+    fingerprint,
+    promise_words,
+    spend,
+    spent_on_files,
+)
 from fedminmax.runs.results import read_results
+
+# The digest of the tables of a run on one machine.
+TABLES_FILE = "tables.txt"
 
 
 def say_what_protects(plan: NetworkPlan) -> None:
@@ -268,13 +278,28 @@ def run_local_federation(request: LocalRequest) -> None:
         check_limit(config, name_of_run(request.folder))
     record = _with_masks_if_possible(request.folder, replace(blank, sites=tuple(settings)))
     record = open_federation_run(request.folder, record)
+    _check_same_tables(request.folder, config)
     if read_results(request.folder) is None:
         _run(request.folder, record, record.read_config(), settings)
+    else:
+        say(f"{request.folder} is finished: nothing was trained again")
     print_finished(request.folder)
 
 
+def _check_same_tables(folder: Path, config: TableConfig) -> None:
+    """Refuse a folder whose run had other tables: here all of them are known."""
+    path, here = folder / PLACE / TABLES_FILE, fingerprint(config)
+    if path.exists() and path.read_text(encoding="utf-8").strip() != here:
+        raise InputError(
+            f"{folder} has a run on other tables: a holder's file has changed since; choose "
+            "another folder with --out"
+        )
+    if not path.exists() and read_results(folder) is None:
+        write_text(path, f"{here}\n")
+
+
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
-    """Mask sums on one machine, too, unless a word forbids it, or what is asked for cannot be."""
+    """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked."""
     config = replace(record.read_config(), secure_sums=True)
     rules, compress = record.site_rules, record.compress
     fault = secure_sums_fault(plan_of_config(config, "", record.sites, rules, compress=compress))

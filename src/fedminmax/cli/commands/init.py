@@ -1,10 +1,10 @@
 """`fedminmax init`: from files to a configuration that the user can read and correct."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedminmax.cli.arguments.types import check_new_file
+from fedminmax.cli.terminal import say
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
@@ -49,7 +49,7 @@ def init_config(
         if guess.remark:
             print(f"column '{column}': {guess.remark}")
     for warning in _warnings(out):
-        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     print(f"Review {out}, then: fedminmax train {out}")
 
 

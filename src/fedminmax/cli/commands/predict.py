@@ -1,16 +1,19 @@
 """`fedminmax predict`: one line of predictions for each row of a file."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from fedminmax.cli.arguments.types import check_new_file
+from fedminmax.cli.terminal import say
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.core.text import counted
+from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.encode import encode_features
-from fedminmax.data.tables.file_format import FormatChanges, check_format
+from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.parse_rows import parse_features
+from fedminmax.data.tables.sources import format_of_file
+from fedminmax.runs.layout import CONFIG_FILE
 from fedminmax.runs.model import load_model
 
 
@@ -20,11 +23,12 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     if out.exists() and out.samefile(file):
         raise InputError(f"{out} is the file with the rows to predict; give another --out")
     saved = load_model(folder)
-    saved = replace(saved, format=check_format(changes.apply(saved.format), "the command's"))
+    own, chosen = _format_of(folder, file, saved.format, changes)
+    saved = replace(saved, format=own)
     table = saved.table(file)
     rows = parse_features(table, saved.encoding.schema)
-    for warning in rows.warnings:
-        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+    for warning in (*chosen, *rows.warnings):
+        say(f"warning: {warning}")
     scores = saved.scores(encode_features(rows, saved.encoding))
     lines = saved.answer_columns(scores).insert_column(0, table.row_numbers.alias("row"))
     with atomic_write(out) as temporary:
@@ -33,3 +37,13 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
         f"{out}: predictions of '{saved.encoding.schema.target.column}' for "
         f"{counted(rows.count, 'row')}"
     )
+
+
+def _format_of(
+    folder: Path, file: Path, agreed: FileFormat, changes: FormatChanges
+) -> tuple[FileFormat, tuple[str, ...]]:
+    """Return the format of the file; a model without its run knows only the common one."""
+    path = folder / CONFIG_FILE
+    if path.is_file():
+        return format_of_file(file, read_config(path), changes)
+    return check_format(changes.apply(agreed), "the command's"), ()

@@ -6,7 +6,6 @@ downloaded, also with a progress bar.
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +75,7 @@ def show_ticks(title: str, ticks: Iterable[Tick], plans: Sequence[RunPlan], call
                 current = tick.run
                 bars.start_run(f"{plan.setting} {plan.title}, fold {plan.fold}", plan.rounds)
             if tick.warning:
-                print(f"fedminmax: warning: {tick.warning}", file=sys.stderr)
+                say(f"warning: {tick.warning}")
             bars.show_round(tick.round)
             bars.show_work(sum(costs[: tick.run]) + plan.cost * tick.round / plan.rounds)
     return sum(not is_finished(plan, run_folder(call.folder, plan)) for plan in plans)

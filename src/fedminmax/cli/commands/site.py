@@ -13,8 +13,8 @@ import psutil
 from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.file_format import FormatChanges
+from fedminmax.data.tables.config import TableConfig, read_config
+from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges, changes_between
 from fedminmax.federation.flare.federation_file import masked_by_default
 from fedminmax.federation.flare.kits import site_name, write_site_settings
 from fedminmax.federation.flare.presence import connection_problem, is_server_kit, only_one
@@ -83,7 +83,12 @@ def check(
     if agreed.secure_sums is None:
         agreed = replace(agreed, secure_sums=masked_by_default(kit))
     settings = changes.apply(replace(_recorded(kit, data), data=data.absolute()))
-    settings = replace(settings, format=own_format.over(settings.format))
+    settings = replace(
+        settings,
+        format=own_format.over(settings.format).over(
+            _agreed_format(agreed, settings.owner or site)
+        ),
+    )
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
     budget = budget_of(agreed, settings, site, kit / KEPT_FOLDER)
@@ -116,6 +121,14 @@ def check(
         f"Recorded in {kit / 'local'}; to take part: fedminmax site start --kit {kit}",
         sep="\n",
     )
+
+
+def _agreed_format(agreed: TableConfig, owner: str) -> FormatChanges:
+    """Return how the format of this holder's file differs, by the agreed configuration."""
+    for source in agreed.training:
+        if source.owner == owner and source.format is not None:
+            return changes_between(agreed.format, source.format)
+    return NO_CHANGES
 
 
 def _recorded(kit: Path, data: Path) -> SiteSettings:

@@ -9,7 +9,6 @@ left, and one with more seeds adds them.
 import errno
 import json
 import math
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedminmax import __version__
-from fedminmax.cli.terminal import Display, display, highest_risks, print_table, wide_console
+from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
@@ -181,11 +180,13 @@ def finish(request: Request, deadline: float, *, quietly: bool = False) -> Outco
     """Train what is left before the deadline; ``quietly`` omits notes about the tables."""
     decided = _decide(_config(request), request.device)
     training = open_training(decided.config, request.folder, request.device, decided.models)
+    if training.is_finished and not (quietly or decided.config.method.certify):
+        say(f"{request.folder} is finished: nothing is trained again")
     tables = training.job.tables
     for note in () if quietly else tables.notes:
-        print(f"fedminmax: note: {note}", file=sys.stderr)
+        say(f"note: {note}")
     for warning in () if quietly else tables.warnings:
-        print(f"fedminmax: warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     try:
         _train_with_bars(training, deadline - time.monotonic())
     except OSError as error:
@@ -239,7 +240,7 @@ def _train_with_bars(training: TableTraining, seconds: float) -> None:
                 bars.start_run(run.method.name, run.rounds)
                 shown = run
             if tick.warning:
-                print(f"fedminmax: warning: {tick.warning}", file=sys.stderr)
+                say(f"warning: {tick.warning}")
             if tick.record:
                 _show_risks(bars, run, tick.record, groups, small)
             bars.show_round(tick.round)

@@ -13,7 +13,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FileFormat, changes_between
 from fedminmax.data.tables.infer import Guess, Rare
 from fedminmax.data.tables.propose import Proposal
-from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES
+from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES
 from fedminmax.data.tables.wording import toml_key, toml_string
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
@@ -95,7 +95,7 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
     yield from _format(proposal)
     merge = f"merge_spellings = {str(proposal.choices.merge_spellings).lower()}"
     yield f"{merge:<28} # true reads 'ill', 'ILL' and ' ill' as one"
-    yield from _list("missing_values", DEFAULT_MISSING_VALUES)
+    yield from _list("missing_values", PROPOSED_MISSING_VALUES)
     files = {name: _relative(path, folder) for name, path in proposal.files.items()}
     if proposal.holder_column:
         yield f"file = {next(iter(files.values()))}"

@@ -15,6 +15,7 @@ A warning names columns, holders, counts and row numbers, but no value of any ro
 """
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -23,6 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
+from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.text import counted
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
@@ -47,6 +49,8 @@ FAR, TOO_FAR = 100.0, 1e6
 USUAL_SHARE = 0.99
 # With fewer rows the usual distance cannot be estimated.
 MINIMUM_ROWS = 20
+# A column that differs in size by more than this between holders has probably another unit.
+MAX_RATIO = 50.0
 # No measurement is this large, and sums of its square must not overflow.
 MAX_NUMBER = 1e100
 
@@ -80,6 +84,40 @@ def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schem
         "holder alone determines the target; check whether these rows are complete"
     )
     return [warning]
+
+
+def scale_warnings(holders: Mapping[str, HolderSummary]) -> list[str]:
+    """Warn of number columns that are far larger or smaller at one holder than at the others.
+
+    Units and number formats are the usual reason: with another decimal mark 7,157 is 7157.
+    """
+    warnings = []
+    columns = next(iter(holders.values())).quantities if len(holders) > 1 else {}
+    for column in columns:
+        sizes = {name: _size(own.quantities[column]) for name, own in holders.items()}
+        logs = {name: math.log(size) for name, size in sizes.items() if size > 0.0}
+        if len(logs) < 2:
+            continue
+        # Relative to the median of the other holders, on the scale of factors.
+        factors = {
+            name: own - float(np.median([log for other, log in logs.items() if other != name]))
+            for name, own in logs.items()
+        }
+        name = max(factors, key=lambda own: abs(factors[own]))
+        if abs(factors[name]) > math.log(MAX_RATIO):
+            warnings.append(
+                f"column '{column}' is about {math.exp(abs(factors[name])):,.0f} times as "
+                f"{'large' if factors[name] > 0 else 'small'} at '{name}' as at other holders: "
+                "check its unit, decimal mark and thousands separator"
+            )
+    return warnings
+
+
+def _size(sums: ExactSums) -> float:
+    """Return the root of the mean square; 0 with too few rows to say."""
+    if sums.count < MINIMUM_ROWS:
+        return 0.0
+    return math.hypot(sums.mean, sums.deviation)
 
 
 def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:

@@ -52,6 +52,8 @@ DATE_FORMATS = {
     "%m/%d/%Y %H:%M:%S": r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}$",
 }
 SAMPLE_DAY = date(2004, 12, 31)
+# A year of two digits: 45 may be 1945 or 2045.
+SHORT_YEAR = "%y"
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
             f'{path} looks like UTF-16 without its mark; set encoding = "{guess_encoding(content)}"'
             " in [data], or give --encoding, or save it as UTF-8"
         )
-    return content if used == "utf-8" else text.removeprefix("\ufeff").encode()
+    if used == "utf-8":
+        return content.removeprefix(codecs.BOM_UTF8)
+    return text.removeprefix("\ufeff").encode()
 
 
 def guess_encoding(content: bytes) -> str:
@@ -220,9 +224,10 @@ def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -
     A comma before three digits is ambiguous. If commas also separate the fields, it separates
     thousands; otherwise it is the decimal mark.
     """
-    pairs = [(",", ""), (".", ","), (",", "."), *((d, t) for t in " '" for d in DECIMALS)]
+    by_comma = [(",", ""), (",", "."), (".", ",")]
     if file_format.delimiter == ",":
-        pairs = [pairs[1], pairs[0], *pairs[2:]]
+        by_comma = [(".", ","), (",", ""), (",", ".")]
+    pairs = [(".", ""), *by_comma, *((d, t) for t in " '" for d in DECIMALS)]
     candidates = [replace(file_format, decimal=d, thousands=t) for d, t in pairs]
     texts = [column.drop_nulls().unique(maintain_order=True).head(5000) for column in columns]
     texts = [text for text in texts if len(text)]
@@ -238,7 +243,7 @@ def number_hint(texts: pl.Series, file_format: FileFormat) -> str:
     if found == file_format:
         return ""
     decimal, options = f'decimal = "{found.decimal}"', "--decimal"
-    if found.thousands:
+    if found.thousands or file_format.thousands:
         decimal += f' and thousands = "{found.thousands}"'
         options += " and --thousands"
     return f"set {decimal} in [data], or give {options}, if the file has this format; else "
@@ -261,12 +266,13 @@ def fitting_date_formats(values: pl.Series) -> list[str]:
 
 
 def guess_date_format(columns: Sequence[pl.Series], file_format: FileFormat) -> FileFormat:
-    """Set the format of all date columns of a file, if it is unique."""
+    """Set the format of all date columns of a file, if it is unique and names the century."""
     found = [
         formats[0]
         for column in columns
         if len(values := column.drop_nulls().unique(maintain_order=True).head(5000))
         and len(formats := fitting_date_formats(values)) == 1
+        and SHORT_YEAR not in formats[0]
     ]
     same = len(set(found)) == 1
     return replace(file_format, date_format=found[0]) if same else file_format

@@ -13,8 +13,13 @@ import polars as pl
 
 from fedminmax.core.text import counted
 from fedminmax.data.tables.data_warnings import outlier_rows
-from fedminmax.data.tables.file_format import PLAIN, fitting_date_formats, guess_number_format
-from fedminmax.data.tables.parse_columns import BOOLEAN_TEXTS, numbers_in
+from fedminmax.data.tables.file_format import (
+    PLAIN,
+    SHORT_YEAR,
+    fitting_date_formats,
+    guess_number_format,
+)
+from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
 MAX_CATEGORIES = 50
@@ -61,14 +66,22 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(None, "has no values")
     if different == 1 and not text.null_count():
         return Guess(None, "is the same in every row")
-    few = different <= len(BOOLEAN_TEXTS)
-    for kind in (*([Kind.BOOLEAN] if few else []), Kind.NUMERIC, Kind.DATE):
+    pairs = _pairs_of_booleans(values)
+    for kind in (*([Kind.BOOLEAN] if pairs else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
         if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
             remark = _remark(text, values, numbers) if kind is Kind.NUMERIC else ""
+            if kind is Kind.BOOLEAN and pairs > 1:
+                remark = "Different words for yes and no are read as the same."
             limits = _limits(numbers) if kind is Kind.NUMERIC else None
             return Guess(Feature(column, kind), remark, limits=limits)
     formats = fitting_date_formats(values)
+    if any(SHORT_YEAR in own for own in formats):
+        return Guess(
+            None,
+            "has years of two digits, which do not tell the century: write four digits, or give "
+            "--date-format (69 to 99 are then 1969 to 1999)",
+        )
     if len(formats) == 1:
         remark = f"Dates are read as {formats[0]}."
         return Guess(Feature(column, Kind.DATE, date_format=formats[0]), remark)
@@ -94,6 +107,20 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(None, f"has no category with at least {minimum_rows:,} rows", rare)
     remark = f"This column has {other}." if other else ""
     return Guess(Feature(column, Kind.CATEGORY, categories), remark, rare)
+
+
+def _pairs_of_booleans(values: pl.Series) -> int:
+    """Return how many pairs such as yes and no the values are; 0 if they are something else.
+
+    Beside another pair, half a pair is not enough, and T, F, Y and N are probably codes.
+    """
+    texts = {text.lower() for text in values.head(2 * len(BOOLEAN_TEXTS)).to_list()}
+    found = [pair for pair in BOOLEAN_PAIRS if texts & set(pair)]
+    if not texts <= BOOLEAN_TEXTS.keys():
+        return 0
+    whole = all(texts >= set(pair) for pair in found)
+    letters = sum(len(pair[0]) == 1 and pair[0].isalpha() for pair in found)
+    return len(found) if len(found) == 1 or (whole and letters < 2) else 0
 
 
 def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], Rare]:

@@ -23,6 +23,7 @@ from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
     copy_warnings,
     leak_warnings,
+    scale_warnings,
 )
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
@@ -203,6 +204,7 @@ def _data_warnings(
     return [
         *copy_warnings(owned, schema),
         *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
+        *scale_warnings(dict(zip(owners, summaries, strict=True))),
         *leak_warnings([part.rows for part in training], schema),
     ]
 
@@ -290,4 +292,8 @@ def _left_out_note(parts: Sequence[Part]) -> list[str]:
     for part in parts:
         counts[part.owner] += part.left_out
     skipped = [f"{owner} {count:,}" for owner, count in counts.items() if count]
-    return [f"rows skipped without a protected value: {', '.join(skipped)}"] if skipped else []
+    if not skipped:
+        return []
+    return [
+        f"rows skipped without a protected value, or with an unlisted one: {', '.join(skipped)}"
+    ]

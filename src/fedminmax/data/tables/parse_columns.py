@@ -26,9 +26,10 @@ from fedminmax.data.tables.schema import Feature, Kind
 from fedminmax.data.tables.values import by_value, texts_of
 from fedminmax.data.tables.wording import toml_key
 
+BOOLEAN_PAIRS = (("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"))
 BOOLEAN_TEXTS = {
-    **dict.fromkeys(("true", "t", "yes", "y", "1"), 1.0),
-    **dict.fromkeys(("false", "f", "no", "n", "0"), 0.0),
+    **dict.fromkeys((yes for yes, _ in BOOLEAN_PAIRS), 1.0),
+    **dict.fromkeys((no for _, no in BOOLEAN_PAIRS), 0.0),
 }
 ISO_TIMES = (
     "%Y-%m-%dT%H:%M:%S%.f",

@@ -36,7 +36,7 @@ from fedminmax.data.tables.read_file import (
     name_without_ending,
     read_table,
 )
-from fedminmax.data.tables.schema import DEFAULT_MISSING_VALUES, Kind, Protected, Target
+from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
 from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.wording import listed
 
@@ -160,7 +160,7 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
         given = replace(given, encoding=found_encoding(path))
     table = read_table(path, named, given)
     columns = [
-        text_of(column, DEFAULT_MISSING_VALUES)
+        text_of(column, PROPOSED_MISSING_VALUES)
         for column in table.frame
         if column.dtype == pl.String
     ]
@@ -174,7 +174,7 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
 
 def _texts(table: Table, column: str) -> pl.Series:
     """Return a column as texts, with numbers and dates in plain notation."""
-    text = text_of(table.frame[column], DEFAULT_MISSING_VALUES)
+    text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
     return with_iso_dates(with_plain_numbers(text, table.format), table.format)
 
 
@@ -204,7 +204,7 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
     texts = pl.concat(
         [with_plain_numbers(texts_of(table.frame[column]), table.format) for table in tables]
     )
-    two = variants(spellings(texts, DEFAULT_MISSING_VALUES), ())
+    two = variants(spellings(texts, PROPOSED_MISSING_VALUES), ())
     if two is not None:
         raise InputError(
             f"column '{column}' has '{two[0]}' and '{two[1]}', which differ only in letter case or "

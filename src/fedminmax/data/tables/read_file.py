@@ -7,6 +7,7 @@ prediction may also be a data frame of polars or pandas, or columns (``table_fro
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 NUL = "\0"
+# Excel may write the delimiter into a line of its own above the header.
+DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n')
 SOURCE = "the given table"
 # Numpy's kinds of booleans and numbers, which polars takes as they are, and of times.
 PLAIN_KINDS, TIMES = "biuf", "M"
@@ -162,10 +165,18 @@ def _numbered(
 
 def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
     content = to_utf8(path, _content(path), file_format.encoding)
+    if b"\r" in content and b"\n" not in content:
+        # The line ends of old Macs.
+        content = content.replace(b"\r", b"\n")
+    own_delimiter = DELIMITER_LINE.match(content)
+    if own_delimiter is not None:
+        content = content[own_delimiter.end() :]
+        if file_format.delimiter == AUTO:
+            file_format = replace(file_format, delimiter=own_delimiter[1].decode())
     frame, delimiter = _parsed(path, content, wanted, file_format.delimiter)
     rows = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    if frame.width > 1:
-        blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    if frame.width > 1 and frame[:, -1].null_count():
+        blank = _blank_rows(path, content, frame, delimiter)
         if blank.any():
             frame, rows = frame.filter(~blank), rows.filter(~blank)
     damaged = _nul_warning(path, frame, rows) if NUL.encode() in content else ()
@@ -180,6 +191,34 @@ def _content(path: Path) -> bytes:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} is damaged: gzip cannot unpack it; write it again") from error
+
+
+def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str) -> pl.Series:
+    """Return which rows are blank lines, or empty rows at the end; refuse rows that are too short.
+
+    An empty row between others, such as ";;", is a row of missing values.
+    """
+    empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    with _text(content) as file:
+        try:
+            found = [len(fields) for fields in csv.reader(file, delimiter=delimiter)]
+        except csv.Error:
+            found = []
+    widths = pl.Series(found[1:], dtype=pl.Int64)
+    if len(widths) != len(frame):
+        # The two readers disagree about quotes; then only empty rows are certain.
+        return empty
+    short = (widths > 0) & (widths < frame.width) & ~empty
+    if short.any():
+        number = short.arg_max() or 0
+        raise InputError(
+            f"{path}: row {number + 1} has {counted(int(widths[number]), 'field')}, the header has "
+            f"{frame.width} ({counted(int(short.sum()), 'such row')}); the file may be cut off: "
+            "write it again"
+        )
+    last = len(empty) - (empty.reverse().arg_min() or 0) if not empty.all() else 0
+    at_end = pl.Series(range(len(empty)), dtype=pl.Int64) >= last
+    return empty & (at_end | (widths == 0))
 
 
 def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:
@@ -213,6 +252,7 @@ def _parsed(
         frame = pl.read_csv(content, separator=separator, infer_schema=False)
     except pl.exceptions.ComputeError:
         _refuse_long_row(path, content, separator, len(columns))
+        _refuse_open_quote(path, content)
         raise
     return frame.rename(dict(zip(frame.columns, columns, strict=True))), separator
 
@@ -220,9 +260,26 @@ def _parsed(
 def _header_line(path: Path, content: bytes) -> str:
     with _text(content) as file:
         line = file.readline()
-    if not line.strip():
+    if not content.strip():
         raise InputError(f"{path} is empty; it needs a header line and rows")
+    if not line.strip():
+        raise InputError(f"{path} begins with a blank line; its first line must be the header")
+    if line.count('"') % 2:
+        raise InputError(
+            f"{path}: the header has a line break within quotes, or a quote that is not closed; "
+            "write each column's name on one line"
+        )
     return line
+
+
+def _refuse_open_quote(path: Path, content: bytes) -> None:
+    """Report the first line with an odd number of quotes, if there is one."""
+    for number, line in enumerate(content.splitlines()):
+        if line.count(b'"') % 2:
+            raise InputError(
+                f'{path}: line {number + 1} has a quote (") that does not belong to a pair; double '
+                "quotes within texts, and put such texts in quotes"
+            )
 
 
 def _text(content: bytes) -> io.TextIOWrapper:
@@ -260,7 +317,7 @@ def _refuse_long_row(path: Path, content: bytes, delimiter: str, width: int) -> 
             if len(fields) > width:
                 raise InputError(
                     f"{path}: row {number} has {len(fields)} fields, the header has {width}; "
-                    f"quote texts that contain {delimiter!r}"
+                    f"quote texts that contain {delimiter!r}, and remove lines above the header"
                 )
 
 
@@ -284,6 +341,10 @@ def _frame(data: Any) -> pl.DataFrame:
     if isinstance(data, Mapping):
         return pl.DataFrame(data, strict=False)
     if hasattr(data, "columns") and hasattr(data, "iloc"):
+        names = [str(name) for name in data.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"{SOURCE} has two columns '{name}'; rename one of them")
         return pl.DataFrame([_series(str(name), data[name]) for name in data.columns])
     raise InputError(
         f"a {type(data).__name__} was given; give a file, a data frame of polars or pandas, or a "

@@ -8,6 +8,8 @@ from fedminmax.core.old_names import current_name
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_to_play
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
+# Those that `fedminmax init` proposes: databases and spreadsheets write some more.
+PROPOSED_MISSING_VALUES = (*DEFAULT_MISSING_VALUES, "NULL", "<NA>", "#N/A")
 
 
 class Kind(Enum):

@@ -23,10 +23,12 @@ from fedminmax.data.strata import (
 )
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.data_warnings import check_outliers
+from fedminmax.data.tables.file_format import NO_CHANGES, FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.groups import LEFT_OUT
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
-from fedminmax.data.tables.read_file import Table, read_table
+from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
 from fedminmax.data.tables.values import read_values
+from fedminmax.data.tables.wording import listed
 
 HELD_OUT_FILE = "held_out.json"
 
@@ -48,6 +50,32 @@ class SourceRows:
     parts: tuple[Part, ...]
     unused_columns: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+def format_of_file(
+    path: Path, config: TableConfig, changes: FormatChanges
+) -> tuple[FileFormat, tuple[str, ...]]:
+    """Return the format of a file outside the configuration, and warnings about that choice.
+
+    A file with the name of a holder, or of its file, has that holder's format.
+    """
+    own = [source for source in (*config.training, *config.test) if source.format is not None]
+    named = [
+        source
+        for source in own
+        if source.owner == name_without_ending(path) or source.path.name == path.name
+    ]
+    agreed = named[0].format if named else None
+    warnings: list[str] = []
+    if named:
+        warnings.append(f"{path}: read in the format of holder '{named[0].owner}', by its name")
+    elif own and changes == NO_CHANGES:
+        others = listed(list(dict.fromkeys(str(source.owner) for source in own)))
+        warnings.append(
+            f"{path}: read in the format of [data], but files of {others} have another one: if "
+            "this file has, too, give --decimal, --thousands, --date-format or --encoding"
+        )
+    return check_format(changes.apply(agreed or config.format), "the command's"), tuple(warnings)
 
 
 def read_source(source: Source, config: TableConfig) -> SourceRows:

@@ -1,0 +1,152 @@
+"""Files that are not what they were, or are read in another format: nothing is silently wrong."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.cli.hospitals import results_of, write_config, write_hospitals
+from tests.cli.in_process import complaint_here, run_here
+from tests.cli.kits import SETTINGS, check, create
+from tests.federation.network_problem import write_tables
+
+Capture = pytest.CaptureFixture[str]
+RUN = Path("runs", "fedminmax")
+GERMAN_NORTH = '[data.formats.north]\ndecimal = ","\n[groups]'
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_hospitals(tmp_path)
+    return tmp_path
+
+
+def write_with_commas(path: Path, column: str, to: Path) -> None:
+    """Write a file with semicolons, and with commas in the numbers of one column."""
+    frame = pl.read_csv(path, infer_schema=False)
+    frame = frame.with_columns(pl.col(column).str.replace(".", ",", literal=True))
+    frame.write_csv(to, separator=";")
+
+
+def german_north(hospitals: Path) -> Path:
+    """Write a configuration in which one of three files has commas in its numbers."""
+    write_with_commas(hospitals / "north.csv", "dose", hospitals / "north.csv")
+    config = write_config(hospitals)
+    config.write_text(config.read_text().replace("[groups]", GERMAN_NORTH))
+    return config
+
+
+@pytest.mark.parametrize(("column", "change"), [("age", 1024.0), ("age", 0.0)])
+def test_a_table_in_another_unit_is_another_table(
+    column: str, change: float, hospitals: Path, capsys: Capture
+) -> None:
+    """In deviations from the mean, its numbers are the same."""
+    config = write_config(hospitals)
+    run_here("train", config)
+    capsys.readouterr()
+    run_here("train", config)
+    assert "runs/fedminmax is finished: nothing is trained again" in capsys.readouterr().err
+    for name in ("north", "south", "west"):
+        path = hospitals / f"{name}.csv"
+        own = pl.col(column) + change if change else pl.col(column) * 1000
+        pl.read_csv(path).with_columns(own).write_csv(path)
+    error = complaint_here(capsys, "train", config)
+    assert "digest" in error
+    assert "another digest means other rows, or another encoding" in error
+
+
+def test_a_holders_format_is_used_for_its_files(hospitals: Path, capsys: Capture) -> None:
+    """The same rows, in the format of one holder, of the others, and of none that is named."""
+    plain = hospitals / "plain.csv"
+    plain.write_bytes((hospitals / "north.csv").read_bytes())
+    config = german_north(hospitals)
+    run_here("train", config)
+    found = {}
+    for name, file, options in (
+        ("plain", plain, ()),
+        ("north", hospitals / "north.csv", ()),
+        ("told", hospitals / "north.csv", ("--decimal", ",")),
+    ):
+        capsys.readouterr()
+        run_here("evaluate", RUN, file, *options, "--json")
+        said = capsys.readouterr()
+        found[name] = json.loads(said.out)["test"]
+        if name == "plain":
+            assert "files of 'north' have another one" in said.err
+        else:
+            assert "read in the format of holder 'north'" in said.err
+        run_here("predict", RUN, file, "--out", f"{name}.out.csv", *options)
+    assert found["plain"] == found["north"] == found["told"]
+    assert Path("plain.out.csv").read_text() == Path("north.out.csv").read_text()
+
+
+def test_a_site_reads_its_table_in_the_agreed_format(tmp_path: Path, capsys: Capture) -> None:
+    create(tmp_path)
+    config = write_tables(tmp_path)
+    table = pl.read_csv(tmp_path / "north.csv").with_columns(age=pl.col("age") + 0.125)
+    table.write_csv(tmp_path / "north.csv")
+    write_with_commas(tmp_path / "north.csv", "age", tmp_path / "north.csv")
+    text = config.read_text().replace("[groups]", GERMAN_NORTH)
+    config.write_text(text.replace("[groups]", 'thousands = ""\n[groups]'))
+    assert check(tmp_path, config=config) == 0
+    assert "the table is read with decimal ','" in capsys.readouterr().out
+    assert json.loads((tmp_path / SETTINGS).read_text())["format"]["decimal"] == ","
+
+
+def test_rows_are_not_tested_on_that_were_trained_on(hospitals: Path, capsys: Capture) -> None:
+    config = write_config(hospitals, data="held_out = 0")
+    config.write_text(
+        config.read_text().replace("[groups]", '[data.test]\nn = "north.csv"\n[groups]')
+    )
+    error = complaint_here(capsys, "train", config)
+    assert "[data.test] 'n' is north.csv, which holder 'north' trains on" in error
+
+
+def test_rows_that_training_would_skip_are_counted(hospitals: Path, capsys: Capture) -> None:
+    config = write_config(hospitals)
+    rule = 'columns = ["sex"]\nmissing = "leave_out"'
+    config.write_text(config.read_text().replace('columns = ["sex"]', rule))
+    run_here("train", config)
+    later = pl.read_csv(hospitals / "later.csv")
+    sex = pl.when(pl.int_range(pl.len()) < 7).then(pl.lit("")).otherwise("sex")
+    later.with_columns(sex=sex).write_csv(hospitals / "later.csv")
+    capsys.readouterr()
+    run_here("evaluate", RUN, hospitals / "later.csv", "--json")
+    said = capsys.readouterr()
+    assert json.loads(said.out)["test"]["rows"] == len(later) - 7
+    assert "7 rows are skipped, as in training" in said.err
+
+
+def test_the_class_that_rates_are_about_is_named(hospitals: Path, capsys: Capture) -> None:
+    run_here("train", write_config(hospitals))
+    capsys.readouterr()
+    run_here("evaluate", RUN)
+    assert "Rates and calibration are about “yes”" in " ".join(capsys.readouterr().out.split())
+    assert "Rates and calibration are about “yes”" in (RUN / "model_card.md").read_text()
+    run_here("evaluate", RUN, "--json")
+    assert json.loads(capsys.readouterr().out)["positive_class"] == "yes"
+    assert len(results_of(RUN)["classes"]) == 2
+    run_here("report", RUN, "--summary", "summary.html")
+    assert "One process read all holders' files" in Path("summary.html").read_text().replace(
+        "&#39;", "'"
+    )
+
+
+@pytest.mark.parametrize("inside", ["notes.txt", None])
+def test_only_an_mlflow_model_is_replaced(
+    inside: str | None, hospitals: Path, capsys: Capture
+) -> None:
+    run_here("train", write_config(hospitals))
+    folder = Path("precious") if inside else RUN
+    folder.mkdir(exist_ok=True)
+    if inside:
+        (folder / inside).write_text("mine")
+    before = sorted(folder.rglob("*"))
+    error = complaint_here(capsys, "export", RUN, "--mlflow", folder, "--force")
+    assert "is not an MLflow model" in error
+    assert sorted(folder.rglob("*")) == before
+    run_here("export", RUN, "--mlflow", "model")
+    run_here("export", RUN, "--mlflow", "model", "--force")
+    assert Path("model", "MLmodel").is_file()
