@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
+from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.second_order_server import SecondOrderState
 from tests.epigraph import lowest_maximum
@@ -277,9 +279,7 @@ def test_without_a_proof_it_stops_when_the_next_step_promises_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["squared error", "cross-entropy"])
 @pytest.mark.parametrize("method", [FedMinMaxFast(), FedAvgFast()], ids=lambda own: own.name)
-def test_raw_columns_of_any_unit_give_the_same_answer(
-    kind: str, method: FedMinMaxFast | FedAvgFast
-) -> None:
+def test_raw_columns_of_any_unit_give_the_same_answer(kind: str, method: AnyMethod[Any]) -> None:
     """A linear model without a ridge does not care in which unit a column is."""
     x, y, group = classes(5, 3, 3, 2, rows=300)
     x = (x - x.mean(dim=0)) / x.std(dim=0)

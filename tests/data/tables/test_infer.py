@@ -120,7 +120,7 @@ def test_standard_errors_are_those_of_the_textbook() -> None:
         (["yes", "no", "n"], 0),
     ],
 )
-def test_words_of_several_pairs(values: list[str], pairs: int) -> None:
+def test_words_of_several_pairs(values: list[str | None], pairs: int) -> None:
     """Read as the same only if each pair is whole, and then the user is told."""
     guess = guess_feature(column(values), 1)
     assert guess.feature is not None
