@@ -211,19 +211,19 @@ def true_pieces(calls: list[Exchange], answers: list[bytes]) -> set[bytes]:
 
 
 REFUSALS = {
-    "threshold in the plan": "totals over 2 of 4 sites are not more than half",
+    "threshold in the plan": "totals over 2 of 4 sites were asked for; at least 3",
     "a second plan": "sent a second plan",
     "made-up site": "the keys of 'nowhere' are of no site of the plan",
     "lowered threshold": "the keys of 'east' are not signed by it",
     "second key": "there are two keys of 'east'",
     "too few keys": "keys of 2 sites, at least 3 are needed",
-    "the same context": "masks it no second time",
+    "the same context": "does not mask it again",
     "a made-up site in the question": "asks sites without keys (nowhere)",
     "two sites": "asks 2 sites, at least 3 were agreed",
     "another round's mask": "but for a mask of",
-    "another set": "helps with no total of other sites",
-    "another order": "helps with no total of another order",
-    "another rounding": "helps with no total of another rounding",
+    "another set": "does not help with a total of other sites",
+    "another order": "does not help with a total of another order",
+    "another rounding": "does not help with a total of another rounding",
 }
 
 

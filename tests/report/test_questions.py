@@ -110,7 +110,7 @@ def test_small_groups_stand_apart_with_the_reason(tmp_path: Path) -> None:
             census=((60, 240, 4), (0, 500, 5)),
         )
     )
-    assert answer.short.startswith("“few”: of this group the results say neither")
+    assert answer.short == "“few”: the results do not show whether this group is well served."
     assert answer.table is not None
     (line,) = answer.table.lines
     assert line == ("few", "9", "7", "0.100 (\N{MINUS SIGN}0.400 to 0.600)", "test rows (under 50)")

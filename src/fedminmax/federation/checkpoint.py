@@ -317,7 +317,7 @@ def train_with_checkpoints(
 
 
 def pause_after(took: float, saving_share: float) -> float:
-    """Return how long to wait with the next checkpoint if this one took so many seconds."""
+    """Return how long to wait with the next checkpoint if this one took this many seconds."""
     if saving_share == 0:
         return SECONDS_BETWEEN_CHECKPOINTS
     return min(SECONDS_BETWEEN_CHECKPOINTS, took / saving_share)

@@ -1,4 +1,4 @@
-"""Three questions of a reader: could it be better, what would help, and of whom is nothing known?
+"""Three questions of a reader: could it be better, what would help, which groups are too small?
 
 Each has a short answer, and reasons. Where nothing is known, the answer says so and why.
 """
@@ -157,11 +157,8 @@ def too_small(run: Run) -> Answer:
     names = [f"“{name}”" for name in small][:MAX_NAMED]
     if len(small) > MAX_NAMED:
         names.append(f"{len(small) - MAX_NAMED:,} more")
-    whom, are = ("this group", "it is") if len(small) == 1 else ("these groups", "they are")
-    short = (
-        f"{listed(names)}: of {whom} the results say neither that {are} well served nor that "
-        f"{are} not."
-    )
+    whom = "this group is" if len(small) == 1 else "these groups are"
+    short = f"{listed(names)}: the results do not show whether {whom} well served."
     return Answer(SMALL, short, (merged,) if merged else (), table=_small_table(run, list(small)))
 
 

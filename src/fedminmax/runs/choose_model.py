@@ -114,8 +114,7 @@ def _record(
     plain: _Candidate,
     richer: _Candidate,
 ) -> ModelsOfRun:
-    scale = plain.tables.encoding.target_scale
-    unit = scale.deviation**2 if scale else 1.0
+    unit = plain.tables.encoding.risk_unit
 
     def named(model: ModelChoice, risk: ValidationRisk, own: _Candidate) -> ComparedModel:
         pooled = risk.group == SMALL_GROUPS

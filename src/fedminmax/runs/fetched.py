@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import linear_structure_of
-from fedminmax.core.models import single_model
 from fedminmax.core.task import Task
 from fedminmax.core.validation import NOT_MEASURED
 from fedminmax.core.workspace import model_with
@@ -42,7 +41,7 @@ from fedminmax.metrics.row_scores import stacked
 from fedminmax.metrics.score_rows import metric_names, score_rows
 from fedminmax.metrics.sums import ScoreSums, sum_scores
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.model import SavedModel
+from fedminmax.runs.model import SavedModel, mixed_model
 from fedminmax.runs.plan import CHOSEN, TableRun
 from fedminmax.runs.records import ValidationOfRun
 from fedminmax.runs.remarks import validation_of
@@ -69,8 +68,7 @@ class FinishedRun:
     @property
     def unit(self) -> float:
         """The factor that converts risks to the target's unit, squared."""
-        scale = self.saved.encoding.target_scale
-        return scale.deviation**2 if scale else 1.0
+        return self.saved.encoding.risk_unit
 
     def records(self, plan: NetworkPlan) -> list[RoundRecord]:
         """Return the rounds as a run in one process writes them; risks in the target's unit."""
@@ -114,13 +112,12 @@ def finished_runs(
         saved = _saved_model(read_members(own), name, task, agreed, config)
         alternative = validation = None
         if stored is not None:
-            scale = agreed.encoding.target_scale
             validation = validation_of(
                 stored.chosen or NOT_MEASURED,
                 stored.latest or NOT_MEASURED,
                 rows=stored.rows,
                 groups=agreed.encoding.group_names,
-                unit=scale.deviation**2 if scale else 1.0,
+                unit=agreed.encoding.risk_unit,
                 patience=run.patience,
             )
             if stored.chosen is not None:
@@ -146,17 +143,7 @@ def _saved_model(
     members: Tensor, name: str, task: Task, agreed: Agreed, config: TableConfig
 ) -> SavedModel:
     models = [model_with(task, parameters).float() for parameters in members]
-    encoding = agreed.encoding
-    return SavedModel(
-        single_model(models, classifies=encoding.outputs > 1),
-        encoding,
-        kind=config.model.kind,
-        hidden=config.model.hidden,
-        members=len(models),
-        loss=config.model.loss,
-        iterate=name,
-        format=config.format,
-    )
+    return mixed_model(models, agreed.encoding, config.model, name, config.format)
 
 
 def _chooses_itself(run: TableRun, task: Task, agreed: Agreed) -> bool:

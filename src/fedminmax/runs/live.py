@@ -1,4 +1,4 @@
-"""A run as those see it who watch it: its rounds so far, its state, who answered, the time left.
+"""What a watcher sees of a run: its rounds so far, its state, who answered, the time left.
 
 Groups that are too small to be trained for are named, and nothing else is known of them here: the
 risk of a few rows is mostly noise.

@@ -5,6 +5,7 @@ it runs no code, and other programs can read it without fedminmax.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture, linear_or_mlp, single_model
 from fedminmax.core.old_names import current_name
+from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
 from fedminmax.data.tables.file_format import PLAIN, FileFormat
@@ -104,6 +106,26 @@ class SavedModel:
             for number, name in enumerate(self.classes)
         }
         return pl.DataFrame(columns)
+
+
+def mixed_model(
+    models: Sequence[nn.Module],
+    encoding: Encoding,
+    choice: ModelChoice,
+    iterate: str,
+    file_format: FileFormat,
+) -> SavedModel:
+    """Return the mixture of these models, which ``iterate`` names, as it is saved."""
+    return SavedModel(
+        single_model(models, classifies=encoding.outputs > 1),
+        encoding,
+        kind=choice.kind,
+        hidden=choice.hidden,
+        members=len(models),
+        loss=choice.loss,
+        iterate=iterate,
+        format=file_format,
+    )
 
 
 def save_model(path: Path, saved: SavedModel) -> None:

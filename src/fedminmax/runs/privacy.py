@@ -171,8 +171,8 @@ def promise_lines(own: PrivacyOfRun, *, between_sites: bool) -> tuple[str, str, 
         f"{own.noise_multiplier:.3g}, clip {own.clip:g}, losses up to {own.max_loss:.3g}.{spent}"
     )
     small = (
-        f"Groups of fewer than {own.minimum_group:,} rows kept their share as weight: in sums over "
-        "them noise would have ruled."
+        f"Groups of fewer than {own.minimum_group:,} rows kept their share as weight: noise would "
+        "dominate their sums."
     )
     return promised, NOT_COVERED_AT_SITES if between_sites else NOT_COVERED, small
 

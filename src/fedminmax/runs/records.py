@@ -228,7 +228,7 @@ class ReachOfRun(BaseModel):
 class PrivacyOfRun(BaseModel):
     """What the run promises of one unit, how, and what all runs on the same data have spent.
 
-    ``minimum_group`` is how many rows a group needed: in smaller ones noise would have ruled.
+    ``minimum_group`` is how many rows a group needed: in smaller ones noise would dominate.
     """
 
     model_config = FROZEN

@@ -46,9 +46,9 @@ class RoundRecord:
         return asdict(self)
 
 
-def in_unit(risks: Sequence[float], unit: float) -> tuple[float | None, ...]:
+def in_unit(risks: Sequence[float | None], unit: float) -> tuple[float | None, ...]:
     """Return risks in the target's unit, squared; None for a group that no holder had."""
-    return tuple(None if math.isnan(risk) else risk * unit for risk in risks)
+    return tuple(None if risk is None or math.isnan(risk) else risk * unit for risk in risks)
 
 
 def network_records(
@@ -70,22 +70,18 @@ def network_records(
             RoundRecord(
                 entry.round,
                 round(seconds, 3),
-                risks=_in_unit(entry.risks, unit),
+                risks=in_unit(entry.risks, unit),
                 weights=entry.weights,
                 weights_over=weights_over,
                 participants=tuple(dict.fromkeys(places[site] for site in entry.took_part)),
                 gradient_evaluations=entry.gradient_evaluations,
                 remaining=entry.remaining,
                 certificate=entry.certificate and entry.certificate.in_units(unit),
-                validation_risks=_in_unit(entry.validation_risks, unit),
+                validation_risks=in_unit(entry.validation_risks, unit),
                 chosen_round=entry.chosen_round,
             )
         )
     return records
-
-
-def _in_unit(risks: Sequence[float | None], unit: float) -> tuple[float | None, ...]:
-    return tuple(None if risk is None else risk * unit for risk in risks)
 
 
 class RoundSink(Protocol):

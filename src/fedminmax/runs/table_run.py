@@ -17,7 +17,6 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.json_log import JsonLog
-from fedminmax.core.models import single_model
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.encoding import Encoding
 from fedminmax.data.tables.load import FederatedTables
@@ -41,7 +40,7 @@ from fedminmax.runs.layout import (
     claim_run,
 )
 from fedminmax.runs.measure import measure, measure_merged, measure_personal
-from fedminmax.runs.model import SavedModel, save_model
+from fedminmax.runs.model import SavedModel, mixed_model, save_model
 from fedminmax.runs.plan import CHOSEN, TableRun, census_of, identity
 from fedminmax.runs.privacy import (
     check_limit,
@@ -113,13 +112,12 @@ def finish_table(
     census = census_of(tables)
     validation: ValidationOfRun | None = None
     if tables.validation:
-        scale = tables.encoding.target_scale
         validation = validation_of(
             progress.iterates.best.chosen,
             progress.iterates.best.latest,
             rows=federation.validation_rows.tolist(),
             groups=federation.group_names,
-            unit=scale.deviation**2 if scale else 1.0,
+            unit=tables.encoding.risk_unit,
             patience=run.patience,
         )
     facts = TrainingFacts(
@@ -173,23 +171,13 @@ def finish_table(
 
 
 def _certificate(job: TableJob, members: Tensor) -> Certificate:
-    scale = job.tables.encoding.target_scale
-    return certify(job.federation, members[0]).in_units(scale.deviation**2 if scale else 1.0)
+    return certify(job.federation, members[0]).in_units(job.tables.encoding.risk_unit)
 
 
 def _saved_model(job: TableJob, members: Tensor, name: str) -> SavedModel:
-    config, encoding = job.config, job.tables.encoding
     models = [job.federation.model(parameters).cpu() for parameters in members]
-    return SavedModel(
-        single_model(models, classifies=encoding.outputs > 1),
-        encoding,
-        kind=config.model.kind,
-        hidden=config.model.hidden,
-        members=len(models),
-        loss=config.model.loss,
-        iterate=name,
-        format=config.format,
-    )
+    config = job.config
+    return mixed_model(models, job.tables.encoding, config.model, name, config.format)
 
 
 @dataclass(frozen=True)
@@ -347,7 +335,7 @@ def _further_sinks(
 
 def _record(done: Round[Any], run: TableRun, encoding: Encoding, seconds: float) -> RoundRecord:
     """Return the record of a round; risks of quantities are in the target's unit, squared."""
-    unit = encoding.target_scale.deviation**2 if encoding.target_scale else 1.0
+    unit = encoding.risk_unit
     weights = tuple(done.weights.tolist())
     return RoundRecord(
         done.number,

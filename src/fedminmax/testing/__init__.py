@@ -5,7 +5,7 @@
     def test_my_method():
         check_method(MyMethod())
 
-Whoever wants one test per check goes through ``checks_for(case_of(MyMethod()))``. The methods of
+For one test per check, iterate over ``checks_for(case_of(MyMethod()))``. The methods of
 this package pass the same checks. A check that fails raises ``AssertionError`` with the method's
 name. Nothing here needs a test framework.
 """

@@ -59,7 +59,7 @@ def check_later_rounds_do_not_reach_back(case: Case) -> None:
 
 
 def check_what_a_round_hands_out_is_a_copy(case: Case) -> None:
-    """Whoever trains on from it, in place, does not move the run."""
+    """Changing it in place does not affect the run."""
     problem = three_holders()
     untouched = list(train(problem.federation(), case.mini_batch, rounds=4))
     rounds = train(problem.federation(), case.mini_batch, rounds=4)

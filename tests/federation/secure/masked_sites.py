@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
 from fedminmax.federation.secure.identity import Authority, Identity
 from fedminmax.federation.secure.messages import Context, order_hash
-from fedminmax.federation.secure.session import Roster, Terms
+from fedminmax.federation.secure.session import Roster, Terms, check_roster
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotal, MaskedTotals, open_session
 from fedminmax.federation.wire.plan import threshold_for
@@ -151,7 +151,8 @@ class MaskedSites(DirectTransport):
         self.gone, self.lost, self._away = {}, {}, set()
 
     def open(self) -> tuple[Roster, MaskedTotals]:
-        roster, _ = open_session(self, self.terms, federation_certifier().authority)
+        roster, _ = open_session(self, self.terms)
+        check_roster(roster, self.terms, federation_certifier().authority)
         return roster, MaskedTotals(self, roster)
 
     def restart(self, site: str) -> MaskedSite:

@@ -81,11 +81,11 @@ def test_two_sets_of_survivors(attacker: Attacker) -> None:
     for context, asked in ((FIRST, SITES), (SECOND, FOUR)):
         attacker.upload(context, asked)
     attacker.unmask(SECOND, "east")
-    with pytest.raises(RefusedError, match="helps with no total of other sites"):
+    with pytest.raises(RefusedError, match="does not help with a total of other sites"):
         attacker.unmask(FIRST, "east")
     # Not even with a share of another's seed.
     gone = {"mid": attacker.sealed(FIRST, SITES, "mid")}
-    with pytest.raises(RefusedError, match="helps with no total of other sites"):
+    with pytest.raises(RefusedError, match="does not help with a total of other sites"):
         attacker.unmask(FIRST, "east", gone=gone)
 
 
@@ -101,14 +101,14 @@ def test_a_late_upload_of_an_attempt_that_was_given_up(attacker: Attacker) -> No
     # For west alone each of the others' seeds has one share, and four are needed.
     assert shares.keys() == set(FOUR)
     for site in FOUR:
-        with pytest.raises(RefusedError, match="helps with no total of other sites"):
+        with pytest.raises(RefusedError, match="does not help with a total of other sites"):
             attacker.unmask(FIRST, site)
 
 
 def test_a_further_attempt_with_other_sites_after_a_total(attacker: Attacker) -> None:
     attacker.upload(FIRST, SITES)
     attacker.unmask(FIRST, "east")
-    with pytest.raises(RefusedError, match="helps with no total of other sites"):
+    with pytest.raises(RefusedError, match="does not help with a total of other sites"):
         attacker.upload(SECOND, FOUR)
 
 
@@ -117,7 +117,7 @@ def test_two_attempts_with_two_orders(attacker: Attacker) -> None:
     for context, order in ((FIRST, ORDER), (SECOND, b"another model")):
         attacker.upload(context, SITES, order)
     attacker.unmask(FIRST, "east")
-    with pytest.raises(RefusedError, match="helps with no total of another order"):
+    with pytest.raises(RefusedError, match="does not help with a total of another order"):
         attacker.unmask(SECOND, "east")
 
 
@@ -126,7 +126,7 @@ def test_two_attempts_with_two_roundings(attacker: Attacker) -> None:
     for context, layout in ((FIRST, LAYOUT), (SECOND, LAYOUT.coarser(["step"]))):
         attacker.upload(context, SITES, layout=layout)
     attacker.unmask(FIRST, "east")
-    with pytest.raises(RefusedError, match="helps with no total of another rounding"):
+    with pytest.raises(RefusedError, match="does not help with a total of another rounding"):
         attacker.unmask(SECOND, "east")
     # A server that goes on may first try a finer rounding, which does not fit everywhere.
     again = replace(FIRST, attempt=2)
@@ -147,7 +147,7 @@ def test_the_same_context_twice(attacker: Attacker) -> None:
     """Two answers under the same masks: their difference would be without any."""
     attacker.upload(FIRST, SITES)
     for order in (ORDER, b"another model"):
-        with pytest.raises(RefusedError, match="masks it no second time"):
+        with pytest.raises(RefusedError, match="does not mask it again"):
             attacker.upload(FIRST, SITES, order)
 
 
@@ -275,14 +275,14 @@ def test_the_record_outlives_the_process(tmp_path: Path) -> None:
     tmp_path.mkdir(exist_ok=True)
     MaskLedger(tmp_path, "run-1", b"1").note_mask(FIRST, LEDGER_TOTAL)
     again = MaskLedger(tmp_path, "run-1", b"1")
-    with pytest.raises(RefusedError, match="masks it no second time"):
+    with pytest.raises(RefusedError, match="does not mask it again"):
         again.note_mask(FIRST, LEDGER_TOTAL)
     again.note_mask(SECOND, LEDGER_TOTAL)
     again.note_unmask(SECOND, LEDGER_TOTAL)
     later = MaskLedger(tmp_path, "run-1", b"another session")
     later.note_unmask(FIRST, LEDGER_TOTAL)
     for other in (Total("00", FOUR), Total("01", SITES)):
-        with pytest.raises(RefusedError, match="helps with no total"):
+        with pytest.raises(RefusedError, match="does not help with a total"):
             later.note_unmask(FIRST, other)
     MaskLedger(tmp_path, "run-2", b"1").note_unmask(FIRST, Total("00", FOUR))
 
@@ -292,7 +292,7 @@ def test_jobs_at_the_same_time_share_the_record(tmp_path: Path) -> None:
     one.note_mask(FIRST, LEDGER_TOTAL)
     two.note_mask(FIRST, LEDGER_TOTAL)
     one.note_unmask(FIRST, LEDGER_TOTAL)
-    with pytest.raises(RefusedError, match="helps with no total of other sites"):
+    with pytest.raises(RefusedError, match="does not help with a total of other sites"):
         two.note_unmask(FIRST, Total("00", FOUR))
 
 
@@ -304,7 +304,7 @@ def test_a_line_that_a_crash_cut_off(tmp_path: Path) -> None:
         file.write('{"did": "unma')
     later = MaskLedger(tmp_path, "run-1", b"1")
     later.note_mask(SECOND, LEDGER_TOTAL)
-    with pytest.raises(RefusedError, match="masks it no second time"):
+    with pytest.raises(RefusedError, match="does not mask it again"):
         MaskLedger(tmp_path, "run-1", b"1").note_mask(SECOND, LEDGER_TOTAL)
     with path.open("a", encoding="utf-8") as file:
         file.write('{"did": "unma"}\n')

@@ -103,7 +103,7 @@ def test_exact_numbers_stay_exact() -> None:
     [
         (layout_of(Kind.FIXED, 1, 8), np.array([np.nan]), "NaN"),
         (layout_of(Kind.FIXED, 1, 8), np.array([np.inf]), "NaN or infinity"),
-        (layout_of(Kind.COUNT, 1), np.array([0.5]), "no whole numbers"),
+        (layout_of(Kind.COUNT, 1), np.array([0.5]), "not whole numbers"),
         (layout_of(Kind.FIXED, 2, 8), np.array([1.0]), "asks for 2 numbers"),
         (layout_of(Kind.FIXED, 1, 9), np.array([1.0]), "exponent"),
         (Layout((Section("other", 1, Kind.FIXED, 8),)), np.array([1.0]), "asks for other"),

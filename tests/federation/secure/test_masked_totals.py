@@ -104,9 +104,9 @@ def test_a_site_that_was_killed_and_started_again(tmp_path: Path) -> None:
     again = sites.ask(later)
     for name in ("step", "counts"):
         np.testing.assert_array_equal(first.values[name], again.values[name])
-    with pytest.raises(NoTotalError, match="helps with no total of other sites"):
+    with pytest.raises(NoTotalError, match="does not help with a total of other sites"):
         sites.ask(later, SITES[:4])
-    with pytest.raises(NoTotalError, match="helps with no total of another order"):
+    with pytest.raises(NoTotalError, match="does not help with a total of another order"):
         sites.ask(later, order=b"another model")
 
 

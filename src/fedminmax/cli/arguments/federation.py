@@ -224,8 +224,8 @@ def add_secure_sums(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--secure-sums",
         action=argparse.BooleanOptionalAction,
-        help="sites mask what they send, so that the server learns totals alone (as [federation] "
-        "secure_sums says; without it, for three sites or more)",
+        help="sites mask what they send, so that the server learns totals alone (default: "
+        "secure_sums in [federation]; if that is not set, on for three sites or more)",
     )
 
 

@@ -108,7 +108,7 @@ SYNTHETIC_FULL = SyntheticDefaults(
     methods=SYNTHETIC_METHODS,
 )
 # A minimax over holders needs thousands of rows at each holder to match the population's, and only
-# a linear model makes so many rows cheap. Holders take one step on all their rows.
+# a linear model makes this many rows cheap. Holders take one step on all their rows.
 SYNTHETIC_QUICK = SyntheticDefaults(
     rows=200_000,
     rounds=200,

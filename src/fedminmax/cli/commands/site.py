@@ -222,5 +222,7 @@ def _run(
         finally:
             end([process])
         if time.monotonic() - born < MIN_UPTIME:
-            raise InputError(f"it exited at once; the reason is in {kit / OUTPUT_FILE}")
-        say("it died and is being restarted")
+            raise InputError(
+                f"the site's process exited at once; the reason is in {kit / OUTPUT_FILE}"
+            )
+        say("the process ended unexpectedly and is being restarted")

@@ -1,4 +1,4 @@
-"""How much noise a promise of differential privacy takes, and what was promised by noise.
+"""The noise that a promise of differential privacy needs, and the promise that given noise keeps.
 
 (epsilon, delta)-differential privacy (Dwork, Roth: The algorithmic foundations of differential
 privacy, 2014): for any two data sets that differ in one unit, and any set S of outcomes,
@@ -42,7 +42,7 @@ def check_promise(epsilon: float, delta: float) -> None:
 
 @lru_cache(maxsize=64)
 def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Return the least noise multiplier that keeps the promise over so many releases.
+    """Return the least noise multiplier that keeps the promise over this many releases.
 
     >>> round(noise_multiplier(1.0, 1e-5, 1), 2)
     3.73

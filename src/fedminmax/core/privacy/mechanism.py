@@ -45,7 +45,7 @@ from fedminmax.core.text import format_value, is_finite, is_whole
 
 # Of the second block of a release: losses beside gradients, counts beside x x'.
 SMALL_PART = 0.5
-# A site counts as if it had so many rows.
+# A site counts as if it had this many rows.
 ROWS_OF_SITE = 1000
 # Losses without a limit: cross-entropy of a row whose class got the fourth power of an even guess,
 # and two deviations, squared.
@@ -112,7 +112,7 @@ class Privacy:
         return Releases(number, noise_multiplier(self.epsilon, self.delta, number))
 
     def check_data(self, rows: int, holders: int) -> None:
-        """Refuse a promise that says nothing about so many rows at so many holders."""
+        """Refuse a promise that says nothing about this many rows at this many holders."""
         units, name = (rows, "rows") if self.unit is Unit.ROW else (holders, "sites")
         if self.delta >= 1.0 / units:
             raise InputError(
@@ -200,7 +200,7 @@ class Mechanism:
         return 1.0 if self.privacy.unit is Unit.ROW else float(ROWS_OF_SITE)
 
     def share_of(self, rows: int) -> float:
-        """Return what the sums of a holder with so many rows are multiplied by."""
+        """Return what the sums of a holder with this many rows are multiplied by."""
         return 1.0 if self.privacy.unit is Unit.ROW else ROWS_OF_SITE / max(rows, 1)
 
     @property

@@ -225,7 +225,7 @@ def _model(proposal: Proposal) -> Iterator[str]:
     yield f"{f'# gap = {DEFAULT_GAP:g}':<28} # stop when the worst risk is this close to the lowest"
     baseline = f'# baseline = "{default_baseline(pace)}"'
     yield f'{baseline:<28} # the plain model, to compare with; or another method, or "none"'
-    yield "# patience = 20              # stop after so many rounds no better on validation rows"
+    yield "# patience = 20              # stop after this many rounds without improvement"
     yield ""
     yield "# What the model is for: on the first screen of the report, and in the model card."
     yield "# [report]"

@@ -100,6 +100,11 @@ class Encoding:
     merged_groups: tuple[GroupKey, ...] = ()
 
     @property
+    def risk_unit(self) -> float:
+        """The factor that converts squared errors to the target's unit, squared; else 1."""
+        return self.target_scale.deviation**2 if self.target_scale else 1.0
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that the model sees, in their order."""
         return tuple(name for feature in self.features for name in feature.names)

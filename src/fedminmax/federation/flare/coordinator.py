@@ -9,7 +9,6 @@ a job is submitted again, and goes on after the last round that the server saved
 that was away join a running job: when it is back, the job is stopped and submitted again, with it.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_text
+from fedminmax.core.files import write_json, write_text
 from fedminmax.federation.flare.session import (
     ENDED,
     GONE,
@@ -115,7 +114,7 @@ def write_job(folder: Path, plan: NetworkPlan) -> Path:
     shutil.rmtree(job, ignore_errors=True)
     config = job / "app" / "config"
     config.mkdir(parents=True)
-    _write(
+    write_json(
         job / "meta.json",
         {
             "name": plan.run,
@@ -124,8 +123,8 @@ def write_job(folder: Path, plan: NetworkPlan) -> Path:
             "deploy_map": {"app": ["@ALL"]},
         },
     )
-    _write(config / "config_fed_server.json", _server(plan))
-    _write(config / "config_fed_client.json", _site())
+    write_json(config / "config_fed_server.json", _server(plan))
+    write_json(config / "config_fed_client.json", _site())
     return job
 
 
@@ -163,10 +162,6 @@ def _site() -> dict[str, object]:
         "executors": [{"tasks": ["*"], "executor": executor}],
         "components": [site],
     }
-
-
-def _write(path: Path, content: dict[str, object]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -215,7 +210,7 @@ class Coordinator:
 
     def stop(self, place: Path) -> str:
         """Stop the run of this folder; return a message about the result."""
-        job = _read_job(place)
+        job = read_job(place)
         if job is None:
             raise InputError(f"{place.parent} has no run that was submitted; nothing to stop")
         with connected(self.kit, self.seconds, self.participants.check) as session:
@@ -226,7 +221,7 @@ class Coordinator:
 
     def _job_to_follow(self, place: Path) -> str | None:
         """Return the job of an earlier call, unless it ended before its run did."""
-        job = _read_job(place)
+        job = read_job(place)
         if job is None:
             return None
         with connected(self.kit, self.seconds, self.participants.check) as session:
@@ -302,6 +297,7 @@ def _notices(outcome: Outcome) -> Iterator[Notice]:
         raise InputError(outcome.error)
 
 
-def _read_job(place: Path) -> str | None:
+def read_job(place: Path) -> str | None:
+    """Return the job of a run that was submitted; None if there is none."""
     path = place / JOB_FILE
     return path.read_text(encoding="utf-8").strip() if path.exists() else None

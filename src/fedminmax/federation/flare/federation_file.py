@@ -1,6 +1,5 @@
 """`federation.toml`: where the server is, which sites take part, and who may do what."""
 
-import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -70,7 +69,7 @@ def read_federation_file(path: Path) -> FederationFile:
 
 def write_sites_of(kit: Path, sites: Sequence[str]) -> None:
     """Note in a person's kit which sites there are."""
-    (kit / SITES_FILE).write_text(json.dumps(list(sites)) + "\n", encoding="utf-8")
+    write_json(kit / SITES_FILE, list(sites))
 
 
 def read_sites_of(kit: Path) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Start-up kits of NVIDIA FLARE: certificates for everyone, and strict rules at every participant.
 
-Every kit allows our four classes and no code that travels with a job; nobody may run shell
-commands at a site, and a site's log stays with the site. The server listens on the address given.
-A site's kit has a README for its administrator: what to do, what leaves the site, what does not.
+Every kit allows four classes, two of ours and two of the engine's, and no code that travels with a
+job; nobody may run shell commands at a site, and a site's log stays with the site. The server
+listens on the address given. A site's kit has a README for its administrator: what to do, what
+leaves the site, what does not.
 """
 
 import io
@@ -77,7 +78,9 @@ README = """# {site}: taking part in a federation
   occurs, and the sum and the sum of squares of each number column. If the learning rate was left
   open, also sums over each group's rows from which a safe one is found.
 - In each round, of the method and of its baseline: the sum of losses and the number of rows by
-  group, and a vector as long as the model that says how to change it.
+  group, and what the method needs to change the model: one vector as long as the model, or with
+  `fedminmax-fast` one for each group and, for a linear model, weighted sums of products of every
+  two columns. `site check` lists it for your table.
 - After training: by group, the number of held-out rows, the sums of their scores and of products
   of these scores.
 

@@ -39,7 +39,7 @@ class LocalFederation:
         self.folder = folder
         self.kits = kits
         self.processes: dict[str, psutil.Popen] = {}
-        self._guard = watchdog
+        self._watchdog = watchdog
 
     def restart_dead(self) -> None:
         """Start the processes that are not running."""
@@ -51,7 +51,7 @@ class LocalFederation:
                     if name == SERVER
                     else start_site(self.kits.sites[name])
                 )
-                self._guard.watch(self.processes[name])
+                self._watchdog.watch(self.processes[name])
 
     def lost(self) -> bool:
         """Return whether a process has died."""

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedminmax.federation.flare.coordinator import JOB_FILE
+from fedminmax.federation.flare.coordinator import read_job
 from fedminmax.federation.flare.session import (
     ENDED,
     GONE,
@@ -50,7 +50,7 @@ def observe_jobs(kit: Path, seconds: float, place: Path | None = None) -> Genera
                 while True:
                     jobs = list_jobs(session)
                     if place is not None:
-                        own = _job_in(place)
+                        own = read_job(place)
                         jobs = [entry for entry in jobs if entry[0] == own]
                     running = [entry for entry in jobs if entry[2] == RUNNING]
                     if not jobs:
@@ -70,8 +70,3 @@ def observe_jobs(kit: Path, seconds: float, place: Path | None = None) -> Genera
 
 def _later(seen: int, entry: NetworkRound) -> int:
     return max(seen, entry.round)
-
-
-def _job_in(place: Path) -> str | None:
-    path = place / JOB_FILE
-    return path.read_text(encoding="utf-8").strip() if path.exists() else None

@@ -46,7 +46,7 @@ def output_size(kit: Path) -> int:
 
 
 def has_registered(kit: Path, since: int) -> bool:
-    """Return whether the site of this kit was accepted by the server after so many bytes."""
+    """Return whether the site of this kit was accepted by the server after this many bytes."""
     if output_size(kit) <= since:
         return False
     with (kit / OUTPUT_FILE).open("rb") as output:

@@ -54,7 +54,7 @@ class DelayedCalls:
         self._thread: threading.Thread | None = None
 
     def add(self, seconds: float, function: Callable[[], object]) -> DelayedCall:
-        """Call this after so many seconds."""
+        """Call this after this many seconds."""
         call = DelayedCall(function)
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), call))

@@ -28,7 +28,7 @@ class WatchdogClient:
     """The command's end of the pipe."""
 
     def __init__(self, watchdog: psutil.Popen) -> None:
-        self._guardian = watchdog
+        self._watchdog = watchdog
 
     def watch(self, process: psutil.Process) -> None:
         """Let the watchdog end this process, and all that it starts, if the command is killed."""
@@ -41,7 +41,7 @@ class WatchdogClient:
     def _send(self, line: bytes) -> None:
         # If the watchdog was killed, the command continues without it.
         with suppress(BrokenPipeError):
-            self._guardian.stdin.write(line + b"\n")
+            self._watchdog.stdin.write(line + b"\n")
 
 
 @contextmanager

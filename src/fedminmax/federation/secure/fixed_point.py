@@ -125,7 +125,7 @@ def exponent_for(largest: float, sites: int) -> int:
 
 
 def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
-    """Write an answer's sections as whole numbers that are small enough for so many sites.
+    """Write an answer's sections as whole numbers that are small enough for this many sites.
 
     Args:
         layout: the sections.
@@ -165,7 +165,7 @@ def pack(layout: Layout, values: Mapping[str, Any], sites: int) -> Packed:
 
 
 def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
-    """Read a total over so many sites: float64, int64 or fractions by section."""
+    """Read a total over this many sites: float64, int64 or fractions by section."""
     numbers = total.words.view(np.int64)
     if int(numbers[-1]) != sites:
         raise RefusedError("the masks of this total do not cancel: a site masked wrongly; refused")
@@ -189,7 +189,9 @@ def _rounded(section: Section, own: NDArray[Any], sites: int) -> NDArray[np.int6
     limit = 2**MAX_TOTAL_BITS // sites
     if section.kind is Kind.COUNT:
         if not np.issubdtype(own.dtype, np.integer):
-            raise RefusedError(f"this site's {section.name} are no whole numbers; nothing was sent")
+            raise RefusedError(
+                f"this site's {section.name} are not whole numbers; nothing was sent"
+            )
         whole = own.astype(np.int64)
         if len(whole) and max(-int(whole.min()), int(whole.max())) > limit:
             raise DoesNotFitError((section.name,))

@@ -105,7 +105,7 @@ class MaskLedger:
             if context in self._masked:
                 raise RefusedError(
                     f"this site has masked its answer to {context}, attempt {context.attempt}, "
-                    "and masks it no second time"
+                    "and does not mask it again"
                 )
             self._append(context, total, Did.MASKED)
 
@@ -160,6 +160,6 @@ class MaskLedger:
 
 def _no_second_total(context: Context, what: str) -> RefusedError:
     return RefusedError(
-        f"this site has helped to unmask the answers to {context}, and helps with no total of "
-        f"{what}"
+        f"this site has helped to unmask the answers to {context}, and does not help with a "
+        f"total of {what}"
     )

@@ -29,7 +29,7 @@ TAG_BYTES = 16
 # Each key makes one stream or encrypts one message, so that the nonce can always be the same.
 NONCE = bytes(16)
 SHORT_NONCE = bytes(12)
-# The key stream of so many bytes fits into the processor's cache.
+# The key stream of this many bytes fits into the processor's cache.
 CHUNK_BYTES = 2**17
 NOTHING = bytes(CHUNK_BYTES)
 

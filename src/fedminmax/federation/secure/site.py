@@ -114,7 +114,9 @@ class SecureSite:
                 try:
                     shared[site] = self._keys.shared_with(entry.masking)
                 except ValueError as error:
-                    raise RefusedError(f"the key of '{site}' is none; refused") from error
+                    raise RefusedError(
+                        f"the key of '{site}' is not a valid key; refused"
+                    ) from error
         ledger = MaskLedger(self._folder, self._terms.run, came.session)
         self._joined = Joined(came, shared, ledger)
         return b""

@@ -89,7 +89,7 @@ class Everyone:
         return len(self.encoding.groups) + len(self.encoding.merged_groups)
 
     def scores(self, runs: int) -> int:
-        """Return how many scores a row has for the models of so many runs."""
+        """Return how many scores a row has for the models of this many runs."""
         return runs * 2 * len(metric_names(self.encoding))
 
     def scores_layout(self, runs: int) -> Layout:

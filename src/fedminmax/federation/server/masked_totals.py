@@ -3,7 +3,7 @@
 Bonawitz et al. (2017), with every answer's seed shared among the sites that were asked. A question
 goes to a set of sites. If all of them send a masked answer, with a signature of what they saw, they
 are asked for the seeds of their own masks, and the masks of pairs cancel. If one does not send its
-answer, this attempt is given up for ever, and the others are asked again with new masks. If one has
+answer, this attempt is abandoned, and the others are asked again with new masks. If one has
 gone after that, the others' shares give its seed.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 
 from fedminmax.federation.secure.fixed_point import Kind, Layout, unpack
-from fedminmax.federation.secure.identity import Authority
 from fedminmax.federation.secure.masks import Sum
 from fedminmax.federation.secure.messages import (
     Ask,
@@ -32,7 +31,7 @@ from fedminmax.federation.secure.messages import (
     upload_content,
     upload_from_bytes,
 )
-from fedminmax.federation.secure.session import Roster, Terms, check_roster, entry_from_bytes
+from fedminmax.federation.secure.session import Roster, Terms, entry_from_bytes
 from fedminmax.federation.secure.shamir import SECRET_BYTES, restore
 from fedminmax.federation.secure.site import self_mask_key
 from fedminmax.federation.server.transport import (
@@ -90,10 +89,7 @@ class _Notes:
 
 
 def open_session(
-    transport: Transport,
-    terms: Terms,
-    authority: Authority | None = None,
-    failures: Mapping[str, str] = NO_FAILURES,
+    transport: Transport, terms: Terms, failures: Mapping[str, str] = NO_FAILURES
 ) -> tuple[Roster, Mapping[str, str]]:
     """Gather all sites' keys and pass them on; return them, and why sites are not among them.
 
@@ -113,8 +109,6 @@ def open_session(
     if len(entries) < terms.threshold:
         raise NoTotalError(f"{len(entries)} of at least {terms.threshold} sites sent keys", refused)
     roster = Roster(entries=tuple(entries))
-    if authority is not None:
-        check_roster(roster, terms, authority)
     payload = {"roster": roster.model_dump_json().encode()}
     accepted = gather(transport(roster.sites, "set_roster", payload))
     if accepted.failures:

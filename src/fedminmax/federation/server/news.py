@@ -90,14 +90,13 @@ class ProgressReporter:
         if self._agreed is None:
             return News(tuple(rounds), notice=notice, planned=self._planned)
         encoding = self._agreed.encoding
-        scale = encoding.target_scale
         return News(
             tuple(rounds),
             encoding.group_names,
             notice,
             encoding.small_group_names,
             planned=self._planned,
-            unit=scale.deviation**2 if scale else 1.0,
+            unit=encoding.risk_unit,
         )
 
     def _rounds_of(self, number: int) -> Path:

@@ -71,8 +71,9 @@ def secure_sums_fault(plan: NetworkPlan) -> str | None:
 def _company_fault(least: int, sites: int) -> str | None:
     if sites < MIN_MASKED_SITES:
         return f"{counted(sites, 'site')} take part, and at least {MIN_MASKED_SITES} are needed"
-    if not max(MIN_MASKED_SITES, sites // 2 + 1) <= least <= sites:
-        return f"totals over {least} of {sites} sites are not more than half of them and 3"
+    lowest = max(MIN_MASKED_SITES, sites // 2 + 1)
+    if not lowest <= least <= sites:
+        return f"totals over {least} of {sites} sites were asked for; at least {lowest} are needed"
     return None
 
 
