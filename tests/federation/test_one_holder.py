@@ -37,7 +37,13 @@ FEDMINMAX = PlannedRun("fedminmax", {}, 3)
 
 
 @pytest.mark.parametrize(
-    ("key", "model"), [*((key, LOGISTIC) for key in ONLY_SUMS), ("fedminmax-fast", SPLINE)]
+    ("key", "model"),
+    [
+        *((key, LOGISTIC) for key in ONLY_SUMS if key != "fedminmax-fast"),
+        # With a ridge: in the common direction of dummies and bias rounding would decide.
+        ("fedminmax-fast", replace(LOGISTIC, ridge=1e-3)),
+        ("fedminmax-fast", SPLINE),
+    ],
 )
 def test_masked_totals_lead_to_the_same_models(
     key: str, model: ModelChoice, tmp_path: Path

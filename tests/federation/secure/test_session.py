@@ -130,7 +130,7 @@ def no_key(known: dict[str, Entry]) -> list[Entry]:
         (other_sites, "'west' received another sites"),
         (too_few, "keys of 3 sites, at least 4"),
         (not_me, "other keys of this site than it made"),
-        (no_key, "the key of 'west' is none"),
+        (no_key, "the key of 'west' is not a valid key"),
     ],
 )
 def test_a_false_roster_is_refused(

@@ -57,6 +57,8 @@ MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
 PREDICTION_FACTOR = 100.0
+# Added to each curvature, relative to its column, which may have any unit.
+MIN_CURVATURE = 1e-12
 # Smaller gains, relative to the risk before the step, are rounding.
 UNSEEN = 1e-13
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
@@ -347,9 +349,8 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
     functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
     chosen = state.fixed.chosen(state.weights)
-    # Relative to the column itself, because columns may have any unit; zeros have no curvature.
     widest = diagonals.amax(dim=0)
-    least = 1e-12 * torch.where(widest > 0, widest, widest.max())
+    least = MIN_CURVATURE * torch.where(widest > 0, widest, widest.max())
     region = (0.0 if structure.is_quadratic else damping) * scale + least
     lowest = minimise_max(functions, region, chosen, floor)
     least_value = max(state.lower, 0.0) if state.is_exact else 0.0
