@@ -61,7 +61,7 @@ def test_a_sites_settings_come_back_with_the_path_beside_them(tmp_path: Path) ->
         Path("hospital.csv"),
         columns=("age", "sex"),
         plan="0123",
-        most_rounds=7,
+        max_rounds=7,
         minimum_group=10,
         small_groups=SmallGroups.MERGE,
     )

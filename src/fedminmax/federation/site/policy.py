@@ -196,10 +196,10 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
             "the plan is not the configuration that this site checked; send it the new one"
         )
     longest = max(run.rounds for run in plan.runs)
-    if settings.most_rounds is not None and longest > settings.most_rounds:
+    if settings.max_rounds is not None and longest > settings.max_rounds:
         raise RefusedError(
             f"the plan has {counted(longest, 'round')}, this site agreed to at most "
-            f"{settings.most_rounds:,}"
+            f"{settings.max_rounds:,}"
         )
 
 

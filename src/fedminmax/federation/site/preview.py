@@ -216,7 +216,7 @@ def agree_to(config: TableConfig, settings: SiteSettings, site: str) -> SiteSett
         settings,
         columns=config.schema.columns,
         plan=digest_of(plan),
-        most_rounds=max(run.rounds for run in plan.runs),
+        max_rounds=max(run.rounds for run in plan.runs),
     )
 
 

@@ -27,7 +27,7 @@ class SmallGroups(Enum):
 class SiteSettings:
     """The table, and this site's policy.
 
-    ``plan`` is the digest of what the site agreed to take part in, for at most ``most_rounds``
+    ``plan`` is the digest of what the site agreed to take part in, for at most ``max_rounds``
     rounds in each run; ``columns`` are the columns that may be read; None allows any. A group with
     fewer training rows than ``minimum_group`` is not disclosed: depending on ``small_groups``, the
     site refuses to take part, or merges such groups into one. The site does not take part in runs
@@ -42,7 +42,7 @@ class SiteSettings:
     _: KW_ONLY
     columns: tuple[str, ...] | None = None
     plan: str | None = None
-    most_rounds: int | None = None
+    max_rounds: int | None = None
     minimum_group: Annotated[int, Field(ge=1)] = 1
     small_groups: SmallGroups = SmallGroups.REFUSE
     minimum_sites: Annotated[int, Field(ge=1)] = MINIMUM_SITES
