@@ -310,3 +310,15 @@ def test_a_fit_without_error_is_done() -> None:
     federation = InProcessFederation(nn.Linear(3, 1).double(), squared_error_loss, [(x, y, group)])
     *_, last = train(federation, FedMinMaxFast(), rounds=50)
     assert last.number < 5
+
+
+def test_a_start_at_the_optimum_is_done_without_a_ridge() -> None:
+    """No label depends on the features: equal chances are best, and the model of zeros has them."""
+    x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
+    y, group = torch.arange(40) // 2 % 2, torch.arange(40) // 4 % 2
+    model = nn.Linear(1, 2).double()
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)])
+    *_, last = train(federation, FedMinMaxFast(), rounds=50)
+    assert last.number < 3

@@ -149,9 +149,9 @@ class SecondOrderState:
             return None
         if self.structure.is_quadratic:
             return self.promised / max(self.answer, 1e-300)
-        if self.damping > FIRST_DAMPING or self.promised < 0.0:
+        if self.damping > FIRST_DAMPING or self.promised < -UNSEEN * self.answer:
             return None
-        return PREDICTION_FACTOR * self.promised / max(self.answer, 1e-300)
+        return PREDICTION_FACTOR * max(self.promised, 0.0) / max(self.answer, 1e-300)
 
     @property
     def selected(self) -> Tensor:
