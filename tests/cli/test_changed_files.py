@@ -119,6 +119,23 @@ def test_rows_that_training_would_skip_are_counted(hospitals: Path, capsys: Capt
     assert "7 rows are skipped, as in training" in said.err
 
 
+def test_rows_in_another_unit_than_in_training_are_told(hospitals: Path, capsys: Capture) -> None:
+    run_here("train", write_config(hospitals))
+    later = pl.read_csv(hospitals / "later.csv")
+    later.with_columns(pl.col("age") * 1000).write_csv(hospitals / "thousands.csv")
+    told = "80 of 80 values of 'age' are more than 10 standard deviations from the training mean"
+    for file, words in (("later.csv", ""), ("thousands.csv", told)):
+        for command in (
+            ("evaluate", RUN, file),
+            ("predict", RUN, file, "--out", f"{file}.out.csv"),
+        ):
+            capsys.readouterr()
+            run_here(*command)
+            error = capsys.readouterr().err
+            assert words in error
+            assert bool(error) == bool(words)
+
+
 def test_the_class_that_rates_are_about_is_named(hospitals: Path, capsys: Capture) -> None:
     run_here("train", write_config(hospitals))
     capsys.readouterr()

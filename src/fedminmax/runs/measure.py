@@ -22,7 +22,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.small_groups import MERGED_NAME
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import Source, read_config
-from fedminmax.data.tables.encode import drop_unknown_groups, encode
+from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.data.tables.load import FederatedTables
 from fedminmax.data.tables.read_file import name_without_ending
@@ -368,6 +368,7 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
                 "that is not listed"
             )
         rows, unknown = drop_unknown_groups(part.rows, saved.encoding)
+        warnings.extend(distance_warnings(rows.features, saved.encoding, part.source))
         examples.append(encode(rows, saved.encoding, part.source))
         skipped.update(unknown)
         if unknown:

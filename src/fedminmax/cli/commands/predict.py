@@ -9,7 +9,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.encode import encode_features
+from fedminmax.data.tables.encode import distance_warnings, encode_features
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.sources import format_of_file
@@ -27,7 +27,7 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     saved = replace(saved, format=own)
     table = saved.table(file)
     rows = parse_features(table, saved.encoding.schema)
-    for warning in (*chosen, *rows.warnings):
+    for warning in (*chosen, *rows.warnings, *distance_warnings(rows, saved.encoding, str(file))):
         say(f"warning: {warning}")
     scores = saved.scores(encode_features(rows, saved.encoding))
     lines = saved.answer_columns(scores).insert_column(0, table.row_numbers.alias("row"))

@@ -14,6 +14,8 @@ from fedminmax.data.tables.groups import group_name, key_by_value
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 from fedminmax.data.tables.wording import listed
 
+MAX_DEVIATIONS = 10.0
+
 
 def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
     """Return the rows as examples: x in float32, y as class numbers or scaled quantities."""
@@ -55,6 +57,27 @@ def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
             _write_quantity(part, rows.quantities[feature.column], feature)
         start += width
     return torch.from_numpy(x)
+
+
+def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> list[str]:
+    """Warn of number columns that are far from training, which had another unit or format.
+
+    At most one training row in a hundred can be ten deviations from the mean (Chebyshev).
+    """
+    warnings = []
+    for feature in encoding.features:
+        if not isinstance(feature, EncodedQuantity) or not feature.varies:
+            continue
+        values = rows.quantities[feature.column]
+        known = values[~np.isnan(values)]
+        far = np.abs(known - feature.mean) > MAX_DEVIATIONS * feature.deviation
+        if far.sum() > len(known) / 2:
+            warnings.append(
+                f"{source}: {int(far.sum()):,} of {len(known):,} values of '{feature.column}' are "
+                f"more than {MAX_DEVIATIONS:g} standard deviations from the training mean: check "
+                "its unit, decimal mark and thousands separator"
+            )
+    return warnings
 
 
 def _write_quantity(
