@@ -5,7 +5,7 @@ Every holder separately holds rows out for testing and sets rows aside for valid
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,17 @@ from fedminmax.data.strata import (
 )
 from fedminmax.data.tables.config import Source, TableConfig
 from fedminmax.data.tables.data_warnings import check_outliers
-from fedminmax.data.tables.file_format import NO_CHANGES, FileFormat, FormatChanges, check_format
+from fedminmax.data.tables.file_format import (
+    NO_CHANGES,
+    PLAIN,
+    FileFormat,
+    FormatChanges,
+    check_format,
+)
 from fedminmax.data.tables.groups import LEFT_OUT
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
+from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.values import read_values
 from fedminmax.data.tables.wording import listed
 
@@ -79,15 +86,20 @@ def format_of_file(
 
 
 def read_source(source: Source, config: TableConfig) -> SourceRows:
-    """Read and check a file, and assign its rows to their owners."""
-    schema = config.schema
-    holder_column = config.holder_column if source.owner is None else None
+    """Read and check a configured file, and assign its rows to their owners."""
+    source = replace(source, format=source.format or config.format)
+    return read_file_rows(source, config.schema, config.holder_column)
+
+
+def read_file_rows(source: Source, schema: Schema, column: str | None) -> SourceRows:
+    """Read and check a file; without an owner, this holder column names it row by row."""
+    holder_column = column if source.owner is None else None
     wanted = (*schema.columns, holder_column) if holder_column else schema.columns
-    table = read_table(source.path, wanted, source.format or config.format)
+    table = read_table(source.path, wanted, source.format or PLAIN)
     rows = parse_rows(table, schema)
     unused = tuple(column for column in table.frame.columns if column not in wanted)
     if holder_column:
-        owned = tuple(_split(table, rows, holder_column, config))
+        owned = tuple(_split(table, rows, holder_column, schema))
     else:
         owned = (_part(table, str(source.owner), rows),)
     quantities = dict(rows.features.quantities)
@@ -101,10 +113,10 @@ def read_source(source: Source, config: TableConfig) -> SourceRows:
     return SourceRows(owned, unused, (*rows.features.warnings, *far))
 
 
-def _split(table: Table, rows: ParsedRows, column: str, config: TableConfig) -> Iterator[Part]:
+def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Iterator[Part]:
     """Yield each holder's rows, in the order of the holders' names."""
     table.require([column], "which [data] names as the holder column")
-    owners = read_values(table, column, config.schema)
+    owners = read_values(table, column, schema)
     if owners.null_count():
         _, row = table.first_row(owners.is_null())
         raise InputError(

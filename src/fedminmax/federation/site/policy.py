@@ -14,12 +14,12 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
-from fedminmax.data.tables.config import MethodChoice, Source, TableConfig
+from fedminmax.data.tables.config import Source
 from fedminmax.data.tables.file_format import check_format
 from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Schema
-from fedminmax.data.tables.sources import hold_out, read_source
+from fedminmax.data.tables.sources import hold_out, read_file_rows
 from fedminmax.federation.site.settings import SiteSettings, SmallGroups
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.plan import NetworkPlan, digest_of
@@ -165,19 +165,9 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
     """Read the site's table without its policy, for local use, and split off held-out rows."""
     _check_agreed(plan, settings)
     owner = settings.owner or site
-    config = TableConfig(
-        training=(),
-        test=(),
-        holder_column=settings.holder_column,
-        held_out=plan.held_out,
-        seed=plan.seed,
-        format=check_format(settings.format.apply(plan.format), "this site's"),
-        schema=plan.schema,
-        model=plan.model,
-        method=MethodChoice("fedavg", {}, 1, participation=1.0),
-    )
-    source = Source(settings.data, None if settings.holder_column else owner)
-    read = read_source(source, config)
+    own_format = check_format(settings.format.apply(plan.format), "this site's")
+    source = Source(settings.data, None if settings.holder_column else owner, own_format)
+    read = read_file_rows(source, plan.schema, settings.holder_column)
     own = [part for part in read.parts if part.owner == owner]
     if not own:
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
