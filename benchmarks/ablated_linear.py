@@ -19,11 +19,8 @@ from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import Holder
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.fast_server import FastState
-from fedminmax.methods.shared.second_order_server import (
-    FIRST_DAMPING,
-    MIN_DAMPING,
-    SecondOrderState,
-)
+from fedminmax.methods.shared.second_order_server import MIN_DAMPING
+from fedminmax.methods.shared.second_order_state import FIRST_DAMPING, SecondOrderState
 
 
 class Missing(Enum):

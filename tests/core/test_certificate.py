@@ -166,7 +166,7 @@ def test_a_model_too_wide_for_second_derivatives_has_the_one_round_bound(
     *_, last = train(federation, FedMinMaxFast(gap=1e-9), rounds=40)
     best, answer = last.certificate, last.members[0]
     assert best is not None
-    monkeypatch.setattr("fedminmax.methods.shared.second_order_server.MAX_CURVATURE", 0)
+    monkeypatch.setattr("fedminmax.methods.shared.second_order_state.MAX_CURVATURE", 0)
     generator = torch.Generator().manual_seed(0)
     for distance in (0.0, 1e-3, 1e-2, 0.1, 1.0):
         step = distance * torch.randn(len(answer), generator=generator)
@@ -183,7 +183,7 @@ def test_a_common_shift_of_all_outputs_is_part_of_the_penalty(
     """The claim is about models at most as long as this one, and the shift makes it longer."""
     if max_curvature is not None:
         monkeypatch.setattr(
-            "fedminmax.methods.shared.second_order_server.MAX_CURVATURE", max_curvature
+            "fedminmax.methods.shared.second_order_state.MAX_CURVATURE", max_curvature
         )
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.normal(size=(300, 3)))

@@ -16,7 +16,7 @@ from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.fast_server import FastState
-from fedminmax.methods.shared.second_order_server import SecondOrderState
+from fedminmax.methods.shared.second_order_state import SecondOrderState
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -304,10 +304,32 @@ def test_raw_columns_of_any_unit_give_the_same_answer(kind: str, method: AnyMeth
     assert risks[1:] == pytest.approx(risks[:1] * 2, rel=1e-4)
 
 
-def test_a_fit_without_error_is_done() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_a_huge_first_risk_does_not_hide_what_is_left(seed: int) -> None:
+    """A random start on a column far from 0 has a risk of 1e13, beside which 1 cannot be seen."""
+    x, y, group = classes(5, 3, 3, 2, rows=300)
+    x = (x - x.mean(dim=0)) / x.std(dim=0)
+    target = y.double() * 3.0 + x @ torch.tensor([1.0, 2.0, 3.0]).double()
+    risks = []
+    for shift, unit in ((0.0, 1.0), (1e7, 1e6)):
+        own = torch.cat([x[:, :1] * unit + shift, x[:, 1:]], dim=1)
+        torch.manual_seed(seed)
+        model = nn.Linear(3, 1).double()
+        federation = InProcessFederation(model, squared_error_loss, [(own, target, group)])
+        *_, last = train(federation, FedMinMaxFast(), rounds=50)
+        assert last.number < 10
+        with torch.no_grad():
+            losses = squared_error_loss(federation.model(last.members[0])(own), target)
+        risks.append(max(float(losses[group == number].mean()) for number in range(3)))
+    assert risks[1] == pytest.approx(risks[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+def test_a_fit_without_error_is_done(kind: torch.dtype) -> None:
     x, _, group = classes(5, 3, 3, 2, rows=50)
     y = x @ torch.tensor([1.0, 2.0, 3.0]).double()
-    federation = InProcessFederation(nn.Linear(3, 1).double(), squared_error_loss, [(x, y, group)])
+    model = nn.Linear(3, 1).to(kind)
+    federation = InProcessFederation(model, squared_error_loss, [(x.to(kind), y.to(kind), group)])
     *_, last = train(federation, FedMinMaxFast(), rounds=50)
     assert last.number < 5
 

@@ -40,7 +40,7 @@ from fedminmax.methods.shared.checks import check_whole
 from fedminmax.methods.shared.expected_reply import ExpectedReply, Sender
 from fedminmax.methods.shared.fast_server import DEFAULT_GAP, ask_for_sums
 from fedminmax.methods.shared.fits import max_members
-from fedminmax.methods.shared.second_order_server import SecondOrderState, second_order_fits
+from fedminmax.methods.shared.second_order_state import SecondOrderState, second_order_fits
 
 # About twice as many as a few hundred features need.
 MAX_ROUNDS = 20

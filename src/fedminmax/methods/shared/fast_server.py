@@ -34,9 +34,9 @@ from fedminmax.methods.shared.first_order_server import (
 )
 from fedminmax.methods.shared.noisy_server import NoisyState, after_noisy_round, start_noisy
 from fedminmax.methods.shared.replies import RiskSums, sum_by_group
-from fedminmax.methods.shared.second_order_server import (
+from fedminmax.methods.shared.second_order_server import after_second_order_round
+from fedminmax.methods.shared.second_order_state import (
     SecondOrderState,
-    after_second_order_round,
     second_order_fits,
     start_second_order,
 )

@@ -28,179 +28,40 @@ rows.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import (
-    Certificate,
     Cuts,
     Errors,
-    RowSize,
     cuts_at,
     errors_at,
     errors_of_quadratics,
     lower_bound,
 )
-from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
-from fedminmax.core.simplex import FixedShares
 from fedminmax.methods.shared.replies import RiskSums
+from fedminmax.methods.shared.second_order_state import (
+    FIRST_DAMPING,
+    UNSEEN,
+    SecondOrderState,
+)
 
-# Maximum number of second derivatives that a server stores: 160 MB.
-MAX_CURVATURE = 20_000_000
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1
-FIRST_DAMPING = 1e-3
 MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
 DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
-PREDICTION_FACTOR = 100.0
 # Added to each curvature, relative to its column, which may have any unit.
 MIN_CURVATURE = 1e-12
-# Smaller gains, relative to the risk before the step, are rounding.
-UNSEEN = 1e-13
+# Residuals of a perfect fit, in units of the last place of targets.
+FIT_DIGITS = 100.0
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
 FAR_OFF = 1.5
 # How often in a row a candidate is sent again because holders were missing.
 MAX_REPEATS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class SecondOrderState:
-    """The next candidate, the best model so far with what is known there, and the bounds.
-
-    ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
-    parameter. ``promised`` is the predicted decrease at the next candidate; for squared error,
-    which determines that candidate's risk, what one more step would gain. ``cuts`` are linear
-    lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
-    lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
-    model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
-    behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
-    candidate was sent again. ``size`` determines rounding errors.
-    """
-
-    parameters: Tensor
-    weights: Tensor
-    _: KW_ONLY
-    best: Tensor
-    structure: LinearStructure
-    counts: Tensor
-    fixed: FixedShares
-    size: RowSize
-    risks: Tensor
-    slopes: Tensor
-    curvature: Tensor
-    scale: Tensor
-    cuts: Tensor
-    damping: float
-    promised: float
-    upper: float
-    lower: float
-    answer: float
-    seen: Tensor
-    repeats: int
-    rounds: int
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the risks are those of the best model on all rows."""
-        return math.isfinite(self.answer)
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """What is proved about the selected model; None if nothing is."""
-        if not math.isfinite(self.lower) or not self.is_exact:
-            return None
-        best, answer = (self.structure.to_free(own) for own in (self.best, self.selected[0]))
-        errors = errors_of_quadratics(
-            errors_at(self.structure, self.size, float(best.norm()), float(self.risks.max())),
-            self.size,
-            float((answer - best).norm()),
-            len(answer),
-        )
-        ridge = self.structure.ridge
-        penalty = 0.5 * ridge * float(answer @ answer)
-        return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
-
-    def worst_of(self, risks: Tensor) -> float:
-        """Return the adversary's maximum over these risks of the next candidate, rounded up.
-
-        It includes the penalty; players that may not be chosen keep their share.
-        """
-        point = self.structure.to_free(self.parameters)
-        worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
-            point @ point
-        )
-        return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
-
-    @property
-    def remaining(self) -> float | None:
-        """The certificate's gap; else a large multiple of the next step's predicted decrease.
-
-        The prediction is for a step within the trust region, and is not a proof. None while the
-        prediction is small only because the region is.
-        """
-        proved = self.certificate
-        if proved is not None:
-            return proved.gap
-        if self.rounds == 0 or not self.is_exact:
-            return None
-        if self.structure.is_quadratic:
-            return self.promised / max(self.answer, 1e-300)
-        if self.damping > FIRST_DAMPING or self.promised < -UNSEEN * self.answer:
-            return None
-        return PREDICTION_FACTOR * max(self.promised, 0.0) / max(self.answer, 1e-300)
-
-    @property
-    def selected(self) -> Tensor:
-        """The model with the lowest worst risk; for squared error, the next candidate."""
-        known = self.structure.is_quadratic and self.rounds > 0
-        return (self.parameters if known else self.best).unsqueeze(0)
-
-
-def second_order_fits(structure: LinearStructure | None, players: int) -> bool:
-    """Return whether the model is linear and its players' second derivatives can be stored."""
-    return structure is not None and players * structure.free_numbers**2 <= MAX_CURVATURE
-
-
-def start_second_order(
-    parameters: Tensor,
-    structure: LinearStructure,
-    *,
-    weights: Tensor,
-    counts: Tensor,
-    playable: Tensor,
-    size: RowSize,
-) -> SecondOrderState:
-    """Nothing is known yet: the first round collects the sums of the initial model."""
-    players, numbers = len(counts), structure.free_numbers
-    # A common shift of all outputs changes no prediction but increases the ridge penalty.
-    start = structure.from_free(structure.to_free(parameters)).to(parameters)
-    new = torch.zeros(0, dtype=torch.float64).new_zeros
-    return SecondOrderState(
-        parameters=start,
-        weights=weights,
-        best=start,
-        structure=structure,
-        counts=counts,
-        fixed=FixedShares(counts.double() / counts.sum(), playable),
-        size=size,
-        risks=new(players),
-        slopes=new(players, numbers),
-        curvature=new(players, structure.curvature_numbers),
-        scale=new(numbers),
-        cuts=new(0, numbers + 1),
-        damping=FIRST_DAMPING,
-        promised=0.0,
-        upper=float("inf"),
-        lower=-float("inf"),
-        answer=float("inf"),
-        seen=new(players),
-        repeats=0,
-        rounds=0,
-    )
 
 
 def after_second_order_round(
@@ -378,15 +239,19 @@ def _with_known(
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
-    What a further step from there would gain is due to rounding, and is 0 if it is as small.
+    What a further step from there would gain is due to rounding.
     """
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
     step, floor = point - best, state.fixed.floor(epsilon)
     there = functions.moved(step)
     answer = highest_mix(there.values, floor)
     again = minimise_max(there, region, state.fixed.chosen(state.weights), floor)
-    gain = answer - again.value
-    promised = gain if gain > UNSEEN * _worst(state, state.risks, epsilon) else 0.0
+    # A gain too small to be seen beside the risk before the step is an uncertainty, and not 0.
+    # With residuals as small as rounding errors of the targets, there is nothing left to gain.
+    left = max(answer - again.value, UNSEEN * _worst(state, state.risks, epsilon))
+    digits = FIT_DIGITS * torch.finfo(state.parameters.dtype).eps
+    targets = float(functions.moved(-best).values.abs().max())
+    promised = 0.0 if answer <= digits**2 * targets else left
     state = replace(state, answer=answer, upper=min(state.upper, answer), promised=promised)
     if not _proves(state):
         return state
