@@ -54,7 +54,7 @@ def test_a_table_in_another_unit_is_another_table(
         pl.read_csv(path).with_columns(own).write_csv(path)
     error = complaint_here(capsys, "train", config)
     assert "digest" in error
-    assert "another digest means other rows, or another encoding" in error
+    assert "another digest means other rows, another encoding" in error
 
 
 def test_a_holders_format_is_used_for_its_files(hospitals: Path, capsys: Capture) -> None:
@@ -82,6 +82,25 @@ def test_a_holders_format_is_used_for_its_files(hospitals: Path, capsys: Capture
     assert Path("plain.out.csv").read_text() == Path("north.out.csv").read_text()
 
 
+def test_files_of_one_name_have_the_format_of_none(hospitals: Path, capsys: Capture) -> None:
+    """Only a name that belongs to one holder says whose format it is."""
+    for name in ("north", "south"):
+        (hospitals / name).mkdir()
+        (hospitals / f"{name}.csv").rename(hospitals / name / "data.csv")
+    config = write_config(
+        hospitals,
+        holders={"north": "north/data.csv", "south": "south/data.csv", "west": "west.csv"},
+    )
+    write_with_commas(Path("north/data.csv"), "dose", Path("north/data.csv"))
+    config.write_text(config.read_text().replace("[groups]", GERMAN_NORTH))
+    run_here("train", config)
+    capsys.readouterr()
+    run_here("evaluate", RUN, "south/data.csv", "--json")
+    assert "files of 'north' have another one" in capsys.readouterr().err
+    run_here("evaluate", RUN, "west.csv", "--json")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_site_reads_its_table_in_the_agreed_format(tmp_path: Path, capsys: Capture) -> None:
     create(tmp_path)
     config = write_tables(tmp_path)
@@ -92,7 +111,12 @@ def test_a_site_reads_its_table_in_the_agreed_format(tmp_path: Path, capsys: Cap
     config.write_text(text.replace("[groups]", 'thousands = ""\n[groups]'))
     assert check(tmp_path, config=config) == 0
     assert "the table is read with decimal ','" in capsys.readouterr().out
-    assert json.loads((tmp_path / SETTINGS).read_text())["format"]["decimal"] == ","
+    noted = json.loads((tmp_path / SETTINGS).read_text())
+    assert noted["agreed_format"]["decimal"] == ","
+    # What the configuration says is read again at each check.
+    config.write_text(config.read_text().replace(GERMAN_NORTH.splitlines()[1], 'decimal = "."'))
+    assert check(tmp_path, config=config) == 2
+    assert "is not a number" in capsys.readouterr().err
 
 
 def test_rows_are_not_tested_on_that_were_trained_on(hospitals: Path, capsys: Capture) -> None:
@@ -101,7 +125,7 @@ def test_rows_are_not_tested_on_that_were_trained_on(hospitals: Path, capsys: Ca
         config.read_text().replace("[groups]", '[data.test]\nn = "north.csv"\n[groups]')
     )
     error = complaint_here(capsys, "train", config)
-    assert "[data.test] 'n' is north.csv, which holder 'north' trains on" in error
+    assert "[data.test] north.csv is also trained on by holder 'north'; give rows" in error
 
 
 def test_rows_that_training_would_skip_are_counted(hospitals: Path, capsys: Capture) -> None:

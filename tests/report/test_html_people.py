@@ -56,12 +56,10 @@ def test_against_a_baseline_that_has_not_converged_nobody_gains(tmp_path: Path) 
 
 
 def test_groups_of_few_rows_are_not_told_of(tmp_path: Path) -> None:
-    few = write_run(tmp_path / "run", rows=(49, 900), change=change((0.05, -0.02), 0.001))
-    told = people(read_run(few))
-    assert "women" not in told
-    assert told.startswith("Of 1,000 in “men”")
-    nobody = write_run(tmp_path / "none", rows=(49, 49), change=change((0.05, -0.02), 0.001))
-    assert people(read_run(nobody)) == ""
+    """Nor of the only one with enough rows: the others may be worse off."""
+    for name, rows in (("one", (49, 900)), ("none", (49, 49))):
+        run = write_run(tmp_path / name, rows=rows, change=change((0.05, -0.02), 0.001))
+        assert people(read_run(run)) == ""
 
 
 def test_without_a_baseline_there_is_no_difference(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_groups_of_few_rows_are_in_no_verdict(tmp_path: Path) -> None:
 def test_where_all_groups_have_few_rows_nothing_is_said(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, rows=(7, 49)) for name in "ab"]
     runs = read_runs(folders)
-    assert story(runs[0]).startswith("No group has 50 test rows or more: too few to say")
+    assert story(runs[0]).startswith("Fewer than two groups have 50 test rows or more")
     assert [fact.after for fact in facts(runs[0])][::2] == ["\N{EN DASH}"] * 2
     assert "too few rows to say" in comparison(runs)
     report = build_report(runs)

@@ -1,5 +1,7 @@
 """A group that was too small in training is shown, and is never the worst, however it is tested."""
 
+import math
+
 import torch
 
 from fedminmax.metrics.by_group import metric_by_group
@@ -20,11 +22,12 @@ def test_it_is_neither_the_worst_nor_in_the_gap() -> None:
 
 
 def test_the_change_of_the_worst_is_that_of_others() -> None:
-    # After and before: group 0 goes from 1 to 0.5, group 1 stays at 2.
-    rows = torch.tensor([[0.5, 1.0]] * 60 + [[2.0, 2.0]] * 60)
-    sums = sum_scores(rows, torch.repeat_interleave(torch.arange(2), 60), 2)
+    # After and before: group 0 goes from 1 to 0.5, group 1 stays at 2, and group 2 at 0.25.
+    rows = torch.tensor([[0.5, 1.0]] * 60 + [[2.0, 2.0]] * 60 + [[0.25, 0.25]] * 60)
+    sums = sum_scores(rows, torch.repeat_interleave(torch.arange(3), 60), 3)
     assert paired_change(sums, Bounds(0.0, 2.0)).worst.value == 0.0
     assert paired_change(sums, Bounds(0.0, 2.0), small=[1]).worst.value == -0.5
+    assert math.isnan(paired_change(sums, Bounds(0.0, 2.0), small=[1, 2]).worst.value)
 
 
 def test_nothing_is_said_about_its_gain() -> None:

@@ -51,7 +51,7 @@ def wide_console() -> Console:
     """
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = None if is_known else WIDE
-    return Console(soft_wrap=True, width=width, markup=False, highlight=False)
+    return Console(soft_wrap=True, width=width, markup=False, highlight=False, emoji=False)
 
 
 def print_table(

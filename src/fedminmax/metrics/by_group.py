@@ -32,6 +32,7 @@ from fedminmax.metrics.intervals import (
     Estimate,
     Scored,
     difference,
+    has_worst,
     mean_interval,
 )
 from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities
@@ -120,8 +121,7 @@ def metric_by_group(
     found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
     judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
     enough = {name: found[name] for name in judged}
-    if len(judged) == 1 and sum(own.rows > 0 for own in groups.values()) > 1:
-        # The others may be worse off: nobody can say.
+    if not has_worst(len(judged), sum(own.rows > 0 for own in groups.values())):
         enough = {}
     highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
     gap = NO_ESTIMATE

@@ -121,6 +121,14 @@ def mean_interval(scored: Scored, bounds: Bounds, confidence: float = CONFIDENCE
     )
 
 
+def has_worst(judged: int, measured: int) -> bool:
+    """Return whether one of the groups with enough rows can be called the worst off.
+
+    A single one cannot if there are others: they may be worse off, nobody can say.
+    """
+    return judged > 1 or judged == measured
+
+
 def difference(first: Estimate, second: Estimate) -> Estimate:
     """Return the first minus the second, of different rows, with its interval.
 

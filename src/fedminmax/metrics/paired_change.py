@@ -18,6 +18,7 @@ from fedminmax.metrics.intervals import (
     Estimate,
     Scored,
     difference,
+    has_worst,
     mean_interval,
 )
 from fedminmax.metrics.sums import ScoreSums
@@ -83,7 +84,7 @@ def _change_of_worst(
         for group, own in enumerate(differences)
         if own.rows >= MIN_ROWS and group not in small
     ]
-    if not enough:
+    if not (enough and has_worst(len(enough), sum(own.rows > 0 for own in differences))):
         return NO_ESTIMATE
 
     def of_model(place: int) -> dict[int, Scored]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from fedminmax.core.text import counted, listed
-from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference
+from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference, has_worst
 from fedminmax.report.read_run import Run
 from fedminmax.report.text import decimals_of, estimate, interval_name, number, risk_name, span
 from fedminmax.runs.convergence import no_gain_yet
@@ -162,12 +162,14 @@ class Fact:
 
 
 def worst_of(results: Results) -> tuple[str, Interval] | None:
-    """Return the group with the highest risk and that risk; None if all have too few rows."""
+    """Return the group with the highest risk, and that risk; None if too few have enough rows."""
     known = [
         (name, risk)
         for name, risk in zip(results.groups, results.risk.by_group, strict=True)
         if risk.has_enough_rows
     ]
+    if not has_worst(len(known), sum(risk.rows > 0 for risk in results.risk.by_group)):
+        return None
     return max(known, key=lambda entry: entry[1].value or 0.0, default=None)
 
 
@@ -183,8 +185,8 @@ def story(run: Run) -> str:
     found = worst_of((run.baseline or run.chosen).results)
     if found is None:
         return (
-            f"No group has {MIN_ROWS} test rows or more: too few to say which group is worst off, "
-            "which gained and which paid."
+            f"Fewer than two groups have {MIN_ROWS} test rows or more: too few to say which group "
+            "is worst off, which gained and which paid."
         )
     worst, risk = found
     if run.baseline is None:

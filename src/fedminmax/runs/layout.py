@@ -93,7 +93,11 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
 
 def _why_digest(differing: Sequence[str]) -> str:
     digests = any(".digest is " in entry for entry in differing)
-    return "another digest means other rows, or another encoding: " if digests else ""
+    return (
+        "another digest means other rows, another encoding, or an earlier version: "
+        if digests
+        else ""
+    )
 
 
 def _short(value: object) -> str:

@@ -28,7 +28,8 @@ REQUIREMENTS = [f"fedminmax[tables]=={__version__}", "pandas"]
 
 def write_mlflow(folder: Path, model: Path) -> None:
     """Write a model file as an MLflow model, in full or not at all; an earlier one is replaced."""
-    if folder.exists() and not (folder / MLFLOW_MARK).is_file():
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty and not (folder / MLFLOW_MARK).is_file():
         raise InputError(
             f"{folder} exists and is not an MLflow model (it has no file {MLFLOW_MARK}), so it is "
             "not replaced; give another --mlflow"

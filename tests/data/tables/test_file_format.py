@@ -212,6 +212,9 @@ def test_years_of_two_digits_are_not_guessed() -> None:
     assert guess.feature is None
     assert "years of two digits, which do not tell the century" in guess.remark
     assert guess_date_format([born], FileFormat()).date_format is None
+    iso = guess_feature(pl.Series("born", ["45-01-02", "81-03-04", "99-05-06"]), 1)
+    assert iso.feature is not None
+    assert iso.feature.kind is Kind.CATEGORY
 
 
 def test_a_column_of_numbers_that_other_columns_contradict_is_told() -> None:

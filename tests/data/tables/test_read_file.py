@@ -183,19 +183,25 @@ def test_a_row_that_was_cut_off(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_row_that_was_cut_off(tmp_path: Path) -> None:
+    said = message(written(tmp_path, "age,sex,ill\n1,m,no\n,\n3,f,yes\n"))
+    assert said.startswith("north.csv: row 2 has 2 fields, the header has 3 (1 such row)")
+
+
 def test_blank_lines_are_no_rows_and_empty_rows_between_others_are(tmp_path: Path) -> None:
     table = read_table(written(tmp_path, "age,ill\n1,no\n\n,\n2,yes\n,\n,\n\n"), WANTED)
     assert table.frame["age"].to_list() == ["1", None, "2"]
     assert table.row_numbers.to_list() == [1, 3, 4]
 
 
+@pytest.mark.parametrize("last", ["", "\n"])
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
-def test_any_line_ends(end: str, tmp_path: Path) -> None:
-    text = end.join(["age,ill", "1,no", "2,yes", ""])
+def test_any_line_ends(end: str, last: str, tmp_path: Path) -> None:
+    text = end.join(["age,ill", "1,no", "2,yes", last])
     assert read_table(written(tmp_path, text), WANTED).frame.rows() == [("1", "no"), ("2", "yes")]
 
 
-@pytest.mark.parametrize("line", ["sep=;", '"sep=;"'])
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=;"])
 def test_a_line_that_names_the_delimiter(line: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"{line}\r\nage;ill\r\n1;a,b,c\r\n")
     assert read_table(path, WANTED).frame.rows() == [("1", "a,b,c")]

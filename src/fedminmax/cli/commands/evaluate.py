@@ -45,7 +45,9 @@ def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, i
     console = wide_console()
     print_table(console, title, *metric_cells(results.groups, test))
     intervals = f"{100 * test.confidence:g} % intervals"
-    console.print(f"In parentheses: {intervals}. A star marks the worst group.")
+    starred = any(metric.worst_group is not None for metric in test.metrics.values())
+    stars = " A star marks the worst group." if starred else ""
+    console.print(f"In parentheses: {intervals}.{stars}")
     rates = rates_text(results)
     if rates:
         console.print(rates)

@@ -6,6 +6,7 @@
 During a run each round is shown as it arrives: risks, weights, and which sites answered or did not.
 """
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -61,7 +62,6 @@ from fedminmax.runs.federation_record import (
 from fedminmax.runs.layout import BASELINE_FOLDER
 from fedminmax.runs.privacy import (
     check_limit,
-    fingerprint,
     promise_words,
     spend,
     spent_on_files,
@@ -282,13 +282,13 @@ def run_local_federation(request: LocalRequest) -> None:
     if read_results(request.folder) is None:
         _run(request.folder, record, record.read_config(), settings)
     else:
-        say(f"{request.folder} is finished: nothing was trained again")
+        say(f"{request.folder} is finished: nothing is trained again")
     print_finished(request.folder)
 
 
 def _check_same_tables(folder: Path, config: TableConfig) -> None:
     """Refuse a folder whose run had other tables: here all of them are known."""
-    path, here = folder / PLACE / TABLES_FILE, fingerprint(config)
+    path, here = folder / PLACE / TABLES_FILE, _digest_of_tables(config)
     if path.exists() and path.read_text(encoding="utf-8").strip() != here:
         raise InputError(
             f"{folder} has a run on other tables: a holder's file has changed since; choose "
@@ -296,6 +296,16 @@ def _check_same_tables(folder: Path, config: TableConfig) -> None:
         )
     if not path.exists() and read_results(folder) is None:
         write_text(path, f"{here}\n")
+
+
+def _digest_of_tables(config: TableConfig) -> str:
+    """Return a digest of all files, with whose they are."""
+    found = hashlib.sha256()
+    for source in (*config.training, *config.test):
+        found.update(
+            f"{source.owner}:{hashlib.sha256(source.path.read_bytes()).hexdigest()}".encode()
+        )
+    return found.hexdigest()[:16]
 
 
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:

@@ -85,9 +85,8 @@ def check(
     settings = changes.apply(replace(_recorded(kit, data), data=data.absolute()))
     settings = replace(
         settings,
-        format=own_format.over(settings.format).over(
-            _agreed_format(agreed, settings.owner or site)
-        ),
+        format=own_format.over(settings.format),
+        agreed_format=_agreed_format(agreed, settings.owner or site),
     )
     settings = agree_to(agreed, settings, site)
     found = check_site(agreed, settings, site)
@@ -153,7 +152,7 @@ def _policy(settings: SiteSettings, site: str) -> str:
     )
     if settings.max_epsilon is not None:
         policy += f"; runs with noise may spend epsilon {settings.max_epsilon:g} on this table"
-    own = {name: value for name, value in vars(settings.format).items() if value is not None}
+    own = {name: value for name, value in vars(settings.file_format).items() if value is not None}
     if own:
         listed = ", ".join(f"{name} {value!r}" for name, value in own.items())
         policy += f"; the table is read with {listed}"

@@ -82,14 +82,6 @@ def _check_files(data: DataSection) -> None:
                 raise InputError(
                     f"[data.holders] '{name}' and '{other}' are both {file}; give each its own file"
                 )
-    for name, file in data.test.items():
-        own = [holder for holder, same in data.holders.items() if same == file]
-        if own or file == data.file:
-            whose = f"holder '{own[0]}'" if own else "[data] file"
-            raise InputError(
-                f"[data.test] '{name}' is {file}, which {whose} trains on; give rows that are not "
-                "used in training, or set held_out instead"
-            )
     if data.person_column in (data.target, data.holder_column) and data.person_column:
         raise InputError(
             f"[data] person_column = '{data.person_column}' is the target or the holder column; "

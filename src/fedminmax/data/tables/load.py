@@ -146,6 +146,7 @@ class FederatedTables:
 
 def load_federated_tables(config: TableConfig) -> FederatedTables:
     """Read all files and return the federation's encoded rows."""
+    _check_test_files(config)
     training_files = [read_source(source, config) for source in config.training]
     test_files = [read_source(source, config.for_measuring) for source in config.test]
     for part in (part for file in training_files for part in file.parts):
@@ -190,6 +191,18 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         if config.validation
         else (),
     )
+
+
+def _check_test_files(config: TableConfig) -> None:
+    trained = {source.path.resolve(): source.owner for source in config.training}
+    for source in config.test:
+        path = source.path.resolve()
+        if path in trained:
+            raise InputError(
+                f"[data.test] {source.path.name} is also trained on"
+                f"{f' by holder {trained[path]!r}' if trained[path] else ''}; give rows that are "
+                "not used in training, or set held_out instead"
+            )
 
 
 def _data_warnings(

@@ -37,6 +37,7 @@ ISO_TIMES = (
     "%Y-%m-%dT%H:%M",
     "%Y-%m-%d %H:%M",
 )
+FULL_YEAR = r"^\s*\d{4}-"
 MICROSECONDS_PER_DAY = 86_400_000_000
 EXPECTED = {
     Kind.NUMERIC: "a number",
@@ -156,7 +157,8 @@ def _days_in(text: pl.Series, file_format: FileFormat, date_format: str | None) 
             return days
         iso = _days_in(text, PLAIN, None)
         return iso if iso.null_count() == text.null_count() else days
-    plain = text.str.strip_suffix("Z")
+    # A year has four digits: 45-01-02 is not a day of the year 45.
+    plain = text.str.strip_suffix("Z").set(~text.str.contains(FULL_YEAR), None)
     days = _days(plain.str.strptime(pl.Date, "%Y-%m-%d", strict=False))
     for time_format in ISO_TIMES:
         if days.null_count() == text.null_count():

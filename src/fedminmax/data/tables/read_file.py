@@ -37,7 +37,7 @@ SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 NUL = "\0"
 # Excel may write the delimiter into a line of its own above the header.
-DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n')
+DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n', re.IGNORECASE)
 SOURCE = "the given table"
 # Numpy's kinds of booleans and numbers, which polars takes as they are, and of times.
 PLAIN_KINDS, TIMES = "biuf", "M"
@@ -165,9 +165,9 @@ def _numbered(
 
 def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
     content = to_utf8(path, _content(path), file_format.encoding)
-    if b"\r" in content and b"\n" not in content:
-        # The line ends of old Macs.
-        content = content.replace(b"\r", b"\n")
+    if b"\r" in content and b"\n" not in content.rstrip():
+        # The line ends of old Macs; the last one may be another.
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     own_delimiter = DELIMITER_LINE.match(content)
     if own_delimiter is not None:
         content = content[own_delimiter.end() :]
@@ -208,7 +208,9 @@ def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str)
     if len(widths) != len(frame):
         # The two readers disagree about quotes; then only empty rows are certain.
         return empty
-    short = (widths > 0) & (widths < frame.width) & ~empty
+    last = len(empty) - (empty.reverse().arg_min() or 0) if not empty.all() else 0
+    at_end = empty & (pl.Series(range(len(empty)), dtype=pl.Int64) >= last)
+    short = (widths > 0) & (widths < frame.width) & ~at_end
     if short.any():
         number = short.arg_max() or 0
         raise InputError(
@@ -216,9 +218,7 @@ def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str)
             f"{frame.width} ({counted(int(short.sum()), 'such row')}); the file may be cut off: "
             "write it again"
         )
-    last = len(empty) - (empty.reverse().arg_min() or 0) if not empty.all() else 0
-    at_end = pl.Series(range(len(empty)), dtype=pl.Int64) >= last
-    return empty & (at_end | (widths == 0))
+    return at_end | (empty & (widths == 0))
 
 
 def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:

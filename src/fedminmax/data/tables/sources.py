@@ -64,19 +64,19 @@ def format_of_file(
 ) -> tuple[FileFormat, tuple[str, ...]]:
     """Return the format of a file outside the configuration, and warnings about that choice.
 
-    A file with the name of a holder, or of its file, has that holder's format.
+    A file with the name of one holder, or of one holder's file, has that holder's format.
     """
-    own = [source for source in (*config.training, *config.test) if source.format is not None]
-    named = [
-        source
-        for source in own
-        if source.owner == name_without_ending(path) or source.path.name == path.name
+    sources = [source for source in (*config.training, *config.test) if source.owner is not None]
+    own = [source for source in sources if source.format is not None]
+    named = [source for source in sources if source.owner == name_without_ending(path)] or [
+        source for source in sources if source.path.name == path.name
     ]
-    agreed = named[0].format if named else None
+    is_known = len({source.format for source in named}) == 1
+    agreed = named[0].format if is_known else None
     warnings: list[str] = []
-    if named:
+    if agreed is not None:
         warnings.append(f"{path}: read in the format of holder '{named[0].owner}', by its name")
-    elif own and changes == NO_CHANGES:
+    elif own and not is_known and changes == NO_CHANGES:
         others = listed(list(dict.fromkeys(str(source.owner) for source in own)))
         warnings.append(
             f"{path}: read in the format of [data], but files of {others} have another one: if "

@@ -165,7 +165,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
     """Read the site's table without its policy, for local use, and split off held-out rows."""
     _check_agreed(plan, settings)
     owner = settings.owner or site
-    own_format = check_format(settings.format.apply(plan.format), "this site's")
+    own_format = check_format(settings.file_format.apply(plan.format), "this site's")
     source = Source(settings.data, None if settings.holder_column else owner, own_format)
     read = read_file_rows(source, plan.schema, settings.holder_column)
     own = [part for part in read.parts if part.owner == owner]

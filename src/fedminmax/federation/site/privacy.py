@@ -186,7 +186,7 @@ def planned_line(plan: NetworkPlan, settings: SiteSettings) -> Spent:
         raise RefusedError("the plan promises no privacy")
     # Read in another format, or with other groups merged, the same file has other rows.
     merged = settings.small_groups is SmallGroups.MERGE and settings.minimum_group
-    terms = repr((digest_of(plan), plan.sites, plan.secure_sums, settings.format, merged))
+    terms = repr((digest_of(plan), plan.sites, plan.secure_sums, settings.file_format, merged))
     try:
         return line_of(
             plan.privacy,

@@ -12,6 +12,7 @@ from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges
 from fedminmax.federation.wire.plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
+OLD_MAX_ROUNDS = "most_rounds"
 
 
 class SmallGroups(Enum):
@@ -35,7 +36,8 @@ class SiteSettings:
     runs of the same plan, and answers at most ``max_answers`` different requests about the same
     round. All runs with a promise of privacy on the same table may spend ``max_epsilon`` together;
     None sets no limit. ``holder_column`` and ``owner`` select this site's rows if one file holds
-    those of several. ``format`` has the differences between this site's file and the configuration.
+    those of several. ``format`` has the differences between this site's file and the configuration;
+    ``agreed_format`` has those that the configuration itself states for this site.
     """
 
     data: Path
@@ -52,6 +54,12 @@ class SiteSettings:
     owner: str | None = None
     holder_column: str | None = None
     format: FormatChanges = NO_CHANGES
+    agreed_format: FormatChanges = NO_CHANGES
+
+    @property
+    def file_format(self) -> FormatChanges:
+        """How the format of this site's file differs from that of the other files."""
+        return self.format.over(self.agreed_format)
 
 
 def read_site_settings(path: Path) -> SiteSettings:
@@ -62,6 +70,8 @@ def read_site_settings(path: Path) -> SiteSettings:
         settings = TypeAdapter(SiteSettings).validate_json(path.read_bytes())
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
+        if where == OLD_MAX_ROUNDS:
+            where += ", which is called max_rounds now"
         raise InputError(f"{path} is not valid ({where or 'not JSON'}); correct it") from error
     return replace(settings, data=path.parent / settings.data)
 

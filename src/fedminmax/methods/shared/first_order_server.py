@@ -150,7 +150,7 @@ def after_first_order_round(
         return replace(state, repeats=state.repeats + 1)
     tried = _with_sums(state, reported)
     now = highest_mix(tried.fixed.mix(tried.risks), tried.fixed.floor(epsilon))
-    if state.rounds == 0 or complete != state.is_exact:
+    if state.rounds == 0 or (complete != state.is_exact and now < FAR_OFF * state.level):
         # Nothing to compare with: this is the first round, or the level is on other rows. After
         # an incomplete round, the next absence is no reason to send a candidate again.
         repeats = MAX_REPEATS if complete and state.rounds else 0
