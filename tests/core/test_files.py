@@ -2,7 +2,7 @@
 
 import errno
 import os
-import secrets
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,13 +46,13 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_beside(
     path, source = tmp_path / "a.json", tmp_path / "source"
     source.write_text("new")
     path.write_text("old")
-    monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * 2 * size)
-    beside = tmp_path / "a.json.00000000.partial"
+    own = f"{socket.gethostname()}-{os.getpid()}.partial"
+    beside = tmp_path / f"a.json.{own}"
     first = tmp_path / "first.json"
     if missing == "write":
         # All that is written to this device is refused, once it is opened.
         beside.symlink_to("/dev/full")
-        (tmp_path / "first.json.00000000.partial").symlink_to("/dev/full")
+        (tmp_path / f"first.json.{own}").symlink_to("/dev/full")
     else:
         monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="space"):

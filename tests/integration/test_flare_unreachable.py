@@ -3,6 +3,7 @@
 One federation serves the whole file; every test has a run of its own in it.
 """
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -159,7 +160,8 @@ def fill_the_disk(federation: LocalFederation, checkpoint: Path, outcome: Path) 
     """
     # The job of the run before may not have ended yet.
     job = max(jobs_of(federation, SERVER), key=psutil.Process.create_time)
-    beside = [path.with_name(f"{path.name}.{job.pid}.partial") for path in (checkpoint, outcome)]
+    own = f"{socket.gethostname()}-{job.pid}.partial"
+    beside = [path.with_name(f"{path.name}.{own}") for path in (checkpoint, outcome)]
     while True:
         job.suspend()
         while job.status() != psutil.STATUS_STOPPED:

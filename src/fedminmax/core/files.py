@@ -8,8 +8,8 @@ A lock file is held by one process at a time. When the process ends, the system 
 
 import json
 import os
-import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +66,8 @@ def write_json_once(path: Path, content: object) -> None:
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that nobody else may read, unless it exists: what was first stays."""
     with _temporary_name(path) as temporary:
+        # One of an earlier process with this number.
+        temporary.unlink(missing_ok=True)
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "wb") as file:
             file.write(content)
@@ -78,8 +80,8 @@ def write_secret(path: Path, content: bytes) -> None:
 def _temporary_name(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; the file is removed in any case."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may write to one folder, also from containers in which all have one number.
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    # Several processes may write to one folder; in containers they often have the same number.
+    temporary = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
     try:
         yield temporary
     finally:

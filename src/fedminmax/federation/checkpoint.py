@@ -141,7 +141,7 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
     for name in sorted(flat.keys() ^ expected.keys()):
-        raise InputError(f"{path} is of another model or method (only one has '{name}')")
+        raise InputError(f"{path} is of another model, method or version (only one has '{name}')")
     progress = unpack(flat, template, str(path))
     finite = bool(torch.isfinite(progress.state.parameters).all())
     if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:
