@@ -17,8 +17,6 @@ from fedminmax.core.messages import Census, RoundKey, Sums, all_finite
 from fedminmax.core.randomness import Purpose, numpy_stream
 from fedminmax.federation.per_holder import add_up
 from fedminmax.federation.protocol import Federation
-from fedminmax.methods.card import Pace
-from fedminmax.methods.catalogue import pace_of
 from fedminmax.methods.method import (
     AnyMethod,
     StateT,
@@ -115,6 +113,10 @@ def _check_sums(
 
 
 def _diverged(method: AnyMethod[StateT], key: RoundKey, what: str) -> DivergedError:
+    # Imported here, because it loads all methods, and only an error needs it.
+    from fedminmax.methods.card import Pace
+    from fedminmax.methods.catalogue import pace_of
+
     # A method that looks ahead adapts its steps; its rate is only that of the first one, if at all.
     cure = "scale the features"
     if pace_of(method) is not Pace.LOOK_AHEAD:

@@ -60,12 +60,7 @@ from fedminmax.runs.federation_record import (
     with_masks_decided,
 )
 from fedminmax.runs.layout import BASELINE_FOLDER
-from fedminmax.runs.privacy import (
-    check_limit,
-    promise_words,
-    spend,
-    spent_on_files,
-)
+from fedminmax.runs.privacy import check_limit, promise_words, spend, spent_on_files
 from fedminmax.runs.results import read_results
 
 # The digest of the tables of a run on one machine.

@@ -41,7 +41,7 @@ from torch import Tensor
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.max_of_quadratics import highest_mix
 from fedminmax.core.simplex import FixedShares, maximise_on_simplex
-from fedminmax.methods.shared.replies import RiskSums
+from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 
 # Factors of the rate: after a success before and after the first failure, and after a failure.
 FIRST_GROWTH, GROWTH, SHRINKAGE = 2.0, 1.2, 0.5
@@ -55,8 +55,6 @@ MIN_METRIC = 1e-8
 # With partial participation: decay of the worst risk's running mean, which increase is a failure,
 # after how many rounds without a new minimum the rate shrinks, and its growth with a new minimum.
 SMOOTHING, FAR_OFF, PATIENCE, PARTIAL_GROWTH = 0.9, 2.0, 30, 1.1
-# How often in a row a candidate is sent again because holders were missing.
-MAX_REPEATS = 3
 
 
 @dataclass(frozen=True, eq=False)

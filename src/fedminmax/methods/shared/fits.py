@@ -72,9 +72,10 @@ def max_members(method: object, rounds: int) -> int:
     >>> max_members(object(), 100)
     1
     """
-    if not getattr(method, "mixes_fits", False):
+    fit_rounds = getattr(method, "fit_rounds", None)
+    if fit_rounds is None or not getattr(method, "mixes_fits", False):
         return 1
-    return max(rounds // (int(getattr(method, "fit_rounds")) + 1), 1)  # noqa: B009
+    return max(rounds // (int(fit_rounds) + 1), 1)
 
 
 def is_evaluation(fits: Fits, fit_rounds: int) -> bool:

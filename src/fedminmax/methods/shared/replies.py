@@ -77,6 +77,10 @@ def weigh_by_group(order: Order, holders: Tensor, counts: Tensor) -> RowWeights:
     return RowWeights(order.weights.expand(len(holders), -1), counts.sum(dim=1).to(torch.float64))
 
 
+# How often in a row a candidate is sent again because holders were missing.
+MAX_REPEATS = 3
+
+
 @dataclass(frozen=True, eq=False)
 class RiskSums:
     """By player: rows [m], losses [m], gradients [m, p] and packed curvature [m, q], if any.

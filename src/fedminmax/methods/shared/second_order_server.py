@@ -42,7 +42,7 @@ from fedminmax.core.certificate import (
     lower_bound,
 )
 from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
-from fedminmax.methods.shared.replies import RiskSums
+from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
     UNSEEN,
@@ -60,8 +60,6 @@ MIN_CURVATURE = 1e-12
 FIT_DIGITS = 100.0
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
 FAR_OFF = 1.5
-# How often in a row a candidate is sent again because holders were missing.
-MAX_REPEATS = 3
 
 
 def after_second_order_round(
@@ -142,16 +140,14 @@ def _averaged(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     """
     structure, known = state.structure, (state.seen > 0).double()
     step = structure.to_free(state.parameters) - structure.to_free(state.best)
-    bent = structure.free_curvature(state.curvature) @ step + structure.ridge * step
-    risks = known * (state.risks + state.slopes @ step + 0.5 * bent @ step)
-    slopes = known[:, None] * (state.slopes + bent)
+    earlier = _quadratics(state).moved(step)
     now = _with_sums(state, reported)
     seen = now.seen + torch.where(reported.counts == state.counts, 0.0, state.seen)
     share = now.seen / seen.clamp(min=1.0)
     return replace(
         now,
-        risks=torch.lerp(risks, now.risks, share),
-        slopes=torch.lerp(slopes, now.slopes, share[:, None]),
+        risks=torch.lerp(known * earlier.values, now.risks, share),
+        slopes=torch.lerp(known[:, None] * earlier.slopes, now.slopes, share[:, None]),
         curvature=torch.lerp(state.curvature, now.curvature, share[:, None]),
         seen=seen,
     )
@@ -196,6 +192,13 @@ def _with_cuts(
     return replace(state, cuts=cuts, lower=max(state.lower, bound, 0.0))
 
 
+def _quadratics(state: SecondOrderState) -> Quadratics:
+    """Return the players' risks as functions of the step from the best model."""
+    curvatures = state.structure.free_curvature(state.curvature)
+    curvatures.diagonal(dim1=1, dim2=2).add_(state.structure.ridge)
+    return Quadratics(state.risks, state.slopes, curvatures)
+
+
 def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondOrderState:
     """Choose the next candidate from the best model, in a trust region adapted to the gain."""
     factor = (
@@ -203,12 +206,11 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     )
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
     structure = state.structure
-    curvatures = structure.free_curvature(state.curvature)
-    curvatures.diagonal(dim1=1, dim2=2).add_(structure.ridge)
-    diagonals = curvatures.diagonal(dim1=1, dim2=2)
+    own = _quadratics(state)
+    diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
     mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
-    functions = Quadratics(mix(state.risks), mix(state.slopes), mix(curvatures))
+    functions = Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
     chosen = state.fixed.chosen(state.weights)
     widest = diagonals.amax(dim=0)
     least = MIN_CURVATURE * torch.where(widest > 0, widest, widest.max())
