@@ -38,12 +38,12 @@ from fedminmax.federation.flare.kits import Kits, provision
 from fedminmax.federation.secure.answers import Values, reply_of, reply_values, summary_values
 from fedminmax.federation.secure.fixed_point import Layout
 from fedminmax.federation.secure.identity import read_authority, read_identity
-from fedminmax.federation.secure.messages import Context
 from fedminmax.federation.server.agreement import agree
 from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import NO_LIMITS, Answer, Transport
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers
+from fedminmax.federation.site.requests import Endpoint, Request
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
 from fedminmax.federation.train import train
@@ -60,7 +60,7 @@ LOCAL_LIES = (
     Lie("fedavg: step x -3", times(-3), run=LOCAL),
     Lie("fedavg: step x -1", times(-1), run=LOCAL),
 )
-Change = Callable[[Context, Values], Values]
+Change = Callable[[Request, Values], Values]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +76,19 @@ class ChangedAnswers(MaskedAnswers):
     """The liar's masks: what goes under them is not what was computed and checked."""
 
     def __init__(self, honest: MaskedAnswers, change: Change) -> None:
-        super().__init__(honest.site)
+        super().__init__(honest.site, honest.agreed.plan, honest.ledger)
         self._change = change
 
     def answer(
         self,
         secure: object,
-        topic: Context,
-        order: bytes,
+        asked: Request,
+        layout: Layout,
         compute: Callable[[], Values],
-        layout: Layout | None = None,
+        order: bytes = b"",
     ) -> bytes:
         """Mask other numbers."""
-        return super().answer(secure, topic, order, lambda: self._change(topic, compute()), layout)
+        return super().answer(secure, asked, layout, lambda: self._change(asked, compute()), order)
 
 
 class MaskedTransport:
@@ -101,6 +101,7 @@ class MaskedTransport:
                 name,
                 SiteSettings(folder / f"{name}.csv"),
                 folder / f"{name}-kept",
+                SITES,
                 credentials=_credentials(kits.sites[name], name),
             )
             for name in SITES
@@ -125,14 +126,14 @@ class MaskedTransport:
                 own._masked = ChangedAnswers(own._masked, self._changed)
             yield Answer(site, message)
 
-    def _changed(self, topic: Context, values: Values) -> Values:
+    def _changed(self, asked: Request, values: Values) -> Values:
         lie, schema = self._lie, self._plan.schema
-        if topic.question == "answer" and lie.reply is not None:
+        if asked.question is Endpoint.ANSWER and lie.reply is not None:
             return reply_values(lie.reply(reply_of(values)))
-        if topic.question == "curvature":
+        if asked.question is Endpoint.CURVATURE:
             return {"sums": values["sums"] * lie.curvature}
         summary = self._sites[LIAR]._summary
-        if topic.question == "summarise" and lie.summary is not None and summary is not None:
+        if asked.question is Endpoint.SUMMARISE and lie.summary is not None and summary is not None:
             content = json.loads(summary_to_bytes(summary))
             lie.summary(content)
             told = summary_from_bytes(json.dumps(content).encode(), schema, LIAR)

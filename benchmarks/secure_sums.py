@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedminmax.federation.flare.kits import provision
-from fedminmax.federation.secure.fixed_point import Kind, Layout, Section, exponent_for
+from fedminmax.federation.secure.fixed_point import Kind, Layout, Section, exponent_for, pack
 from fedminmax.federation.secure.identity import read_authority, read_identity
-from fedminmax.federation.secure.messages import Context, order_hash
+from fedminmax.federation.secure.messages import Context
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotals, open_session
@@ -32,6 +32,7 @@ from fedminmax.federation.wire.plan import threshold_for
 LENGTHS = {"logistic": 100, "3 MB": 750_000}
 ROUNDS = 15
 BYTES_PER_NUMBER = 4
+QUESTION = bytes(32)
 
 
 class TimedSites:
@@ -46,9 +47,10 @@ class TimedSites:
         for place, name in enumerate(names):
             startup = kits[name] / "startup"
             identity = read_identity(name, startup / "client.key", startup / "client.crt")
-            self._sites[name] = SecureSite(identity, authority, self.terms, folder / name)
+            self._sites[name] = SecureSite(identity, authority, self.terms, folder / name, data="0")
             self.values[name] = np.random.default_rng(place).normal(size=length)
         self.context = Context("answer")
+        self.layout = Layout(())
         self.seconds: dict[str, list[float]] = {}
 
     def __call__(
@@ -63,8 +65,8 @@ class TimedSites:
             started = time.process_time()
             own = self._sites[site]
             if endpoint == "answer":
-                values = {"step": self.values[site]}
-                message = own.mask(payload["secure"], self.context, values, order_hash())
+                packed = pack(self.layout, {"step": self.values[site]}, len(sites))
+                message = own.mask(payload["secure"], self.context, packed, QUESTION)
             else:
                 message = getattr(own, endpoint)(**payload)
             self.seconds.setdefault(endpoint, []).append(time.process_time() - started)
@@ -92,13 +94,14 @@ def measure(folder: Path, sites: int, model: str, length: int) -> None:
     plain = np.sum(list(timed.values.values()), axis=0)
     largest = max(float(np.abs(own).max()) for own in timed.values.values())
     layout = Layout((Section("step", length, Kind.FIXED, exponent_for(largest, sites)),))
+    timed.layout = layout
     timed.seconds.clear()
     server, rounds, errors, upload_bytes = [], [], [], 0
     for number in range(ROUNDS):
         timed.context = Context("answer", round=number)
         before = sum(map(sum, timed.seconds.values()))
         started, clock = time.process_time(), time.perf_counter()
-        total = totals.total(timed.context, {}, order_hash(), layout=layout, sites=names)
+        total = totals.total(timed.context, {}, QUESTION, layout=layout, sites=names)
         at_sites = sum(map(sum, timed.seconds.values())) - before
         server.append(time.process_time() - started - at_sites)
         rounds.append(time.perf_counter() - clock)

@@ -5,7 +5,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedminmax.federation.site.answering import AnsweringSite
-from fedminmax.federation.site.ledger import Endpoint, Event, LedgerEntry, read_log
+from fedminmax.federation.site.ledger import Event, LedgerEntry, read_log
+from fedminmax.federation.site.requests import Endpoint
 from fedminmax.federation.wire.codec import RefusedError
 from tests.federation.masked_problem import FourSites
 

@@ -30,11 +30,14 @@ def listed_config(folder: Path, settings: str = "") -> TableConfig:
     return read_config(path)
 
 
-def masked_plan(config: TableConfig, sites: tuple[str, ...], *runs: PlannedRun) -> NetworkPlan:
+def masked_plan(
+    config: TableConfig, sites: tuple[str, ...], *runs: PlannedRun, same_sites: bool = True
+) -> NetworkPlan:
     """A plan for these sites, of which three are in every total."""
     plan = replace(plan_of(config, runs), sites=sites)
     rules = replace(plan.site_rules, rounds_left_out=0)
-    return replace(plan, site_rules=rules, secure_sums=SecureSums(threshold_for(len(sites))))
+    masked = SecureSums(threshold_for(len(sites)), same_sites=same_sites)
+    return replace(plan, site_rules=rules, secure_sums=masked)
 
 
 class Killed(BaseException):
@@ -43,6 +46,8 @@ class Killed(BaseException):
 
 class FourSites(DirectTransport):
     """Calls sites that have keys, until one or the server goes away at a certain call.
+
+    Their policies leave it to the plan whether totals are over the same sites.
 
     ``gone`` counts the calls of a question, from 1, at which a site does not answer.
     """
@@ -58,8 +63,9 @@ class FourSites(DirectTransport):
         self.sites = {
             site: Site(
                 site,
-                SiteSettings(folder / f"{site}.csv"),
+                SiteSettings(folder / f"{site}.csv", allow_other_sites=True),
                 folder / f"{site}-kept",
+                FOUR_SITES,
                 credentials=Credentials(kit(site), authority),
             )
             for site in FOUR_SITES

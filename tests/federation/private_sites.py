@@ -49,7 +49,8 @@ def private_plan(
     """A plan whose totals are over all sites but the colluding ones at least."""
     plan = masked_plan(config, sites, replace(run, rounds=promise.rounds))
     least = max(3, len(sites) - promise.colluding)
-    return replace(plan, privacy=promise, secure_sums=SecureSums(least))
+    masked = SecureSums(least, same_sites=promise.colluding == 0)
+    return replace(plan, privacy=promise, secure_sums=masked)
 
 
 def with_limit(sites: FourSites, folder: Path, max_epsilon: float) -> FourSites:
@@ -57,7 +58,7 @@ def with_limit(sites: FourSites, folder: Path, max_epsilon: float) -> FourSites:
     for name, site in sites.sites.items():
         settings = SiteSettings(folder / f"{name}.csv", max_epsilon=max_epsilon)
         kept = folder / f"{name}-kept"
-        sites.sites[name] = Site(name, settings, kept, credentials=site._credentials)
+        sites.sites[name] = Site(name, settings, kept, FOUR_SITES, credentials=site._credentials)
     return sites
 
 

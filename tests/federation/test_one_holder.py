@@ -18,6 +18,7 @@ from fedminmax.federation.server.log import ROUNDS_FILE, read_network_rounds
 from fedminmax.federation.server.measure import read_measured
 from fedminmax.federation.server.run import read_members, read_proof, run_folder, run_plan
 from fedminmax.federation.site import encoded_site, masking, site
+from fedminmax.federation.site.ledger import read_log
 from fedminmax.federation.wire.plan import ALL_SITES, PlannedRun
 from fedminmax.methods.method import AnyMethod
 from tests.federation.masked_problem import (
@@ -50,7 +51,7 @@ def test_masked_totals_lead_to_the_same_models(
 ) -> None:
     masked = masked_plan(listed_config(tmp_path), SITES, PlannedRun(key, {}, 3))
     masked = replace(masked, validation=0.2, model=model)
-    plain = replace(masked, secure_sums=None)
+    plain = replace(masked, run="plain", secure_sums=None)
     assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
     assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
     folders = [run_folder(tmp_path / run, plain, 0) for run in ("plain", "masked")]
@@ -73,7 +74,7 @@ def test_the_learning_rate_and_the_proof_come_from_masked_sums_too(tmp_path: Pat
     config = listed_config(tmp_path, 'loss = "cross_entropy"\nridge = 0.1')
     run = replace(FEDMINMAX, options={"learning_rate": "safe"})
     masked = replace(masked_plan(config, SITES, run), certify=True)
-    plain = replace(masked, secure_sums=None)
+    plain = replace(masked, run="plain", secure_sums=None)
     assert run_plan(plain, DirectTransport(tmp_path), tmp_path / "plain").error is None
     assert run_plan(masked, FourSites(tmp_path), tmp_path / "masked").error is None
     rates, gaps = [], []
@@ -117,14 +118,14 @@ def test_a_site_that_goes_away_is_not_in_its_round_and_in_the_next_one_again(
     tmp_path: Path,
 ) -> None:
     config = listed_config(tmp_path)
-    plan = masked_plan(config, FOUR_SITES, FEDMINMAX)
+    plan = masked_plan(config, FOUR_SITES, FEDMINMAX, same_sites=False)
     transport = FourSites(tmp_path, gone={("east", "answer"): 2})
     assert run_plan(plan, transport, tmp_path / "run").error is None
     rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
     assert [entry.took_part for entry in rounds] == [FOUR_SITES, SITES, FOUR_SITES]
     assert "east did not answer in time" in rounds[1].refused["east"]
     # As if nobody had ever been masked.
-    bare = replace(plan, secure_sums=None)
+    bare = replace(plan, run="plain", secure_sums=None)
     silent = FourSites(tmp_path, gone={("east", "answer"): 2})
     assert run_plan(bare, silent, tmp_path / "plain").error is None
     found, right = (read_members(run_folder(tmp_path / n, plan, 0)) for n in ("run", "plain"))
@@ -171,10 +172,17 @@ def test_a_site_sends_nothing_that_it_would_not_believe_itself(
         return replace(reply, group_loss=reply.group_loss + added)
 
     monkeypatch.setattr(site, "reply_to", too_large)
-    assert run_plan(plan, transport, tmp_path / "run").error is None
-    rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
-    assert {entry.took_part for entry in rounds} == {SITES}
-    assert all("its own reply cannot be true" in entry.refused["east"] for entry in rounds)
+    error = run_plan(plan, transport, tmp_path / "run").error
+    assert error is not None
+    assert error.startswith("1 of 4 sites could not compute an answer, and masks hide which")
+    assert "east" not in error
+    # The reason stays in the log of the site itself.
+    failed = {
+        name: [entry.reason for entry in read_log(tmp_path / f"{name}-kept") if entry.reason]
+        for name in FOUR_SITES
+    }
+    assert [name for name, reasons in failed.items() if reasons] == ["east"]
+    assert "this site sent a loss" in failed["east"][0]
 
 
 def test_a_site_with_another_table_than_before_refuses_to_go_on(tmp_path: Path) -> None:
@@ -183,10 +191,10 @@ def test_a_site_with_another_table_than_before_refuses_to_go_on(tmp_path: Path) 
         run_plan(plan, FourSites(tmp_path, killed_at=("answer", 2)), tmp_path / "run")
     table = tmp_path / "east.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-10]) + "\n")
-    assert run_plan(plan, FourSites(tmp_path), tmp_path / "run").error is None
-    rounds = read_network_rounds(run_folder(tmp_path / "run", plan, 0) / ROUNDS_FILE)
-    assert "another table" in rounds[-1].refused["east"]
-    assert rounds[-1].took_part == SITES
+    error = run_plan(plan, FourSites(tmp_path), tmp_path / "run").error
+    assert error is not None
+    assert "east must be back before round 2 can go on" in error
+    assert "another table than when this run began" in error
 
 
 def test_no_message_to_the_server_has_the_numbers_of_a_site(tmp_path: Path) -> None:

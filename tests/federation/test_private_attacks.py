@@ -18,6 +18,7 @@ from fedminmax.data.tables.encoding import EncodedQuantity
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.private import shortened
+from fedminmax.federation.secure.layouts import Layouts, Sizes
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.ledger import read_log
 from fedminmax.federation.site.privacy import PrivateAnswers, check_range, planned_line
@@ -85,11 +86,12 @@ def test_weights_and_rates_that_overflow_are_refused_whatever_the_rows(tmp_path:
     check_range(order)
     with pytest.raises(RefusedError, match=r"sent a weight above 1e\+12"):
         check_range(replace(order, weights=torch.tensor([0.5, 1e37], dtype=torch.float64)))
-    site.private.round_layout(site.encoded, site.method, order)
+    layouts = Layouts(plan, site.encoded.encoding, Sizes())
+    layouts.round(site.method, order)
     for rate in (1e-40, 1e37):
         method = replace(site.method, learning_rate=rate)
         with pytest.raises(RefusedError, match="cannot be computed exactly"):
-            site.private.round_layout(site.encoded, method, order)
+            layouts.round(method, order)
 
 
 def test_a_site_whose_training_diverges_sends_noise_around_nothing() -> None:

@@ -91,14 +91,3 @@ def test_a_site_agrees_to_every_part_of_a_promise(plan: NetworkPlan) -> None:
     # Who takes part, and so over how many sites totals are, is not part of it.
     more = replace(plan, sites=FOUR_SITES, secure_sums=SecureSums(4))
     assert digest_of(more) == digest_of(plan)
-
-
-def test_plans_without_a_promise_are_read_and_have_the_digest_that_they_had(
-    plan: NetworkPlan,
-) -> None:
-    plain = replace(plan, privacy=None)
-    content = json.loads(plan_to_bytes(plain))
-    del content["privacy"]
-    assert plan_from_bytes(json.dumps(content).encode(), "it") == plain
-    # Computed before plans could promise anything.
-    assert digest_of(plain) == "ad6532637122a30429379f460bfaac9f"

@@ -20,14 +20,24 @@ from fedminmax.federation.secure.answers import (
     Values,
     reply_values,
     scores_values,
+    summary_layout,
     summary_values,
 )
-from fedminmax.federation.secure.fixed_point import EXACT_BYTES, pack
+from fedminmax.federation.secure.fixed_point import EXACT_BYTES, LAST_WORDS, pack
+from fedminmax.federation.secure.layouts import Layouts, sizes_from_bytes
 from fedminmax.federation.secure.masks import exact_to_bytes
-from fedminmax.federation.secure.messages import Ask, from_bytes
+from fedminmax.federation.secure.messages import (
+    DIGEST_BYTES,
+    SEALED_BYTES,
+    SHARE_DIGEST_BYTES,
+    SIGNATURE_BYTES,
+    Ask,
+    from_bytes,
+)
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
 from fedminmax.federation.wire.messages import (
+    order_from_bytes,
     score_sums_from_bytes,
     sums_from_bytes,
     vector_from_bytes,
@@ -63,7 +73,9 @@ class Exchange:
     @property
     def numbers(self) -> bytes:
         """The part of an upload that has the numbers under masks."""
-        return (self.got or b"")[: self.ask.layout.bytes]
+        per_site = SHARE_DIGEST_BYTES + SEALED_BYTES
+        others = len(self.ask.sites) - 1
+        return (self.got or b"")[: -DIGEST_BYTES - per_site * others - SIGNATURE_BYTES]
 
 
 def read_transcript(path: Path) -> tuple[list[Exchange], list[dict[str, Any]]]:
@@ -89,24 +101,31 @@ def read_transcript(path: Path) -> tuple[list[Exchange], list[dict[str, Any]]]:
 
 def unmasked_numbers(
     calls: list[Exchange], site: str, plan: NetworkPlan, table: Path, kept: Path
-) -> Iterator[bytes]:
+) -> Iterator[tuple[bytes, int]]:
     """What this site's uploads would have been without masks: its true answers, encoded alike.
+
+    With each comes how many of its numbers are words.
 
     An honest site with the same table answers the very orders of the transcript.
     """
     own = Site(site, SiteSettings(table), kept)
     summary = summary_from_bytes(own.prepare(plan_to_bytes(plan)), plan.schema, site)
-    counts = b""
+    counts, layouts, layout = b"", None, summary_layout(plan.schema)
     for call in (call for call in calls if call.site == site):
         values: Values
         if call.endpoint == "encode":
             counts = own.encode(call.asked["encoding"])
+            sizes = sizes_from_bytes(call.asked["sizes"], "it")
+            layouts = Layouts(plan, own._present("it").encoding, sizes)
         if not call.is_masked:
             continue
         if call.endpoint == "summarise":
             values = summary_values(summary, plan.schema)
+        elif layouts is None:
+            raise AssertionError(call.endpoint)
         elif call.endpoint == "count_rows":
-            like = torch.zeros(call.ask.layout.words - 1, dtype=torch.int64)
+            layout = layouts.counts()
+            like = torch.zeros(layout.words - LAST_WORDS, dtype=torch.int64)
             values = {"counts": vector_from_bytes(counts, like, site).numpy()}
         elif call.endpoint == "answer":
             encoded = own._present("it")
@@ -118,14 +137,17 @@ def unmasked_numbers(
                 sender=site,
             )
             values = reply_values(reply)
+            order = order_from_bytes(call.asked["order"], encoded.start, "it")
+            layout = layouts.round(own._methods[call.asked["run"]], order)
         else:
             encoding = own._present("it").encoding
             lines = len(encoding.groups) + len(encoding.merged_groups)
             scores = 2 * len(metric_names(encoding)) * len(plan.runs)
             message = own.measure(call.asked["models"])
             values = scores_values(score_sums_from_bytes(message, lines, scores, site))
-        packed = pack(call.ask.layout, values, len(call.ask.sites))
-        yield packed.words.tobytes() + exact_to_bytes(packed.exact)
+            layout = layouts.measure(len(plan.runs))
+        packed = pack(layout, values, len(call.ask.sites))
+        yield packed.words.tobytes() + exact_to_bytes(packed.exact), layout.words
 
 
 def histogram(content: bytes) -> NDArray[np.int64]:

@@ -72,11 +72,16 @@ def plan_of_config(
 
 
 def _secure_sums(config: TableConfig, sites: int, site_rules: SiteRules) -> SecureSums:
-    """Return the minimum of sites in a total: under a promise of privacy, all but the colluding."""
+    """Return how many sites are in a total: all, unless the configuration allows other sets.
+
+    Under a promise of privacy, at least all but the colluding ones.
+    """
+    if config.same_sites:
+        return SecureSums(sites)
     least = threshold_for(sites, site_rules.minimum_sites)
     if config.privacy is not None:
         least = max(least, sites - config.privacy.colluding)
-    return SecureSums(least)
+    return SecureSums(least, same_sites=False)
 
 
 def planned_runs(choice: MethodChoice) -> tuple[PlannedRun, ...]:

@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedminmax.federation.secure.fixed_point import Kind, Layout, Section
+from fedminmax.federation.secure.fixed_point import Kind, Layout, Section, pack, pack_failure
 from fedminmax.federation.secure.identity import Authority, Identity
-from fedminmax.federation.secure.messages import Context, order_hash
+from fedminmax.federation.secure.messages import Agreed, Ask, Context, from_bytes, question_digest
 from fedminmax.federation.secure.session import Roster, Terms, check_roster
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.server.masked_totals import MaskedTotal, MaskedTotals, open_session
@@ -27,6 +27,7 @@ SEVEN = (*SITES, "isle", "shore")
 FIRST = Context("answer", run=0, round=1, phase=0)
 LAYOUT = Layout((Section("step", 4, Kind.FIXED, 40), Section("counts", 2, Kind.COUNT)))
 ORDER = b"the model of round 1"
+AGREED = Agreed(b"plan", b"encoding", b"sizes", b"0.1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,8 @@ class MaskedSite:
     def __init__(self, site: str, folder: Path, terms: Terms, values: Mapping[str, Any]) -> None:
         authority = federation_certifier().authority
         self.values = values
-        self.secure = SecureSite(kit(site), authority, terms, folder / site)
+        self.secure = SecureSite(kit(site), authority, terms, folder / site, data="table")
+        self.agreed, self.layout = AGREED, LAYOUT
 
     def keys(self) -> bytes:
         return self.secure.keys()
@@ -107,7 +109,12 @@ class MaskedSite:
         return self.secure.set_roster(roster)
 
     def answer(self, order: bytes, secure: object) -> bytes:
-        return self.secure.mask(secure, FIRST, self.values, order_hash(order))
+        try:
+            packed = pack(self.layout, self.values, len(from_bytes(secure, Ask, "it").sites))
+        except ValueError:
+            packed = pack_failure(self.layout)
+        question = question_digest(self.agreed, self.layout, order)
+        return self.secure.mask(secure, FIRST, packed, question)
 
     def present(self) -> bytes:
         return b""
@@ -170,7 +177,8 @@ class MaskedSites(DirectTransport):
     ) -> MaskedTotal:
         """The total of the first request."""
         asked = self.terms.sites if sites is None else sites
-        return totals.total(FIRST, {"order": order}, order_hash(order), layout=layout, sites=asked)
+        question = question_digest(AGREED, layout, order)
+        return totals.total(FIRST, {"order": order}, question, layout=layout, sites=asked)
 
     def plain_total(self, sites: tuple[str, ...]) -> dict[str, Any]:
         """The sum that nobody masked."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,21 +14,22 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.secure.fixed_point import Layout
 from fedminmax.federation.secure.identity import Identity, read_authority, read_identity
 from fedminmax.federation.secure.masks import SessionKeys
-from fedminmax.federation.secure.messages import order_hash
+from fedminmax.federation.secure.messages import Agreed, question_digest
 from fedminmax.federation.secure.session import (
     Entry,
     Roster,
     Terms,
     entry_of,
-    lowest_threshold,
 )
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.plan import threshold_for
 from tests.federation.secure.masked_sites import (
     FIRST,
+    LAYOUT,
     SITES,
     MaskedSites,
     certifier,
@@ -147,8 +147,7 @@ def test_a_false_roster_is_refused(
 
 def _ask(sites: MaskedSites) -> bytes:
     context = {"question": FIRST.question, "round": 1}
-    empty: dict[str, Any] = {"sections": []}
-    return json.dumps({"context": context, "sites": sites.terms.sites, "layout": empty}).encode()
+    return json.dumps({"context": context, "sites": sites.terms.sites}).encode()
 
 
 def test_a_roster_does_not_change_within_a_session(tmp_path: Path) -> None:
@@ -180,7 +179,7 @@ def test_a_threshold_that_protects_nobody_is_refused(
     terms = Terms("run-1", "0123abcd", sites, threshold)
     authority = federation_certifier().authority
     with pytest.raises(RefusedError, match="threshold of"):
-        SecureSite(kit("east"), authority, terms, tmp_path)
+        SecureSite(kit("east"), authority, terms, tmp_path, data="table")
 
 
 def test_thresholds_withstand_a_third_of_the_sites() -> None:
@@ -188,14 +187,13 @@ def test_thresholds_withstand_a_third_of_the_sites() -> None:
     for sites in range(3, 60):
         default, colluding = threshold_for(sites), sites // 3
         assert 2 * (default - colluding) > sites - colluding
-        assert 3 <= lowest_threshold(sites) <= default <= sites
-        assert 2 * lowest_threshold(sites) > sites
+        assert 3 <= default <= sites
 
 
 def test_a_site_of_another_plan_does_not_join(tmp_path: Path) -> None:
     authority = federation_certifier().authority
     with pytest.raises(RefusedError, match="without this site, 'west'"):
-        SecureSite(kit("west"), authority, terms_for(SITES[:4]), tmp_path)
+        SecureSite(kit("west"), authority, terms_for(SITES[:4]), tmp_path, data="table")
 
 
 def _write(identity: Identity, folder: Path) -> tuple[Path, Path]:
@@ -226,7 +224,12 @@ def test_a_key_without_its_certificate_is_refused(tmp_path: Path) -> None:
         read_identity("west", tmp_path / "none", certificate)
 
 
-def test_orders_are_told_apart_by_their_parts() -> None:
-    """Parts that are cut elsewhere are another order."""
-    assert order_hash(b"ab", b"c") != order_hash(b"a", b"bc")
-    assert order_hash(b"ab") == order_hash(memoryview(b"ab"))
+def test_questions_are_told_apart_by_their_parts() -> None:
+    """Parts that are cut elsewhere are another question, and so is another rounding."""
+    whole = question_digest(Agreed(b"ab", b"c"), LAYOUT, b"d")
+    assert whole == question_digest(Agreed(b"ab", b"c"), LAYOUT, b"d")
+    for other in (Agreed(b"a", b"bc"), Agreed(b"ab", b"c", b"d"), Agreed(b"ab", b"c", rate=b"d")):
+        assert whole != question_digest(other, LAYOUT, b"d")
+    step, counts = LAYOUT.sections
+    finer = Layout((replace(step, exponent=step.exponent + 1), counts))
+    assert whole != question_digest(Agreed(b"ab", b"c"), finer, b"d")

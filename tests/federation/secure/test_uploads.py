@@ -48,11 +48,11 @@ def chi_square_of_two(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> float
 def run(folder: Path, steps: Any) -> tuple[MaskedSites, dict[str, Packed]]:
     sites = MaskedSites(folder)
     for site in sites.masked.values():
-        site.values = {"step": steps, "counts": np.array([3, 4])}
+        site.values, site.layout = {"step": steps, "counts": np.array([3, 4])}, LAYOUT
     _, totals = sites.open()
     sites.ask(totals, layout=LAYOUT)
     uploads = {
-        site: upload_from_bytes(message, Ask(FIRST, SITES, LAYOUT), site).packed
+        site: upload_from_bytes(message, Ask(FIRST, SITES), LAYOUT, site).packed
         for site, question, message in sites.transcript
         if question == "answer"
     }
@@ -132,11 +132,12 @@ def test_sites_that_saw_different_orders_make_noise_even_if_all_seeds_are_known(
         sites = MaskedSites(tmp_path / name)
         for masked in sites.masked.values():
             masked.values = {"step": np.zeros(LENGTH), "counts": np.array([3, 4])}
+            masked.layout = LAYOUT
         sites.open()
-        ask, total = Ask(FIRST, SITES, LAYOUT), np.zeros(LAYOUT.words, dtype=np.uint64)
+        ask, total = Ask(FIRST, SITES), np.zeros(LAYOUT.words, dtype=np.uint64)
         for site, own in sites.masked.items():
             message = own.answer(orders.get(site, b"a model"), to_bytes(ask))
-            bare = Sum(upload_from_bytes(message, ask, site).packed)
+            bare = Sum(upload_from_bytes(message, ask, LAYOUT, site).packed)
             bare.add_mask(self_mask_key(own.secure._masked[FIRST].seed), -1)
             total += bare.packed.words
         assert bool(total[:LENGTH].any()) is bool(orders)

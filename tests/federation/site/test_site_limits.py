@@ -167,10 +167,10 @@ def test_a_second_encoding_is_refused(tmp_path: Path) -> None:
         asked.site.encode(b"{}")
 
 
-def test_runs_of_the_same_plan_are_limited(tmp_path: Path) -> None:
+def test_runs_on_the_same_table_are_limited(tmp_path: Path) -> None:
     for name in ("one", "two"):
         asked_site(tmp_path, name=name, max_runs=2).ask(1)
-    with pytest.raises(RefusedError, match="2 runs of this configuration"):
+    with pytest.raises(RefusedError, match="2 runs on the same table"):
         asked_site(tmp_path, name="three", max_runs=2)
     asked_site(tmp_path, name="one", max_runs=2).ask(2)
 
@@ -182,7 +182,7 @@ def test_every_answer_is_in_the_sites_own_record(tmp_path: Path) -> None:
     asked.measure(1)
     lines = (tmp_path / "kept" / LEDGER_FILE).read_text().splitlines()
     told = [(entry["question"], entry["round"]) for entry in map(json.loads, lines)]
-    assert told == [("encode", 0), ("answer", 1), ("answer", 2), ("measure", 0)]
+    assert told == [("prepare", 0), ("encode", 0), ("answer", 1), ("answer", 2), ("measure", 0)]
     assert all(entry["run"] == "test" and entry["time"] for entry in map(json.loads, lines))
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedminmax.federation.secure.fixed_point import Packed
 from fedminmax.federation.secure.messages import (
-    MASKED,
     SIGNATURE_BYTES,
     Ask,
+    Context,
     UnmaskAsk,
     Unmasked,
     from_bytes,
@@ -23,7 +24,7 @@ from fedminmax.federation.secure.messages import (
 )
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.site.answering import AnsweringSite, asked_by
-from fedminmax.federation.site.ledger import Endpoint
+from fedminmax.federation.site.requests import Endpoint
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
 LIES, DEATHS = "lies", "deaths"
@@ -55,9 +56,9 @@ def _lie() -> None:
     uploads: dict[int, bytes] = {}
 
     def lying_mask(
-        self: SecureSite, secure: object, topic: Any, values: Any, order: bytes
+        self: SecureSite, secure: object, topic: Context, packed: Packed, question: bytes
     ) -> bytes:
-        upload = mask(self, secure, topic, values, order)
+        upload = mask(self, secure, topic, packed, question)
         if self._terms.run != LIES or topic.question != Endpoint.ANSWER.value:
             return upload
         uploads[topic.round] = upload
@@ -66,7 +67,7 @@ def _lie() -> None:
         if topic.round == SECOND_KEY:
             stated = self._masked[from_bytes(secure, Ask, "it").context].stated
             signature = Ed25519PrivateKey.generate().sign(upload_content(stated))
-            return upload[: -SIGNATURE_BYTES - len(MASKED)] + signature + MASKED
+            return upload[:-SIGNATURE_BYTES] + signature
         return upload
 
     def lying_unmask(self: SecureSite, message: object) -> bytes:

@@ -73,8 +73,14 @@ def _add_check(actions: "argparse._SubParsersAction[Any]") -> None:
         "--max-runs",
         type=positive_int,
         metavar="N",
-        help="take part in at most N runs of the same configuration (as recorded in the kit, else "
-        "20)",
+        help="take part in at most N runs on the same table (as recorded in the kit, else 20)",
+    )
+    add(
+        "--allow-other-sites",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="allow masked totals on the same table over sets of sites that differ in few of them, "
+        "about which their difference tells (as recorded in the kit, else no)",
     )
     add(
         "--max-epsilon",
@@ -146,6 +152,7 @@ def _run_check(options: argparse.Namespace) -> None:
         options.minimum_sites,
         options.max_runs,
         options.max_epsilon,
+        options.allow_other_sites,
     )
     config = options.config or options.kit / AGREED_FILE
     check(options.kit, config, options.data, changes, format_changes(options))

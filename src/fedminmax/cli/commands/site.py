@@ -27,6 +27,7 @@ from fedminmax.federation.flare.processes import (
     start_site,
 )
 from fedminmax.federation.flare.requests import check_own_key, write_request
+from fedminmax.federation.flare.roster import read_roster
 from fedminmax.federation.site.ledger import KEPT_FOLDER
 from fedminmax.federation.site.preview import agree_to, budget_of, check_site
 from fedminmax.federation.site.settings import (
@@ -35,7 +36,7 @@ from fedminmax.federation.site.settings import (
     SmallGroups,
     read_site_settings,
 )
-from fedminmax.federation.wire.plan import MIN_MASKED_SITES, UNMASKED_WORDS, masked_words
+from fedminmax.federation.wire.plan import UNMASKED_WORDS, masked_words, threshold_for
 
 POLL_SECONDS = 1.0
 # A process that dies sooner is not restarted: it would die again.
@@ -53,6 +54,7 @@ class PolicyChanges:
     minimum_sites: int | None
     max_runs: int | None
     max_epsilon: float | None = None
+    allow_other_sites: bool | None = None
 
     def apply(self, settings: SiteSettings) -> SiteSettings:
         """Return the settings with these changes."""
@@ -105,7 +107,7 @@ def check(
     for message in found.leaves:
         console.print(f"Leaves {site} {message}.")
     if agreed.secure_sums:
-        least = max(MIN_MASKED_SITES, settings.minimum_sites)
+        least = max(threshold_for(len(read_roster(kit) or ())), settings.minimum_sites)
         seen = f"All of it is masked: {masked_words(least)}."
     else:
         seen = f"NOT masked: {UNMASKED_WORDS}."
@@ -148,8 +150,10 @@ def _policy(settings: SiteSettings, site: str) -> str:
         )
     policy += (
         f"; at least {counted(settings.minimum_sites, 'site')} in every run, at most "
-        f"{counted(settings.max_runs, 'run')} of this configuration"
+        f"{counted(settings.max_runs, 'run')} on this table"
     )
+    if settings.allow_other_sites:
+        policy += "; totals over other sets of sites are allowed, which tell about single sites"
     if settings.max_epsilon is not None:
         policy += f"; runs with noise may spend epsilon {settings.max_epsilon:g} on this table"
     own = {name: value for name, value in vars(settings.file_format).items() if value is not None}

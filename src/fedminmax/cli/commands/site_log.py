@@ -11,8 +11,9 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.ledger import Spent, read_ledger
 from fedminmax.core.text import counted
 from fedminmax.federation.flare.kits import site_name
-from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, Request, read_log
+from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
 from fedminmax.federation.site.privacy import SPENT_FILE
+from fedminmax.federation.site.requests import Request
 
 DIGITS_SHOWN = 16
 HEADERS = ("time (UTC)", "question", "round", "bytes", "numbers", "SHA-256")
@@ -23,23 +24,25 @@ NO_RUN = "before a plan was read"
 class LogTotals:
     """How many questions were answered and refused, and how many bytes left.
 
-    ``masked``, ``plain`` and ``without_numbers`` are parts of ``bytes``; ``unknown`` answers are
-    from an earlier version, which did not keep their size.
+    ``masked``, ``plain`` and ``without_numbers`` are parts of ``bytes``; answers that ``failed``
+    left as random numbers under masks.
     """
 
     answered: int
+    failed: int
     refused: int
     bytes: int
     masked: int
     plain: int
     without_numbers: int
-    unknown: int
 
 
 def show_log(kit: Path, run: str | None, *, as_json: bool) -> None:
     """Print the log of the site's messages, the newest last, and totals."""
     site = site_name(kit)
-    everything = [entry for entry in read_log(kit / KEPT_FOLDER) if entry.left]
+    everything = [
+        entry for entry in read_log(kit / KEPT_FOLDER) if entry.event is not Event.ALLOWED
+    ]
     entries = [entry for entry in everything if run in (None, entry.run)]
     if run is not None and not entries:
         known = ", ".join(dict.fromkeys(entry.run for entry in everything if entry.run)) or "none"
@@ -71,13 +74,13 @@ def totals_of(entries: Sequence[LedgerEntry]) -> LogTotals:
     for entry in entries:
         parts[entry.masked] += entry.bytes or 0
     return LogTotals(
-        answered=events[Event.SENT] + events[Event.ANSWERED],
+        answered=events[Event.SENT],
+        failed=events[Event.FAILED],
         refused=events[Event.REFUSED],
         bytes=parts.total(),
         masked=parts[True],
         plain=parts[False],
         without_numbers=parts[None],
-        unknown=events[Event.ANSWERED],
     )
 
 
@@ -92,13 +95,13 @@ def _newest_run_last(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 
 def _cells(entry: LedgerEntry) -> list[str]:
     time = entry.time.replace("T", " ").removesuffix("Z")
-    size = "?" if entry.bytes is None else f"{entry.bytes:,}"
+    size = "" if entry.bytes is None else f"{entry.bytes:,}"
     kinds = {True: "masked", False: "plain", None: ""}
     kind, note = kinds[entry.masked], entry.digest[:DIGITS_SHOWN]
     if entry.event is Event.REFUSED:
         kind, note = "refused", entry.reason
-    elif entry.event is Event.ANSWERED:
-        kind, note = "?", "size not kept"
+    elif entry.event is Event.FAILED:
+        kind, note = "failed", entry.reason
     return [time, _question(entry.asked), str(entry.round or ""), size, kind, note]
 
 
@@ -118,8 +121,8 @@ def _sentence(site: str, totals: LogTotals) -> str:
         f"{totals.bytes:,} bytes left {site}: {totals.masked:,} masked, {totals.plain:,} not "
         f"masked, {totals.without_numbers:,} without numbers from the table."
     )
-    if totals.unknown:
-        text += f" The size of {totals.unknown:,} answers of an earlier version is not known."
+    if totals.failed:
+        text += f" {counted(totals.failed, 'answer')} could not be computed: the reasons are above."
     return text
 
 

@@ -130,6 +130,7 @@ class TableConfig:
     """The complete configuration of a run on tables; ``text`` is the file's content.
 
     With ``secure_sums`` a server between real sites learns totals alone; None is not decided yet.
+    With ``same_sites`` all of these totals are over the same sites.
     ``candidates`` are the models of kind = "auto", the plainer one first, which ``model`` is until
     one of them is chosen.
     """
@@ -148,6 +149,7 @@ class TableConfig:
     report: ReportSection = EMPTY_REPORT
     validation: float = 0.0
     secure_sums: bool | None = None
+    same_sites: bool = True
     privacy: PrivacyChoice | None = None
     candidates: tuple[ModelChoice, ...] = ()
     text: str = field(default="", repr=False, compare=False)
@@ -330,6 +332,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         report=sections.report,
         validation=validation_share(sections),
         secure_sums=sections.federation.secure_sums,
+        same_sites=sections.federation.same_sites,
         privacy=_privacy(sections, model),
         candidates=models if len(models) > 1 else (),
     )

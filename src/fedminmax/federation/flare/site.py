@@ -14,8 +14,9 @@ from fedminmax.federation.flare.roster import AUTHORITY_CERTIFICATE, read_roster
 from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.secure.identity import read_authority, read_identity
 from fedminmax.federation.site.answering import FAILED, AnsweringSite, refuse
-from fedminmax.federation.site.ledger import KEPT_FOLDER, Endpoint, Ledger, Request
+from fedminmax.federation.site.ledger import KEPT_FOLDER, Ledger
 from fedminmax.federation.site.masking import Credentials
+from fedminmax.federation.site.requests import Endpoint, Request
 from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
 from fedminmax.federation.site.site import Site
 
@@ -49,9 +50,9 @@ class FlareSite:
         return self._site.answer(Endpoint.PREPARE, {"plan": plan})
 
     @collab.publish
-    def encode(self, encoding: bytes) -> bytes | str:
+    def encode(self, encoding: bytes, sizes: bytes = b"") -> bytes | str:
         """Encode the rows and return the counts by group."""
-        return self._answer(Endpoint.ENCODE, encoding=encoding)
+        return self._answer(Endpoint.ENCODE, encoding=encoding, sizes=sizes)
 
     @collab.publish
     def curvature(self, directions: bytes, secure: bytes | None = None) -> bytes | str:

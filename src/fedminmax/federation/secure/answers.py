@@ -1,11 +1,12 @@
 """The sections of masked answers: what sites put into them, and what totals of them are.
 
-Each question has a layout, which the server sends with it. Values in and out are those that travel
-unmasked otherwise, so that a total reads like the answer of one site with all rows.
+Each question has a layout, which server and sites compute themselves (``secure.layouts``). Values
+in and out are those that travel unmasked otherwise, so that a total reads like the answer of one
+site with all rows.
 
-The exponents of a round's layout follow from the order, the census and the lengths of the rows
-alone: the largest numbers that these allow (``expected_reply``), with headroom. A run that goes on
-from a checkpoint asks with the same exponents again, so that its totals are bit for bit the same.
+The exponents of a round's layout follow from the order and the agreed sizes alone: the largest
+numbers that these allow (``expected_reply``), with headroom. Sums that have no such limit (losses
+on validation rows and scores, where a row's loss can be any number) travel as exact fractions.
 """
 
 import math
@@ -33,8 +34,6 @@ from fedminmax.methods.shared.expected_reply import Sender
 from fedminmax.metrics.sums import ScoreSums
 
 Values = dict[str, Any]
-# A site's functions that only report, where ``prepare`` and ``encode`` do not.
-SUMMARISE, COUNT_ROWS = "summarise", "count_rows"
 # More pairs of group and class than a site may report unmasked.
 MAX_STRATA = 10_000
 
@@ -192,21 +191,13 @@ def reply_of(values: Mapping[str, Any]) -> Sums:
 
 
 def losses_layout(everyone: Sender, validation_rows: Tensor, sites: int) -> Layout:
-    """Return the sections of losses on validation rows.
-
-    Lengths of these rows are not known; per row they are taken to be those of training rows.
-    """
-    limits, rows = everyone.limits, int(validation_rows.sum())
-    per_row = limits.max_loss
-    if not math.isfinite(per_row):
-        all_rows = max(everyone.rows, 1)
-        total = limits.max_loss_sums(torch.tensor([all_rows]), everyone.lengths)
-        per_row = float(total[0]) / all_rows
-    groups = len(validation_rows)
+    """Return the sections of losses on validation rows."""
+    per_row, groups = everyone.limits.max_loss, len(validation_rows)
+    rows = int(validation_rows.sum())
     return Layout(
         (
-            _fixed("validation_loss", groups, per_row * rows, sites),
-            _fixed("validation_squares", groups, per_row**2 * rows, sites),
+            _fixed_or_exact("validation_loss", groups, per_row * rows, sites),
+            _fixed_or_exact("validation_squares", groups, per_row**2 * rows, sites),
             Section("validation_count", groups, Kind.COUNT),
         )
     )
@@ -223,8 +214,8 @@ def losses_values(losses: LossSums) -> Values:
 
 def losses_of(values: Mapping[str, Any]) -> LossSums:
     """Return what these sections are of."""
-    names = ("validation_loss", "validation_squares", "validation_count")
-    return LossSums(*(torch.from_numpy(values[name]) for name in names))
+    loss, squares = (_floats(values[f"validation_{name}"]) for name in ("loss", "squares"))
+    return LossSums(loss, squares, torch.from_numpy(values["validation_count"]))
 
 
 def scores_layout(lines: int, scores: int, largest: float, rows: int, sites: int) -> Layout:
@@ -232,8 +223,8 @@ def scores_layout(lines: int, scores: int, largest: float, rows: int, sites: int
     return Layout(
         (
             Section("counts", lines, Kind.COUNT),
-            _fixed("totals", lines * scores, largest * rows, sites),
-            _fixed("products", lines * scores**2, largest**2 * rows, sites),
+            _fixed_or_exact("totals", lines * scores, largest * rows, sites),
+            _fixed_or_exact("products", lines * scores**2, largest**2 * rows, sites),
         )
     )
 
@@ -249,15 +240,27 @@ def scores_of(values: Mapping[str, Any], lines: int, scores: int) -> ScoreSums:
     """Return what these sections are of."""
     return ScoreSums(
         torch.from_numpy(values["counts"]),
-        torch.from_numpy(values["totals"]).reshape(lines, scores),
-        torch.from_numpy(values["products"]).reshape(lines, scores, scores),
+        _floats(values["totals"]).reshape(lines, scores),
+        _floats(values["products"]).reshape(lines, scores, scores),
     )
 
 
 def _fixed(name: str, length: int, largest: float, sites: int) -> Section:
-    """Return a section of numbers up to about ``largest``; what is not known is taken for 1."""
-    known = largest if math.isfinite(largest) else 1.0
-    return Section(name, length, Kind.FIXED, exponent_for(known, sites))
+    """Return a section of numbers up to about ``largest``."""
+    return Section(name, length, Kind.FIXED, exponent_for(largest, sites))
+
+
+def _fixed_or_exact(name: str, length: int, largest: float, sites: int) -> Section:
+    """Return a section of sums whose largest value may be unknown."""
+    if math.isfinite(largest):
+        return _fixed(name, length, largest, sites)
+    return Section(name, length, Kind.EXACT)
+
+
+def _floats(values: Any) -> Tensor:
+    """Return a section's numbers, rounded once if they are exact fractions."""
+    numbers = [float(value) for value in values] if isinstance(values, list) else values
+    return torch.as_tensor(numbers, dtype=torch.float64)
 
 
 def _quantities(schema: Schema) -> tuple[str, ...]:

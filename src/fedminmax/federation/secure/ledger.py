@@ -1,21 +1,27 @@
 """A site's record of its masks, on its own disk, so that a restart forgets nothing.
 
-A site masks at most once in each context. Of each question of a run it helps to unmask the answers
-to one order by one set of sites in one rounding, however many attempts, sessions and restarts there
-are: totals over two sets would show what the difference of the sets answered, and of numbers that
-each site rounds coarsely a total shows who has the large ones. The same total may be unmasked
-again, since a server that goes on after a fault needs it again.
+A site masks at most once in each context. Of each question of a run it helps to unmask one total,
+over one set of sites, however many attempts, sessions and restarts there are. The same total may be
+unmasked again, since a server that goes on after a fault needs it again.
+
+Totals over two sets of sites tell, by their difference, about the sites in which the sets differ,
+whatever runs they are of. So of all sets that a site's data were in, no combination may be about
+fewer sites than the threshold (``tells_too_much``); a set that would make one is refused.
 
 Lines are written before what they allow leaves the site, and lines about unmasking are on the disk.
 """
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import held
@@ -25,6 +31,8 @@ from fedminmax.federation.wire.codec import RefusedError
 
 MASKS_FILE = "masks.jsonl"
 LOCK_TIMEOUT = 10.0
+# So many combinations of sites are looked at in well under a second.
+MAX_COMBINATIONS = 5_000
 
 
 class Did(Enum):
@@ -36,25 +44,22 @@ class Did(Enum):
 
 @dataclass(frozen=True)
 class Total:
-    """What a total is of: the hash of the order, the sites, and the hash of their rounding.
+    """What a total is of: the hash of the whole question (``question_digest``), and the sites."""
 
-    Lines of earlier versions do not say how numbers were rounded.
-    """
-
-    order: str
+    digest: str
     sites: tuple[str, ...]
-    layout: str = ""
 
 
 @dataclass(frozen=True)
 class MaskEntry:
-    """What a site did: when, in which run (by name) and session, and about which total."""
+    """What a site did: when, in which run (by name) and session, about which data and total."""
 
     time: str
     did: Did
     _: KW_ONLY
     name: str
     session: str
+    data: str
     context: Context
     total: Total
 
@@ -67,19 +72,35 @@ class MaskEntry:
     def from_json(cls, entry: Any) -> Self:
         """Read a line of the record."""
         numbers = (int(entry[name]) for name in ("run", "round", "phase", "attempt"))
-        context = Context(str(entry["question"]), *numbers)
-        layout = str(entry.get("layout", ""))
-        total = Total(str(entry["order"]), tuple(map(str, entry["sites"])), layout)
-        when, name, session = (str(entry[name]) for name in ("time", "name", "session"))
         return cls(
-            when, Did(entry["did"]), name=name, session=session, context=context, total=total
+            str(entry["time"]),
+            Did(entry["did"]),
+            name=str(entry["name"]),
+            session=str(entry["session"]),
+            data=str(entry["data"]),
+            context=Context(str(entry["question"]), *numbers),
+            total=Total(str(entry["digest"]), tuple(map(str, entry["sites"]))),
         )
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as a line of the record."""
-        about = {"time": self.time, "did": self.did.value}
-        whose = {"name": self.name, "session": self.session}
+        about = {"time": self.time, "did": self.did.value, "name": self.name}
+        whose = {"session": self.session, "data": self.data}
         return about | whose | vars(self.context) | vars(self.total)
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Whose record it is about: the run, the data, and what the site's policy says of other sets.
+
+    ``data`` is a digest of the table. With ``allows_other_sets`` sets of sites may differ in any
+    number of sites.
+    """
+
+    run: str
+    data: str
+    threshold: int
+    allows_other_sets: bool = False
 
 
 class MaskLedger:
@@ -87,16 +108,17 @@ class MaskLedger:
 
     Args:
         folder: where the site keeps things between rounds.
-        run: the name of this job's run.
+        about: this job's run, its data, and the site's policy.
         session: this session's name.
     """
 
-    def __init__(self, folder: Path, run: str, session: bytes) -> None:
+    def __init__(self, folder: Path, about: Ownership, session: bytes) -> None:
         self._log = JsonLog(folder / MASKS_FILE, MaskEntry)
-        self._run, self._session = run, session.hex()
+        self._about, self._session = about, session.hex()
         self._read_until = 0
         self._masked: set[Context] = set()
         self._unmasked: dict[Context, Total] = {}
+        self._sets: set[frozenset[str]] = set()
 
     def note_mask(self, context: Context, total: Total) -> None:
         """Allow a mask in this context and write it down, or refuse it."""
@@ -113,18 +135,27 @@ class MaskLedger:
         """Allow this total and write it down, or refuse it."""
         with self._up_to_date():
             self._check(context, total)
-            before = self._unmasked.get(context.topic)
-            # Masks may be tried with a finer rounding first, which did not fit at some site.
-            if before is not None and before.layout not in ("", total.layout):
-                raise _no_second_total(context, "another rounding")
             self._append(context, total, Did.UNMASKED)
 
     def _check(self, context: Context, total: Total) -> None:
         before = self._unmasked.get(context.topic)
-        if before is not None and before.order != total.order:
-            raise _no_second_total(context, "another order")
-        if before is not None and before.sites != total.sites:
-            raise _no_second_total(context, "other sites")
+        if before is not None and before != total:
+            what = "another question" if before.sites == total.sites else "other sites"
+            raise RefusedError(
+                f"this site has helped to unmask the answers to {context}, and does not help with "
+                f"a total of {what}"
+            )
+        sites = frozenset(total.sites)
+        if self._about.allows_other_sets or sites in self._sets:
+            return
+        if tells_too_much(sorted(self._sets, key=sorted), sites, self._about.threshold):
+            missing = sorted(sites.union(*self._sets) - sites.intersection(*self._sets))
+            raise RefusedError(
+                f"this site's data were in totals over other sites ({', '.join(missing)} make the "
+                f"difference); the two together would tell about fewer than "
+                f"{self._about.threshold} sites: bring all of them back, or set "
+                "allow_other_sites in this site's settings"
+            )
 
     @contextmanager
     def _up_to_date(self) -> Iterator[None]:
@@ -138,7 +169,13 @@ class MaskLedger:
     def _append(self, context: Context, total: Total, did: Did) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = MaskEntry(
-            when, did, name=self._run, session=self._session, context=context, total=total
+            when,
+            did,
+            name=self._about.run,
+            session=self._session,
+            data=self._about.data,
+            context=context,
+            total=total,
         )
         # Masks end with the process that has the session's keys, power cut or not.
         self._log.add(entry, sync=did is Did.UNMASKED)
@@ -154,12 +191,39 @@ class MaskLedger:
         for entry in entries:
             if entry.did is Did.MASKED and entry.session == self._session:
                 self._masked.add(entry.context)
-            if entry.did is Did.UNMASKED and entry.name == self._run:
+            if entry.did is Did.UNMASKED and entry.name == self._about.run:
                 self._unmasked.setdefault(entry.context.topic, entry.total)
+            if entry.did is Did.UNMASKED and entry.data == self._about.data:
+                self._sets.add(frozenset(entry.total.sites))
 
 
-def _no_second_total(context: Context, what: str) -> RefusedError:
-    return RefusedError(
-        f"this site has helped to unmask the answers to {context}, and does not help with a "
-        f"total of {what}"
+def tells_too_much(
+    earlier: Sequence[frozenset[str]], sites: frozenset[str], threshold: int
+) -> bool:
+    """Return whether a total over these sites, with the earlier ones, can tell of too few sites.
+
+    A combination of totals is about the sites whose coefficients do not add up to 0. One that
+    takes the new total leaves out all but the sites of S exactly if the new set, restricted to the
+    other sites, is a combination of the earlier ones. What takes too long to find out counts as
+    too much.
+
+    >>> four, three = frozenset("abcd"), frozenset("abc")
+    >>> tells_too_much([], four, 3), tells_too_much([four], three, 3)
+    (False, True)
+    >>> tells_too_much([four], frozenset("aefg"), 3)
+    False
+    """
+    everyone = sorted(frozenset().union(sites, *earlier))
+    if len(sites) < threshold:
+        return True
+    if not earlier:
+        return False
+    if math.comb(len(everyone), threshold - 1) > MAX_COMBINATIONS:
+        return len(earlier) > 1 or len(earlier[0] ^ sites) < threshold
+    old = np.array([[site in own for site in everyone] for own in earlier], dtype=float)
+    both = np.vstack([old, [site in sites for site in everyone]])
+    return any(
+        np.linalg.matrix_rank(np.delete(both, few, axis=1))
+        == np.linalg.matrix_rank(np.delete(old, few, axis=1))
+        for few in combinations(range(len(everyone)), threshold - 1)
     )

@@ -4,8 +4,12 @@ A masked question goes to a set of sites in two calls. The question itself comes
 and an ``Upload`` comes back, with a signature of all that its site saw. ``unmask`` comes with the
 signatures of all sites, and each site compares them with what it saw itself.
 
-An upload is raw bytes, since ``Ask`` says how long each part is: for a model of a hundred numbers a
-header would be as long as the numbers.
+An upload is raw bytes, since both sides know how long each part is: for a model of a hundred
+numbers a header would be as long as the numbers.
+
+Everything that decides what a site computes is one hash (``question_digest``): the plan, the
+encoding, the sizes, the learning rate, the layout and the order. It is part of the statement that
+masks are derived from and sites sign, so that one differing byte makes an answer useless.
 """
 
 from collections.abc import Mapping
@@ -32,8 +36,6 @@ DIGEST_BYTES = 32
 SHARE_DIGEST_BYTES = 16
 SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
-# The last byte of an upload: masked numbers, or the sections whose numbers do not fit.
-MASKED, UNFIT = b"\0", b"\1"
 STRICT = ConfigDict(extra="forbid")
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Secret = Annotated[Base64Bytes, Field(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
@@ -73,7 +75,6 @@ class Ask:
 
     context: Context
     sites: tuple[str, ...]
-    layout: Layout
 
 
 @with_config(STRICT)
@@ -104,7 +105,7 @@ ADAPTERS: dict[object, TypeAdapter[Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A site's masked answer, or the sections that did not fit.
+    """A site's masked answer.
 
     ``commitments`` are the hash of its seed, and the hashes of the other sites' shares of it, in
     the order of the sites that were asked, without itself; so are the sealed ``shares``.
@@ -114,7 +115,6 @@ class Upload:
     commitments: tuple[bytes, ...]
     shares: tuple[bytes, ...]
     signature: bytes
-    unfit: tuple[int, ...] = ()
 
 
 def to_bytes(message: AnyAsk | Unmasked) -> bytes:
@@ -133,19 +133,35 @@ def from_bytes(message: object, kind: type[MessageT], sender: str) -> MessageT:
     return read
 
 
-def order_hash(*parts: bytes | memoryview) -> bytes:
-    """Return the hash of what is asked; what does not change the answer need not be in it."""
-    return digest("order", *parts)
+@dataclass(frozen=True)
+class Agreed:
+    """What the server told a site before its first round, byte for byte.
+
+    ``encoding`` and ``sizes`` are empty before they are agreed on, ``rate`` if the plan sets it.
+    """
+
+    plan: bytes
+    encoding: bytes = b""
+    sizes: bytes = b""
+    rate: bytes = b""
 
 
-def layout_hash(layout: Layout) -> bytes:
-    """Return the hash of how an answer's numbers are rounded."""
-    return digest("layout", ADAPTERS[Layout].dump_json(layout))
+def question_digest(agreed: Agreed, layout: Layout, order: bytes = b"") -> bytes:
+    """Return the hash of all that decides what a site computes and how it is rounded.
+
+    Args:
+        agreed: what was agreed on before.
+        layout: the sections of the answer.
+        order: what is asked about, as it came.
+    """
+    rounding = ADAPTERS[Layout].dump_json(layout)
+    told = (agreed.plan, agreed.encoding, agreed.sizes, agreed.rate)
+    return digest("question", *told, rounding, order)
 
 
-def statement(session: bytes, ask: Ask, order: bytes) -> bytes:
+def statement(session: bytes, ask: Ask, question: bytes) -> bytes:
     """Return the hash of all that the sites of an attempt must have seen alike."""
-    return digest("statement", session, to_bytes(ask), order)
+    return digest("statement", session, to_bytes(ask), question)
 
 
 def upload_content(stated: bytes) -> bytes:
@@ -170,19 +186,13 @@ def upload_to_bytes(upload: Upload) -> bytes:
             *upload.commitments,
             *upload.shares,
             upload.signature,
-            MASKED,
         )
     )
 
 
-def unfit_to_bytes(sections: tuple[int, ...]) -> bytes:
-    """Write that the numbers of these sections do not fit."""
-    return np.array(sections, dtype="<u2").tobytes() + UNFIT
-
-
-def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
+def upload_from_bytes(message: object, ask: Ask, layout: Layout, sender: str) -> Upload:
     """Read an upload for what was asked."""
-    others, layout = len(ask.sites) - 1, ask.layout
+    others = len(ask.sites) - 1
     sizes = (
         8 * layout.words,
         EXACT_BYTES * layout.exact_numbers,
@@ -191,13 +201,10 @@ def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
         SEALED_BYTES * others,
         SIGNATURE_BYTES,
     )
-    longest = max(sum(sizes), 2 * len(layout.sections)) + 1
-    content = checked_bytes(message, longest, sender)
-    if content[-1:] == UNFIT:
-        return _unfit_from_bytes(content[:-1], ask, sender)
-    if content[-1:] != MASKED or len(content) != sum(sizes) + 1:
+    content = checked_bytes(message, sum(sizes), sender)
+    if len(content) != sum(sizes):
         raise RefusedError(
-            f"{sender} sent a masked answer of {len(content):,} bytes, {sum(sizes) + 1:,} were "
+            f"{sender} sent a masked answer of {len(content):,} bytes, {sum(sizes):,} were "
             "expected; refused"
         )
     ends = tuple(accumulate(sizes))
@@ -211,14 +218,6 @@ def upload_from_bytes(message: object, ask: Ask, sender: str) -> Upload:
         _pieces(shares, SEALED_BYTES),
         signature,
     )
-
-
-def _unfit_from_bytes(content: bytes, ask: Ask, sender: str) -> Upload:
-    sections = np.frombuffer(content[: len(content) // 2 * 2], dtype="<u2").tolist()
-    if len(content) % 2 or not sections or max(sections) >= len(ask.layout.sections):
-        raise RefusedError(f"{sender} says that unknown sections do not fit; refused")
-    nothing = Packed(np.zeros(0, dtype=np.uint64), ())
-    return Upload(nothing, (), (), b"", tuple(sections))
 
 
 def _pieces(content: bytes, size: int) -> tuple[bytes, ...]:

@@ -27,7 +27,6 @@ from fedminmax.data.tables.encoding import Encoding
 from fedminmax.federation.private import mechanism_of, packed_zeros, step_size_of
 from fedminmax.federation.secure.answers import Values
 from fedminmax.federation.secure.fixed_point import (
-    EXPONENT_STEP,
     MAX_EXPONENT,
     Kind,
     Layout,
@@ -123,7 +122,6 @@ def _section(name: str, length: int, deviation: float) -> Section:
         # Only if the order gives every row the weight 0: all numbers are 0, too.
         return Section(name, length, Kind.FIXED)
     bits = FINENESS - (math.frexp(deviation)[1] - 1)
-    exponent = -(-bits // EXPONENT_STEP) * EXPONENT_STEP
-    if abs(exponent) > MAX_EXPONENT:
+    if abs(bits) > MAX_EXPONENT:
         raise RefusedError(f"noise of deviation {deviation:g} on {name} cannot be sent; refused")
-    return Section(name, length, Kind.FIXED, exponent)
+    return Section(name, length, Kind.FIXED, bits)

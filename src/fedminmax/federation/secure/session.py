@@ -8,8 +8,8 @@ session's name, and part of every mask and signature.
 
 Threshold t of K sites: honest sites help to unmask one set of sites per question. To unmask two,
 a server with c sites on its side needs t - c honest ones for each, that is 2 (t - c) of K - c:
-impossible if t > (K + c) / 2. The default floor(2K/3) + 1 withstands c <= K/3; more than half of
-the sites, and at least three, is what every site insists on.
+impossible if c < 2 t - K. With at least floor(2K/3) + 1, on which every site insists, that is
+true of every c <= K/3.
 """
 
 import secrets
@@ -25,7 +25,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, Val
 from fedminmax.federation.secure.identity import Authority, Identity, check_signature
 from fedminmax.federation.secure.masks import SessionKeys, digest
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.plan import MIN_MASKED_SITES
+from fedminmax.federation.wire.plan import threshold_for
 
 MAX_ROSTER_BYTES = 2**24
 NONCE_BYTES = 16
@@ -97,14 +97,9 @@ class Roster(BaseModel):
         return self.entries[0].terms
 
 
-def lowest_threshold(sites: int) -> int:
-    """Return the lowest threshold that a site accepts: over half of the sites, at least three."""
-    return max(MIN_MASKED_SITES, sites // 2 + 1)
-
-
 def check_terms(terms: Terms) -> None:
     """Refuse a threshold that protects nobody."""
-    sites, lowest = len(set(terms.sites)), lowest_threshold(len(terms.sites))
+    sites, lowest = len(set(terms.sites)), threshold_for(len(terms.sites))
     if sites != len(terms.sites) or not lowest <= terms.threshold <= sites:
         raise RefusedError(
             f"masked sums over {sites} sites with a threshold of {terms.threshold} are refused: "

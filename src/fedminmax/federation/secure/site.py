@@ -2,20 +2,19 @@
 
 What holds whatever the server does: an answer leaves the site under the masks of all other sites
 that were asked and under the site's own mask; the seed of the latter is disclosed only after every
-site that was asked has signed that it saw the same question, order and sites; and secrets that two
-sites share are never disclosed.
+site that was asked has signed that it saw the same question and sites; and secrets that two sites
+share are never disclosed. The question is the hash of everything that decides what a site computes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 
-from fedminmax.federation.secure.fixed_point import DoesNotFitError, pack
+from fedminmax.federation.secure.fixed_point import Packed
 from fedminmax.federation.secure.identity import Authority, Identity
-from fedminmax.federation.secure.ledger import MaskLedger, Total
+from fedminmax.federation.secure.ledger import MaskLedger, Ownership, Total
 from fedminmax.federation.secure.masks import (
     SessionKeys,
     Sum,
@@ -31,10 +30,8 @@ from fedminmax.federation.secure.messages import (
     Upload,
     commitment,
     from_bytes,
-    layout_hash,
     statement,
     to_bytes,
-    unfit_to_bytes,
     upload_content,
     upload_to_bytes,
 )
@@ -79,16 +76,26 @@ class SecureSite:
         authority: the federation's root certificate.
         terms: what this site received as run, plan, sites and threshold.
         folder: where it keeps its record of masks.
+        data: a digest of its table.
+        allows_other_sets: whether totals over sets that differ in few sites are allowed.
     """
 
     def __init__(
-        self, identity: Identity, authority: Authority, terms: Terms, folder: Path
+        self,
+        identity: Identity,
+        authority: Authority,
+        terms: Terms,
+        folder: Path,
+        *,
+        data: str,
+        allows_other_sets: bool = False,
     ) -> None:
         check_terms(terms)
         if identity.site not in terms.sites:
             raise RefusedError(f"{SERVER} has a plan without this site, '{identity.site}'")
         self._name, self._authority, self._terms = identity.site, authority, terms
         self._folder = folder
+        self._about = Ownership(terms.run, data, terms.threshold, allows_other_sets)
         self._keys = SessionKeys.fresh()
         self._entry = entry_of(identity, self._keys, terms)
         self._joined: Joined | None = None
@@ -117,33 +124,32 @@ class SecureSite:
                     raise RefusedError(
                         f"the key of '{site}' is not a valid key; refused"
                     ) from error
-        ledger = MaskLedger(self._folder, self._terms.run, came.session)
+        ledger = MaskLedger(self._folder, self._about, came.session)
         self._joined = Joined(came, shared, ledger)
         return b""
 
-    def mask(
-        self, secure: object, topic: Context, values: Mapping[str, Any], order: bytes
-    ) -> bytes:
+    def asked_sites(self, secure: object, topic: Context) -> tuple[str, ...]:
+        """Return over which sites a total is asked for, if this site takes part in it."""
+        ask, joined = from_bytes(secure, Ask, SERVER), self._session()
+        if ask.context.topic != topic:
+            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {ask.context}; refused")
+        self._check_sites(ask.sites, joined)
+        return ask.sites
+
+    def mask(self, secure: object, topic: Context, packed: Packed, question: bytes) -> bytes:
         """Mask an answer.
 
         Args:
             secure: the ``Ask`` that came with the question.
             topic: which question this is, as the site itself understood it.
-            values: the answer's sections, as ``fixed_point.pack`` takes them.
-            order: the hash of what was asked (``messages.order_hash``), as this site saw it.
+            packed: the answer in whole numbers.
+            question: the hash of all that was asked (``question_digest``), as this site saw it.
         """
+        self.asked_sites(secure, topic)
         ask, joined = from_bytes(secure, Ask, SERVER), self._session()
-        if ask.context.topic != topic:
-            raise RefusedError(f"{SERVER} asks {topic}, but for a mask of {ask.context}; refused")
-        self._check_sites(ask.sites, joined)
-        try:
-            packed = pack(ask.layout, values, len(ask.sites))
-        except DoesNotFitError as error:
-            names = [section.name for section in ask.layout.sections]
-            return unfit_to_bytes(tuple(names.index(name) for name in error.sections))
-        total = Total(order.hex(), ask.sites, layout_hash(ask.layout).hex())
+        total = Total(question.hex(), ask.sites)
         joined.ledger.note_mask(ask.context, total)
-        stated = statement(joined.roster.session, ask, order)
+        stated = statement(joined.roster.session, ask, question)
         own = Masked(ask, total, stated, new_secret().to_bytes(SECRET_BYTES, "big"))
         # Seeds of earlier questions are of no use any more.
         self._masked = {
@@ -175,7 +181,7 @@ class SecureSite:
                 joined.roster.signing_keys[site].verify(signature, upload_content(own.stated))
             except InvalidSignature as error:
                 raise RefusedError(
-                    f"'{site}' did not sign the question, order and sites of {asked.context} that "
+                    f"'{site}' did not sign the question and sites of {asked.context} that "
                     "this site saw; refused"
                 ) from error
         shares = {

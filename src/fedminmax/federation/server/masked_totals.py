@@ -16,7 +16,7 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 
-from fedminmax.federation.secure.fixed_point import Kind, Layout, unpack
+from fedminmax.federation.secure.fixed_point import FailedSitesError, Layout, unpack
 from fedminmax.federation.secure.masks import Sum
 from fedminmax.federation.secure.messages import (
     Ask,
@@ -45,8 +45,6 @@ from fedminmax.federation.server.transport import (
 from fedminmax.federation.wire.codec import RefusedError
 
 NO_FAILURES: Mapping[str, str] = MappingProxyType({})
-# So often numbers may be found too large: by 2^128 in all.
-MAX_COARSER = 8
 
 
 class NoTotalError(RuntimeError):
@@ -74,7 +72,6 @@ class MaskedTotal:
     seconds: Mapping[str, float]
     bytes_in: int
     bytes_out: int
-    layout: Layout
 
 
 @dataclass
@@ -134,10 +131,11 @@ class MaskedTotals:
         self,
         context: Context,
         payload: Mapping[str, object],
-        order: bytes,
+        question: bytes,
         *,
         layout: Layout,
         sites: Sequence[str],
+        least: int = 0,
         seconds: Mapping[str, float] = NO_LIMITS,
     ) -> MaskedTotal:
         """Ask a question until there is a total over at least as many sites as the threshold.
@@ -145,34 +143,30 @@ class MaskedTotals:
         Args:
             context: the question; its attempt is counted here.
             payload: what the site's function is called with, besides ``secure``.
-            order: the hash of what is asked, as each site computes it for itself.
+            question: the hash of all that is asked, as each site computes it for itself.
             layout: the answer's sections.
             sites: who is asked.
+            least: how many of them must be in the total, if more than the threshold.
             seconds: how long each may take to answer.
 
         Raises:
             NoTotalError: too few sites are left.
+            FailedSitesError: sites could not compute what was asked.
         """
-        notes, coarser = _Notes(), 0
+        notes, least = _Notes(), max(least, self._threshold)
         known = [site for site in self._roster.sites if site in sites]
         while True:
-            if len(known) < self._threshold:
+            if len(known) < least:
                 raise NoTotalError(
-                    f"{len(known)} sites are left for a masked total over at least "
-                    f"{self._threshold}",
+                    f"{len(known)} sites are left for a masked total over at least {least}",
                     notes.failures,
                 )
             topic = context.topic
-            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(known), layout)
+            ask = Ask(replace(topic, attempt=self._attempts[topic]), tuple(known))
             self._attempts[topic] += 1
-            stated = statement(self._roster.session, ask, order)
-            uploads = self._uploads(ask, payload, stated, seconds, notes)
-            unfit = {layout.sections[p].name for own in uploads.values() for p in own.unfit}
-            if unfit:
-                if coarser == MAX_COARSER:
-                    raise NoTotalError(f"numbers of {', '.join(unfit)} never fit", notes.failures)
-                layout, coarser = layout.coarser(unfit), coarser + 1
-            if unfit or len(uploads) < len(known):
+            stated = statement(self._roster.session, ask, question)
+            uploads = self._uploads(ask, layout, payload, stated, seconds=seconds, notes=notes)
+            if len(uploads) < len(known):
                 known = [site for site in known if site in uploads]
                 continue
             gone = self._gone_meanwhile(ask.sites, notes)
@@ -188,6 +182,8 @@ class MaskedTotals:
                 total.add_mask(self_mask_key(seed), -1)
             try:
                 values = unpack(layout, total.packed, len(known))
+            except FailedSitesError:
+                raise
             except RefusedError as error:
                 raise NoTotalError(str(error), notes.failures) from error
             return MaskedTotal(
@@ -198,14 +194,15 @@ class MaskedTotals:
                 seconds=notes.seconds,
                 bytes_in=notes.bytes_in,
                 bytes_out=notes.bytes_out,
-                layout=layout,
             )
 
     def _uploads(
         self,
         ask: Ask,
+        layout: Layout,
         payload: Mapping[str, object],
         stated: bytes,
+        *,
         seconds: Mapping[str, float],
         notes: _Notes,
     ) -> dict[str, Upload]:
@@ -222,7 +219,7 @@ class MaskedTotals:
                     notes.late.add(site)
                 continue
             try:
-                uploads[site] = self._checked(answer.message, ask, stated, site)
+                uploads[site] = self._checked(answer.message, ask, layout, stated, site)
             except RefusedError as error:
                 notes.failures[site] = str(error)
                 continue
@@ -231,20 +228,15 @@ class MaskedTotals:
         notes.bytes_in += longest
         return {site: uploads[site] for site in ask.sites if site in uploads}
 
-    def _checked(self, message: object, ask: Ask, stated: bytes, site: str) -> Upload:
-        upload = upload_from_bytes(message, ask, site)
-        if upload.unfit:
-            sections = [ask.layout.sections[place] for place in upload.unfit]
-            fixed = [own for own in sections if own.kind is not Kind.FIXED]
-            if fixed:
-                raise RefusedError(f"{site} has {fixed[0].name} that no table can have; refused")
-            return upload
+    def _checked(
+        self, message: object, ask: Ask, layout: Layout, stated: bytes, site: str
+    ) -> Upload:
+        upload = upload_from_bytes(message, ask, layout, site)
         try:
             self._roster.signing_keys[site].verify(upload.signature, upload_content(stated))
         except InvalidSignature as error:
             raise RefusedError(
-                f"{site} signed something else: it saw another question, order or set of sites; "
-                "refused"
+                f"{site} signed something else: it saw another question or set of sites; refused"
             ) from error
         return upload
 

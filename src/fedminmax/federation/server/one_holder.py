@@ -19,22 +19,29 @@ from pathlib import Path
 
 import torch
 
-from fedminmax.data.tables.encoding import encoding_from_json
+from fedminmax.core.bounds import RowLengths
+from fedminmax.core.errors import InputError
+from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.federation.secure.answers import (
-    COUNT_ROWS,
-    SUMMARISE,
     losses_of,
     reply_of,
     scores_of,
     summary_layout,
     summary_of,
 )
-from fedminmax.federation.secure.fixed_point import Layout
-from fedminmax.federation.secure.messages import Context, UnmaskAsk, from_bytes, order_hash
+from fedminmax.federation.secure.fixed_point import FailedSitesError, Layout
+from fedminmax.federation.secure.layouts import Layouts, Sizes, sizes_to_bytes
+from fedminmax.federation.secure.masks import digest
+from fedminmax.federation.secure.messages import (
+    Agreed,
+    Context,
+    UnmaskAsk,
+    from_bytes,
+    question_digest,
+)
 from fedminmax.federation.secure.noisy_answers import noisy_reply_of
 from fedminmax.federation.secure.session import Terms
-from fedminmax.federation.server.everyone import Everyone, everyone_of, layout_of_counts
 from fedminmax.federation.server.masked_memory import MaskedMemory
 from fedminmax.federation.server.masked_totals import (
     MaskedTotal,
@@ -59,8 +66,8 @@ from fedminmax.federation.wire.messages import (
     sums_to_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan, digest_of
-from fedminmax.federation.wire.summary import summary_to_bytes
+from fedminmax.federation.wire.plan import ALL_SITES, NetworkPlan
+from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
 
 LOG = logging.getLogger("fedminmax.server")
 SERVER = "the server"
@@ -72,7 +79,8 @@ class _Job:
 
     totals: MaskedTotals | None = None
     present: tuple[str, ...] = ()
-    everyone: Everyone | None = None
+    agreed: Agreed = field(default_factory=lambda: Agreed(b""))
+    layouts: Layouts | None = None
     directions: int = 0
     absent: dict[str, str] = field(default_factory=dict)
 
@@ -104,6 +112,9 @@ class OneHolder:
         for site in sites:
             try:
                 yield replace(self._answer(endpoint, payload), site=site)
+            except FailedSitesError as error:
+                # To ask again would get the same answer.
+                raise InputError(f"{error}; mend it there and resume the run") from error
             except (NoTotalError, RefusedError) as error:
                 yield Answer(site, failure=str(error))
 
@@ -131,13 +142,19 @@ class OneHolder:
         if self._memory.kept.sites:
             late = [site for site in plan.sites if site not in self._memory.kept.sites]
             failures |= {site: f"{site} was not there when this run began" for site in late}
-        terms = Terms(plan.run, digest_of(plan), plan.sites, plan.secure_sums.threshold)
+        content = _bytes(payload["plan"])
+        threshold = plan.secure_sums.threshold
+        terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
         roster, refused = open_session(self._transport, terms, failures=failures)
-        self._job = _Job(MaskedTotals(self._noting, roster), roster.sites, absent=dict(refused))
+        self._job = _Job(
+            MaskedTotals(self._noting, roster),
+            roster.sites,
+            agreed=Agreed(content),
+            absent=dict(refused),
+        )
         if not self._memory.kept.summary:
-            order = order_hash(digest_of(plan).encode())
             layout = summary_layout(plan.schema)
-            total = self._total(Context(SUMMARISE), {}, order, layout, roster.sites)
+            total = self._total(Context("summarise"), {}, layout, roster.sites)
             summary = summary_to_bytes(summary_of(total.values, plan.schema)).decode()
             self._memory.keep(replace(self._memory.kept, sites=total.sites, summary=summary))
             self._job.present = total.sites
@@ -146,50 +163,59 @@ class OneHolder:
 
     def _encode(self, payload: Mapping[str, object]) -> Answer:
         """Let all sites encode; the counts are asked for once in a run."""
-        job, plan = self._job, self._plan
-        failures = gather(self._transport(job.present, "encode", payload)).failures
+        job, content = self._job, _bytes(payload["encoding"])
+        encoding = encoding_from_json(content.decode(), SERVER)
+        sizes = self._sizes(encoding)
+        told = sizes_to_bytes(sizes)
+        sent = {**payload, "sizes": told}
+        failures = gather(self._transport(job.present, "encode", sent)).failures
         job.present = tuple(site for site in job.present if site not in failures)
         job.absent |= failures
-        content = payload["encoding"]
-        text = content.decode() if isinstance(content, bytes) else ""
-        encoding = encoding_from_json(text, SERVER)
+        job.agreed = replace(job.agreed, encoding=content, sizes=told)
+        job.layouts = Layouts(self._plan, encoding, sizes)
         if not self._memory.kept.counts:
-            layout, order = layout_of_counts(plan, encoding), order_hash(text.encode())
-            total = self._total_of_all(Context(COUNT_ROWS), {}, order, layout)
+            total = self._total_of_all(Context("count_rows"), {}, job.layouts.counts())
             packed = vector_to_bytes(torch.cat([*map(torch.from_numpy, total.values.values())]))
             self._memory.keep(replace(self._memory.kept, counts=b64encode(packed).decode()))
-        message = b64decode(self._memory.kept.counts)
-        job.everyone = everyone_of(plan, encoding, message, self._memory.kept.summary.encode())
-        return Answer(ALL_SITES, message, absent=job.absent)
+        return Answer(ALL_SITES, b64decode(self._memory.kept.counts), absent=job.absent)
+
+    def _sizes(self, encoding: Encoding) -> Sizes:
+        """Return the sizes of all rows; under a promise of privacy their lengths are not needed."""
+        content, counted = self._memory.kept.summary.encode(), self._plan.privacy is None
+        summary = summary_from_bytes(content, self._plan.schema, ALL_SITES, counted=counted)
+        lengths = row_lengths(summary, encoding) if counted else RowLengths(0.0)
+        return Sizes.of(summary.rows, lengths)
 
     def _take_rate(self, payload: Mapping[str, object]) -> Answer:
-        job, rate = self._job, payload["rate"]
+        job, rate = self._job, _bytes(payload["rate"])
         failures = gather(self._transport(job.present, "take_rate", payload)).failures
         job.present = tuple(site for site in job.present if site not in failures)
         job.absent |= failures
-        if job.everyone is not None and isinstance(rate, bytes):
-            plan = replace(self._plan, runs=with_rate(self._plan.runs, rate.decode()))
-            job.everyone = replace(job.everyone, plan=plan)
+        plan = replace(self._plan, runs=with_rate(self._plan.runs, rate.decode()))
+        job.layouts = replace(self._layouts(), plan=plan)
+        job.agreed = replace(job.agreed, rate=rate)
         return Answer(ALL_SITES, b"", absent=job.absent)
 
     def _curvature(self, payload: Mapping[str, object]) -> Answer:
-        everyone, directions = self._everyone(), payload["directions"]
         self._job.directions += 1
-        layout = everyone.curvature_layout()
         context = Context("curvature", round=self._job.directions)
-        order = order_hash(directions if isinstance(directions, bytes) else b"")
-        total = self._total_of_all(context, payload, order, layout)
+        layout, directions = self._layouts().curvature(), _bytes(payload["directions"])
+        total = self._total_of_all(context, payload, layout, directions)
         return Answer(ALL_SITES, vector_to_bytes(torch.from_numpy(total.values["sums"])))
 
     def _round(self, endpoint: str, payload: Mapping[str, object]) -> Answer:
         """Ask about a model: for a round, for a proof, or for losses on validation rows."""
-        everyone, run, content = self._everyone(), payload["run"], payload["order"]
-        order = order_from_bytes(content, everyone.task.initial_parameters, SERVER)
+        layouts, run, content = self._layouts(), payload["run"], _bytes(payload["order"])
+        order = order_from_bytes(content, layouts.task.initial_parameters, SERVER)
         number = run if isinstance(run, int) else 0
-        layout = everyone.round_layout(endpoint, number, order)
+        if endpoint == "validate":
+            layout = layouts.validation(order)
+        elif endpoint == "certify":
+            layout = layouts.proof(order)
+        else:
+            layout = layouts.round(layouts.plan.runs[number].build(), order)
         context = Context(endpoint, number, order.key.round, order.phase)
-        sent = order_hash(content if isinstance(content, bytes) else b"")
-        total = self._total_of_a_round(context, payload, sent, layout)
+        total = self._total_of_a_round(context, payload, layout, content)
         if endpoint == "validate":
             message = losses_to_bytes(losses_of(total.values))
         else:
@@ -206,23 +232,21 @@ class OneHolder:
         )
 
     def _measure(self, payload: Mapping[str, object]) -> Answer:
-        everyone, content = self._everyone(), payload["models"]
-        like = everyone.task.initial_parameters
-        runs = len(models_from_bytes(content, len(everyone.plan.runs), like, SERVER))
-        order = order_hash(content if isinstance(content, bytes) else b"")
-        layout = everyone.scores_layout(runs)
-        total = self._total_of_a_round(Context("measure"), payload, order, layout)
-        sums = scores_of(total.values, everyone.score_lines, everyone.scores(runs))
+        layouts, content = self._layouts(), _bytes(payload["models"])
+        like = layouts.task.initial_parameters
+        runs = len(models_from_bytes(content, len(layouts.plan.runs), like, SERVER))
+        total = self._total_of_a_round(Context("measure"), payload, layouts.measure(runs), content)
+        sums = scores_of(total.values, layouts.score_lines, layouts.scores(runs))
         message = score_sums_to_bytes(sums)
         return Answer(ALL_SITES, message, absent=self._absent_from(total, 0))
 
-    def _everyone(self) -> Everyone:
-        if self._job.everyone is None:
-            raise RefusedError("the rows of all sites are not counted yet")
-        return self._job.everyone
+    def _layouts(self) -> Layouts:
+        if self._job.layouts is None:
+            raise RefusedError("the rows of all sites are not encoded yet")
+        return self._job.layouts
 
     def _total_of_all(
-        self, context: Context, payload: Mapping[str, object], order: bytes, layout: Layout
+        self, context: Context, payload: Mapping[str, object], layout: Layout, order: bytes = b""
     ) -> MaskedTotal:
         """Ask before the first round, where nobody of the run may be missing."""
         missing = [site for site in self._memory.kept.sites if site not in self._job.present]
@@ -232,38 +256,48 @@ class OneHolder:
                 f"sites went away before the first round ({reasons}); totals without them would "
                 "show their counts: bring them back and resume, or begin a new run without them"
             )
-        total = self._total(context, payload, order, layout, self._job.present)
+        total = self._total(context, payload, layout, self._job.present, order)
         if total.sites != self._job.present:
             reasons = "; ".join(total.failures.values())
             raise RefusedError(f"sites went away before the first round ({reasons}); resume")
         return total
 
     def _total_of_a_round(
-        self, context: Context, payload: Mapping[str, object], order: bytes, layout: Layout
+        self, context: Context, payload: Mapping[str, object], layout: Layout, order: bytes
     ) -> MaskedTotal:
         """Ask all who are there; those who were too late before are left out for some rounds."""
         number = context.round
-        begun = self._memory.begun(context.topic)
-        if begun is not None:
-            asked = self._there(begun, number)
-            if asked != begun:
-                gone = ", ".join(site for site in begun if site not in asked)
-                raise RefusedError(
-                    f"{gone} must be back before round {number} can go on: its masks were being "
-                    "taken off with them, and sites do that for no other set of sites"
-                )
-        else:
-            away = self._attendance.away(number)
-            asked = tuple(site for site in self._job.present if site not in away)
-            if len(asked) < self._plan.minimum_sites:
-                asked = self._job.present
-            asked = self._there(asked, number)
-        total = self._total(context, payload, order, layout, asked)
+        asked = self._there(self._sites_for(context), number)
+        gone = [site for site in self._needed(context) if site not in asked]
+        if gone:
+            reasons = "; ".join(self._job.absent.get(site, site) for site in gone)
+            raise RefusedError(
+                f"{', '.join(gone)} must be back before round {number} can go on: sites help with "
+                f"totals over the same sites alone ({reasons})"
+            )
+        total = self._total(context, payload, layout, asked, order)
         for site, seconds in total.seconds.items():
             self._attendance.came(site, seconds)
         for site in total.late:
             self._attendance.missed(site, number)
         return total
+
+    def _needed(self, context: Context) -> tuple[str, ...]:
+        """Return the sites that a total must be over; none if enough of them are left."""
+        masked = self._plan.secure_sums
+        if masked is not None and masked.same_sites:
+            return self._memory.kept.sites
+        # Sites that have begun to unmask a total do that for no other set of sites.
+        return self._memory.begun(context.topic) or ()
+
+    def _sites_for(self, context: Context) -> tuple[str, ...]:
+        """Return whom to ask; those who were too late before are left out for some rounds."""
+        present, needed = self._job.present, self._needed(context)
+        if needed:
+            return tuple(site for site in needed if site in present)
+        away = self._attendance.away(context.round)
+        asked = tuple(site for site in present if site not in away)
+        return asked if len(asked) >= self._plan.minimum_sites else present
 
     def _there(self, sites: Sequence[str], number: int) -> tuple[str, ...]:
         """Return these sites without those that were too late before and are not connected now."""
@@ -281,16 +315,23 @@ class OneHolder:
         self,
         context: Context,
         payload: Mapping[str, object],
-        order: bytes,
         layout: Layout,
         sites: Sequence[str],
+        order: bytes = b"",
     ) -> MaskedTotal:
         if self._job.totals is None:
             raise RefusedError("the sites have not sent keys yet")
         seconds = {site: self._attendance.seconds_for(site) for site in sites}
+        question = question_digest(self._job.agreed, layout, order)
         try:
             total = self._job.totals.total(
-                context, payload, order, layout=layout, sites=sites, seconds=seconds
+                context,
+                payload,
+                question,
+                layout=layout,
+                sites=sites,
+                least=self._plan.minimum_sites,
+                seconds=seconds,
             )
         except NoTotalError as error:
             for site in error.failures:
@@ -326,3 +367,7 @@ class OneHolder:
             order = [site for site in self._plan.sites if site in asked.signatures]
             self._memory.note_begun(asked.context.topic, tuple(order))
         return self._transport(sites, endpoint, payload, seconds)
+
+
+def _bytes(message: object) -> bytes:
+    return message if isinstance(message, bytes) else b""

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import torch
 
 from fedminmax.federation.secure.messages import Ask, Context, UnmaskAsk, from_bytes
-from fedminmax.federation.site.ledger import Endpoint, Ledger, Request
+from fedminmax.federation.site.ledger import Ledger
+from fedminmax.federation.site.requests import Endpoint, Request
 from fedminmax.federation.site.site import SERVER, Site
 from fedminmax.federation.wire.codec import RefusedError, read_vectors
 from fedminmax.federation.wire.messages import MAX_MODELS_BYTES, ORDER_NUMBERS

@@ -1,7 +1,6 @@
 """A site's rows once they are encoded as at all sites, and the replies computed from them."""
 
 import hashlib
-import json
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
-from fedminmax.core.files import write_json
 from fedminmax.core.messages import Order, Sums
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
@@ -31,7 +29,6 @@ from fedminmax.federation.private import row_limits_of
 from fedminmax.federation.secure.noisy_answers import mechanism_of_plan
 from fedminmax.federation.site.policy import SiteRows
 from fedminmax.federation.site.state import SiteState
-from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.federation.wire.compression import (
     Compressed,
     compressed_part,
@@ -220,12 +217,3 @@ def list_rows(folder: Path, rows: SiteRows, plan: NetworkPlan, owner: str) -> No
     if len(held_out) or len(set_aside):
         path = folder / f"held_out-{digest_of(plan)[:16]}.json"
         write_held_out(path, plan.seed, held_out, set_aside)
-
-
-def check_same_table(folder: Path, plan: NetworkPlan, counts: Tensor) -> None:
-    """Refuse to go on with other rows: where sums are masked, the server cannot notice."""
-    path, found = folder / f"{plan.run}.rows.json", counts.tolist()
-    if not path.exists():
-        write_json(path, found)
-    elif json.loads(path.read_text(encoding="utf-8")) != found:
-        raise RefusedError("this site has another table than when this run began; refused")

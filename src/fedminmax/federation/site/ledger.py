@@ -5,17 +5,19 @@ message is written before the message leaves. It is the administrator's record (
 log``), and it is what limits are counted from.
 
 Rows could be recovered from many answers about the same rows (see docs/threat_model.md), so a site
-gives one answer per (run, round, phase), in order. A server that goes on after a fault asks again:
-the same question gets the same answer, which reveals nothing new. Other questions about a round
-that was answered are limited, and so is the number of different questions in a run.
+gives one answer per (data, run, round, phase), in order, whatever was restarted. A server that goes
+on after a fault asks again: the same question gets the same answer, which reveals nothing new.
+Another one, or another plan, encoding or learning rate for the same run, is refused; where sums are
+not masked a few are allowed, since a round that is repeated may be without a site that was away.
+The number of runs about the same data is limited, and that of different questions in a run.
 """
 
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -27,9 +29,10 @@ from fedminmax.core.json_log import JsonLog
 from fedminmax.core.text import counted
 from fedminmax.federation.certify import MAX_ROUNDS
 from fedminmax.federation.planned_runs import needs_learning_rate
+from fedminmax.federation.site.requests import COMPARED, Endpoint, Request
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.method import asks_again
 
@@ -45,116 +48,26 @@ CALLS_PER_TOTAL = 2
 ROOM_FOR_REPEATS = 2
 
 
-class Endpoint(Enum):
-    """What a server may request; each value is the name of the site's function."""
-
-    PREPARE = "prepare"
-    KEYS = "keys"
-    SET_ROSTER = "set_roster"
-    SUMMARISE = "summarise"
-    ENCODE = "encode"
-    COUNT_ROWS = "count_rows"
-    CURVATURE = "curvature"
-    TAKE_RATE = "take_rate"
-    ANSWER = "answer"
-    VALIDATE = "validate"
-    CERTIFY = "certify"
-    MEASURE = "measure"
-    UNMASK = "unmask"
-
-
-# Those whose content is compared with what was asked before; the others are the same every time.
-COMPARED = frozenset(
-    {
-        Endpoint.ENCODE,
-        Endpoint.CURVATURE,
-        Endpoint.ANSWER,
-        Endpoint.VALIDATE,
-        Endpoint.CERTIFY,
-        Endpoint.MEASURE,
-    }
-)
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request: ``number`` is the run among the plan's, ``round`` counts from 1.
-
-    For requests outside the rounds, ``round`` counts how often they came in this job. What is said
-    about a masked answer has the question that was answered in ``about``; ``attempt`` counts how
-    often that was masked.
-    """
-
-    question: Endpoint
-    number: int = 0
-    _: KW_ONLY
-    round: int = 0
-    phase: int = 0
-    about: Endpoint | None = None
-    attempt: int = 0
-
-    def is_before(self, other: "Request") -> bool:
-        """Return whether this request comes before another one of the same job.
-
-        A run's model is certified after its last round.
-        """
-        own, others = (
-            (a.number, a.question is Endpoint.CERTIFY, a.round, a.phase) for a in (self, other)
-        )
-        return own < others
-
-    def __str__(self) -> str:
-        if self.question is Endpoint.ANSWER:
-            return f"round {self.round}, question {self.phase + 1}, of run {self.number + 1}"
-        if self.question is Endpoint.CERTIFY:
-            return f"round {self.round} of the proof of run {self.number + 1}"
-        return f"'{self.question.value}'"
-
-    @classmethod
-    def from_json(cls, entry: Any) -> Self:
-        """Read the request of a line."""
-        number, round_, phase = (int(entry[name]) for name in ("number", "round", "phase"))
-        about = entry.get("about")
-        return cls(
-            Endpoint(entry["question"]),
-            number,
-            round=round_,
-            phase=phase,
-            about=None if about is None else Endpoint(about),
-            attempt=int(entry.get("attempt", 0)),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the request as part of a line; what does not apply to it is left out."""
-        unused = {name for name in ("about", "attempt") if not getattr(self, name)}
-        entries = {name: value for name, value in asdict(self).items() if name not in unused}
-        return {
-            name: value.value if isinstance(value, Endpoint) else value
-            for name, value in entries.items()
-        }
-
-
 class Event(Enum):
     """What a line is about.
 
     An allowed question is written down before the site works on it, what is sent or refused before
-    it leaves. Lines of earlier versions do not name their event: the question was answered, and
-    the size of the answer is not known.
+    it leaves. Work that failed is said under the masks of a total, and its reason here alone.
     """
 
-    ANSWERED = "answered"
     ALLOWED = "allowed"
+    FAILED = "failed"
     SENT = "sent"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A line: when, in which run of which plan, and what happened to which request.
+    """A line: when, in which run of which plan on which data, and what happened to which request.
 
     ``digest`` is the SHA-256 of the message that left, of ``bytes`` bytes; for a question that was
     allowed it is the question's own. ``masked`` is None if the message has no numbers from the
-    table. ``reason`` says why a question was refused, as the server was told.
+    table. ``reason`` says why a question was refused, as the server was told, or why work failed.
     """
 
     time: str
@@ -163,7 +76,8 @@ class LedgerEntry:
     asked: Request
     digest: str
     _: KW_ONLY
-    event: Event = Event.ANSWERED
+    event: Event
+    data: str
     bytes: int | None = None
     masked: bool | None = None
     reason: str = ""
@@ -176,7 +90,7 @@ class LedgerEntry:
     @property
     def left(self) -> bool:
         """Whether a message left the site."""
-        return self.event is not Event.ALLOWED
+        return self.event in (Event.SENT, Event.REFUSED)
 
     @classmethod
     def from_json(cls, entry: Any) -> Self:
@@ -189,7 +103,8 @@ class LedgerEntry:
             run,
             Request.from_json(entry),
             digest,
-            event=Event(entry.get("event", Event.ANSWERED.value)),
+            event=Event(entry["event"]),
+            data=str(entry["data"]),
             bytes=None if size is None else int(size),
             masked=None if masked is None else bool(masked),
             reason=str(entry.get("reason", "")),
@@ -198,7 +113,7 @@ class LedgerEntry:
     def as_json(self) -> dict[str, Any]:
         """Return the entry as a line of the log."""
         start = {"time": self.time, "event": self.event.value, "plan": self.plan, "run": self.run}
-        line = {**start, **self.asked.as_json(), "digest": self.digest}
+        line = {**start, "data": self.data, **self.asked.as_json(), "digest": self.digest}
         if self.bytes is not None:
             line |= {"bytes": self.bytes, "masked": self.masked}
         return line | ({"reason": self.reason} if self.reason else {})
@@ -206,7 +121,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many runs of a plan, different requests about a round, and different ones in a run.
+    """How many runs on the same data, different requests about a round, and in a run.
 
     With ``sync``, an allowed question is on the disk before its answer leaves, even if the power
     fails.
@@ -243,10 +158,9 @@ def planned_questions(plan: NetworkPlan) -> int:
 def limits_of(plan: NetworkPlan, settings: SiteSettings) -> Limits:
     """Return what a site allows in a run of this plan."""
     questions = ROOM_FOR_REPEATS * planned_questions(plan)
-    if plan.privacy is not None:
-        # Two orders with the same noise would show the difference of their answers.
-        return Limits(settings.max_runs, 1, questions, sync=True)
-    return Limits(settings.max_runs, settings.max_answers, questions)
+    # Of masked answers two would be two totals, and with the same noise show their difference.
+    answers = settings.max_answers if plan.secure_sums is None else 1
+    return Limits(settings.max_runs, answers, questions, sync=plan.privacy is not None)
 
 
 class Ledger:
@@ -258,18 +172,26 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self._log = JsonLog(folder / LEDGER_FILE, LedgerEntry)
-        self._run = self._plan = ""
+        self._run = self._plan = self._data = ""
         self._limits: Limits | None = None
         self._read_until = 0
-        self._runs: set[str] = set()
+        self._runs: dict[str, str] = {}
         self._digests: defaultdict[Request, set[str]] = defaultdict(set)
         self._calls: set[Request] = set()
 
-    def begin(self, run: str, plan: str, limits: Limits) -> None:
-        """Say which run this job is of, the digest of its plan, and what the site allows."""
-        self._run, self._plan, self._limits = run, plan, limits
+    def begin(self, plan: NetworkPlan, content: Sequence[bytes], data: str, limits: Limits) -> None:
+        """Allow a job of this plan on this data, or refuse it.
+
+        ``content`` is the plan as it came, and how this site reads its table.
+        """
+        self._run, self._plan, self._data = plan.run, digest_of(plan), data
+        self._limits = limits
         # What was read before was not known to be of this run.
         self._read_until = 0
+        self._digests.clear()
+        self._calls.clear()
+        self._runs.clear()
+        self.note(Request(Endpoint.PREPARE), *content)
 
     def note(self, asked: Request, *content: bytes | memoryview) -> None:
         """Allow this request about some content and record it, or refuse it."""
@@ -278,16 +200,25 @@ class Ledger:
             raise RefusedError("this site was asked before it had a plan")
         whole = hashlib.sha256()
         for part in content:
+            whole.update(memoryview(part).nbytes.to_bytes(8, "little"))
             whole.update(part)
         digest = whole.hexdigest()[:32]
         with self._up_to_date():
-            known = self._digests[asked]
-            if self._run not in self._runs and len(self._runs) >= limits.runs:
+            if self._runs.get(self._run, self._data) != self._data:
+                raise RefusedError("this site has another table than when this run began; refused")
+            runs = [run for run, data in self._runs.items() if data == self._data]
+            if self._run not in runs and len(runs) >= limits.runs:
                 raise RefusedError(
-                    f"this site allows {counted(limits.runs, 'run')} of this configuration, "
-                    "and had them"
+                    f"this site allows {counted(limits.runs, 'run')} on the same table, and had "
+                    "them"
                 )
+            known = self._digests[asked]
             if digest not in known:
+                if len(known) >= limits.answers and asked.question is Endpoint.PREPARE:
+                    raise RefusedError(
+                        "this run began here with another plan or other settings of this site; "
+                        "give the new one another name"
+                    )
                 if len(known) >= limits.answers:
                     raise RefusedError(
                         f"this site answered {counted(len(known), 'different question')} about "
@@ -317,6 +248,12 @@ class Ledger:
             digest = hashlib.sha256(message).hexdigest()
             short = reason[:MAX_REASON]
             self._add(Event.REFUSED, asked, digest, size=len(message), reason=short)
+
+    def failed(self, asked: Request, reason: str) -> None:
+        """Record why an answer could not be computed; the reason does not leave."""
+        with self._up_to_date():
+            digest = hashlib.sha256(reason.encode()).hexdigest()
+            self._add(Event.FAILED, asked, digest, reason=reason[:MAX_REASON])
 
     def _check_questions(self, limits: Limits) -> None:
         """Refuse one more different question in this run if it had as many as its plan allows."""
@@ -348,9 +285,8 @@ class Ledger:
 
     def _count(self, entry: LedgerEntry) -> None:
         compared = entry.asked.question in COMPARED
-        if entry.event in (Event.ALLOWED, Event.ANSWERED):
-            if entry.plan == self._plan:
-                self._runs.add(entry.run)
+        if entry.event is Event.ALLOWED:
+            self._runs.setdefault(entry.run, entry.data)
             if entry.run == self._run:
                 self._digests[entry.asked].add(entry.digest)
         elif entry.event is Event.SENT and entry.run == self._run and not compared:
@@ -376,6 +312,7 @@ class Ledger:
                 asked,
                 digest,
                 event=event,
+                data=self._data,
                 bytes=size,
                 masked=masked,
                 reason=reason,

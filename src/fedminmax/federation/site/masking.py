@@ -2,7 +2,8 @@
 
 Where sums are masked the server sees no single reply, so what it would check of one the site checks
 before anything leaves: numbers that are not finite, counts and losses that its own rows cannot
-have, steps that are too long for them.
+have, steps that are too long for them. A site whose answer fails says so under the masks alone: a
+refusal in the clear that depends on its rows would answer a question about them.
 """
 
 import logging
@@ -15,13 +16,14 @@ from torch import nn
 from fedminmax.core.bounds import RowLengths, row_limits
 from fedminmax.core.messages import Order, Sums
 from fedminmax.federation.secure.answers import Values, reply_values
-from fedminmax.federation.secure.fixed_point import DoesNotFitError, Layout, pack
+from fedminmax.federation.secure.fixed_point import Layout, pack, pack_failure
 from fedminmax.federation.secure.identity import Authority, Identity
-from fedminmax.federation.secure.messages import Ask, Context, from_bytes
-from fedminmax.federation.secure.site import SERVER, SecureSite
+from fedminmax.federation.secure.messages import Agreed, Context, question_digest
+from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.site.encoded_site import EncodedSite
+from fedminmax.federation.site.ledger import Ledger
+from fedminmax.federation.site.requests import Request
 from fedminmax.federation.wire.checks import check_losses, check_reply, check_validation
-from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 
@@ -38,10 +40,9 @@ class Credentials:
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """An answer to one question about one order, before any mask."""
+    """An answer to one question, before any mask."""
 
-    topic: Context
-    order: bytes
+    question: bytes
     values: Values
 
 
@@ -50,40 +51,40 @@ class MaskedAnswers:
 
     Args:
         site: the site's masks.
+        plan: the plan, as it came.
+        ledger: the site's own log.
     """
 
-    def __init__(self, site: SecureSite) -> None:
+    def __init__(self, site: SecureSite, plan: bytes, ledger: Ledger) -> None:
         self.site = site
+        self.agreed = Agreed(plan)
+        self.ledger = ledger
         self._computed: Computed | None = None
 
     def answer(
         self,
         secure: object,
-        topic: Context,
-        order: bytes,
+        asked: Request,
+        layout: Layout,
         compute: Callable[[], Values],
-        layout: Layout | None = None,
+        order: bytes = b"",
     ) -> bytes:
-        """Return the masked answer; a further attempt at the same question masks it anew.
-
-        With a ``layout`` the server must ask for this one: numbers that do not fit are not told.
-        """
-        own = self._computed
-        ask = from_bytes(secure, Ask, SERVER)
-        if layout is not None and ask.layout != layout:
-            raise RefusedError(f"{SERVER} asks for other numbers of {topic} than the plan gives")
-        if own is None or (own.topic, own.order) != (topic, order):
-            own = self._computed = Computed(topic, order, compute())
-        if layout is not None:
-            _check_fits(layout, own.values, len(ask.sites))
-        return self.site.mask(secure, topic, own.values, order)
-
-
-def _check_fits(layout: Layout, values: Values, sites: int) -> None:
-    try:
-        pack(layout, values, sites)
-    except DoesNotFitError as error:
-        raise RefusedError("this site has too many rows for this promise of privacy") from error
+        """Return the masked answer; a further attempt at the same question masks it anew."""
+        topic = Context(asked.question.value, asked.number, asked.round, asked.phase)
+        sites = self.site.asked_sites(secure, topic)
+        question = question_digest(self.agreed, layout, order)
+        try:
+            if self._computed is None or self._computed.question != question:
+                self._computed = Computed(question, compute())
+            packed = pack(layout, self._computed.values, len(sites))
+        except OSError:
+            # A full disk says nothing of the rows; the question is asked again when it is mended.
+            raise
+        except Exception as error:
+            LOG.exception("the work failed; the total says so without this site's name")
+            self.ledger.failed(asked, str(error) or type(error).__name__)
+            packed = pack_failure(layout)
+        return self.site.mask(secure, topic, packed, question)
 
 
 def checked_values(
@@ -93,10 +94,7 @@ def checked_values(
     encoded_site: EncodedSite,
     lengths: RowLengths,
 ) -> Values:
-    """Return a reply as sections; refuse what a server that sees single replies would refuse.
-
-    The reason is said here alone.
-    """
+    """Return a reply as sections; refuse what a server that sees single replies would refuse."""
     task, holder = encoded_site.task, encoded_site.holder
     layers = [layer for layer in task.model.modules() if isinstance(layer, nn.Linear)]
     limits = row_limits(layers, order.parameters, task.loss, task.ridge)
@@ -107,16 +105,9 @@ def checked_values(
         limits=limits,
         lengths=lengths,
     )
-    try:
-        check_losses(reply, sender, "this site")
-        check_reply(method, order, sender, reply, site="this site")
-        if len(reply.validation.count):
-            set_aside = encoded_site.validation_counts
-            check_validation(reply.validation, set_aside, limits, "this site")
-    except RefusedError as error:
-        # The reason has numbers of this site in it.
-        LOG.error("nothing is sent: %s", error)  # noqa: TRY400 - no traceback is needed
-        raise RefusedError(
-            "its own reply cannot be true, so nothing was sent; the reason is in this site's log"
-        ) from error
+    check_losses(reply, sender, "this site")
+    check_reply(method, order, sender, reply, site="this site")
+    if len(reply.validation.count):
+        set_aside = encoded_site.validation_counts
+        check_validation(reply.validation, set_aside, limits, "this site")
     return reply_values(reply)

@@ -22,7 +22,7 @@ from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sources import hold_out, read_file_rows
 from fedminmax.federation.site.settings import SiteSettings, SmallGroups
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of, threshold_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +134,14 @@ def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
     return replace(rows, features=replace(rows.features, quantities=quantities, codes=codes))
 
 
-def read_rows(
-    plan: NetworkPlan, settings: SiteSettings, site: str, roster: Sequence[str] | None = None
-) -> SiteRows:
-    """Read the site's table, with small groups refused or merged as its policy says."""
+def check_plan(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
+    """Refuse a plan that this site's policy does not allow, whatever its table has in it."""
     _check_company(plan, settings, roster)
+    _check_agreed(plan, settings)
+
+
+def read_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteRows:
+    """Read the site's table, with small groups refused or merged as its policy says."""
     rows = within_policy(read_own_rows(plan, settings, site), plan.schema, settings)
     return with_validation(rows, plan, settings, settings.owner or site)
 
@@ -210,6 +213,22 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
         )
     if roster is not None and not {*plan.sites} <= {*roster}:
         raise RefusedError("the plan has sites that are not in this federation's signed list")
+    if masked is None:
+        return
+    if not masked.same_sites and not settings.allow_other_sites:
+        raise RefusedError(
+            "the plan's totals may be over different sites, whose difference tells about single "
+            "ones; this site's policy does not allow it (fedminmax site check --allow-other-sites)"
+        )
+    if roster is None:
+        raise RefusedError("this site has no signed list of the federation's sites; copy its kit")
+    # A plan for few of many sites would need few helpers to tell of one of them.
+    lowest = threshold_for(len(roster))
+    if masked.threshold < lowest:
+        raise RefusedError(
+            f"the plan's totals may be over {masked.threshold} of the federation's {len(roster)} "
+            f"sites, at least {lowest} are needed; give --minimum-sites {lowest}"
+        )
 
 
 def _check_columns(plan: NetworkPlan, settings: SiteSettings) -> None:

@@ -39,12 +39,9 @@ from fedminmax.core.privacy.ledger import (
 from fedminmax.core.privacy.mechanism import Mechanism, Unit
 from fedminmax.federation.private import census_sums, own_sums, step_size_of
 from fedminmax.federation.secure.answers import Values
-from fedminmax.federation.secure.fixed_point import Layout
 from fedminmax.federation.secure.noisy_answers import (
-    census_layout,
     census_values,
     mechanism_of_plan,
-    round_layout,
     round_values,
 )
 from fedminmax.federation.site.encoded_site import EncodedSite
@@ -94,6 +91,10 @@ class PrivateAnswers:
             raise RefusedError(f"delta = {promise.delta:g} is not below 1 / {name}; refused")
         self._check_line(read_own_ledger(self._spent_path))
 
+    def begin(self) -> None:
+        """Write down what the run spends, or refuse it, before any answer is computed."""
+        _ = self._mechanism
+
     def census(self, site: EncodedSite, encoding: bytes) -> Values:
         """Return rows by group and the sum of x x', each with this site's share of the noise."""
         mechanism, linear = self._mechanism, site.workspace.linear
@@ -101,10 +102,6 @@ class PrivateAnswers:
         label = self._label("census", encoding, site)
         noise = mechanism.own_noise(label, lower, counts)
         return census_values(*mechanism.add_to_census(noise, counts, lower))
-
-    def census_layout(self, site: EncodedSite) -> Layout:
-        """Return the sections in which this site sends its census."""
-        return census_layout(self._mechanism, site.holder.groups, site.workspace.linear)
 
     def reply(
         self, site: EncodedSite, method: AnyMethod[Any], order: Order, reply: Sums, asked: bytes
@@ -120,10 +117,6 @@ class PrivateAnswers:
         question = f"round {order.key.round}, phase {order.phase}"
         noise = mechanism.own_noise(self._label(question, asked, site), step, losses)
         return round_values(*mechanism.add_to_round(noise, step, losses, size))
-
-    def round_layout(self, site: EncodedSite, method: AnyMethod[Any], order: Order) -> Layout:
-        """Return the sections in which this site sends a round's sums."""
-        return round_layout(self._mechanism, method, order, site.task, site.holder.groups)
 
     def forget_key(self) -> None:
         """Remove the key of a run that is over: whoever has it can remove the noise."""
@@ -184,9 +177,7 @@ def planned_line(plan: NetworkPlan, settings: SiteSettings) -> Spent:
     """Return what a run of this plan spends at a site, by the site's own accountant."""
     if plan.privacy is None:
         raise RefusedError("the plan promises no privacy")
-    # Read in another format, or with other groups merged, the same file has other rows.
-    merged = settings.small_groups is SmallGroups.MERGE and settings.minimum_group
-    terms = repr((digest_of(plan), plan.sites, plan.secure_sums, settings.file_format, merged))
+    terms = repr((digest_of(plan), plan.sites, plan.secure_sums, reading_rules(settings)))
     try:
         return line_of(
             plan.privacy,
@@ -208,6 +199,12 @@ def read_own_ledger(path: Path) -> list[Spent]:
         raise RefusedError(
             "this site's privacy ledger is damaged; its administrator has to look"
         ) from error
+
+
+def reading_rules(settings: SiteSettings) -> str:
+    """Return what decides which rows a site reads from the same file: its format, merged groups."""
+    merged = settings.small_groups is SmallGroups.MERGE and settings.minimum_group
+    return repr((settings.file_format, merged))
 
 
 def table_digest(settings: SiteSettings) -> str:

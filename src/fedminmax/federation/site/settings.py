@@ -33,10 +33,12 @@ class SiteSettings:
     fewer training rows than ``minimum_group`` is not disclosed: depending on ``small_groups``, the
     site refuses to take part, or merges such groups into one. The site does not take part in runs
     that may continue with fewer than ``minimum_sites`` sites; it takes part in at most ``max_runs``
-    runs of the same plan, and answers at most ``max_answers`` different requests about the same
-    round. All runs with a promise of privacy on the same table may spend ``max_epsilon`` together;
-    None sets no limit. ``holder_column`` and ``owner`` select this site's rows if one file holds
-    those of several. ``format`` has the differences between this site's file and the configuration;
+    runs on the same table, and where sums are not masked answers at most ``max_answers`` different
+    requests about the same round. With ``allow_other_sites`` masked totals on the same table may be
+    over sets of sites that differ in few of them, about which the difference tells. All runs with a
+    promise of privacy on the same table may spend ``max_epsilon`` together; None sets no limit.
+    ``holder_column`` and ``owner`` select this site's rows if one file holds those of several.
+    ``format`` has the differences between this site's file and the configuration;
     ``agreed_format`` has those that the configuration itself states for this site.
     """
 
@@ -50,6 +52,7 @@ class SiteSettings:
     minimum_sites: Annotated[int, Field(ge=1)] = MINIMUM_SITES
     max_runs: Annotated[int, Field(ge=1)] = 20
     max_answers: Annotated[int, Field(ge=1)] = 3
+    allow_other_sites: bool = False
     max_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     owner: str | None = None
     holder_column: str | None = None

@@ -5,7 +5,8 @@ the replies, and nothing here knows how messages travel. Questions must come in 
 answer is noted in the site's own ledger before it is given.
 
 Where the plan asks for masked sums, ``prepare`` and ``encode`` return nothing by themselves: every
-answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites.
+answer is masked (``site.masking``) and comes with a ``secure`` part that says for which sites. How
+it is rounded the site computes itself, from what all sites agreed on (``secure.layouts``).
 """
 
 import time
@@ -18,33 +19,39 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
-from fedminmax.core.messages import Order, Sums
+from fedminmax.core.messages import Sums
 from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots, row_lengths
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise, without_counts
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
 from fedminmax.federation.secure.answers import (
-    COUNT_ROWS,
-    SUMMARISE,
     Values,
     losses_values,
     scores_values,
+    summary_layout,
     summary_values,
 )
-from fedminmax.federation.secure.messages import Context, order_hash
+from fedminmax.federation.secure.layouts import Layouts, sizes_from_bytes
+from fedminmax.federation.secure.masks import digest
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
 from fedminmax.federation.site.encoded_site import (
     EncodedSite,
-    check_same_table,
     encode_site,
     list_rows,
     reply_to,
 )
-from fedminmax.federation.site.ledger import Endpoint, Ledger, Request, limits_of
+from fedminmax.federation.site.ledger import Ledger, limits_of
 from fedminmax.federation.site.masking import Credentials, MaskedAnswers, checked_values
-from fedminmax.federation.site.policy import SiteRows, read_rows, rows_to_measure
-from fedminmax.federation.site.privacy import PrivateAnswers, check_range
+from fedminmax.federation.site.order_checks import check_after, check_models, check_order
+from fedminmax.federation.site.policy import SiteRows, check_plan, read_rows, rows_to_measure
+from fedminmax.federation.site.privacy import (
+    PrivateAnswers,
+    check_range,
+    reading_rules,
+    table_digest,
+)
+from fedminmax.federation.site.requests import Endpoint, Request
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
 from fedminmax.federation.wire.messages import (
@@ -56,19 +63,13 @@ from fedminmax.federation.wire.messages import (
     vector_from_bytes,
     vector_to_bytes,
 )
-from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.federation.wire.plan_checks import MAX_PLAN_BYTES, plan_from_bytes
 from fedminmax.federation.wire.summary import summary_to_bytes
-from fedminmax.methods.method import (
-    AnyMethod,
-    asks_again,
-)
-from fedminmax.methods.shared.fits import max_members
+from fedminmax.methods.method import AnyMethod
 
 SERVER = "the server"
 MAX_RATE_BYTES = 30
-# No method asks a third question in a round.
-MAX_PHASE = 1
 
 
 class Site:
@@ -105,7 +106,7 @@ class Site:
         self._methods: list[AnyMethod[Any]] = []
         self._curvatures = 0
         self._direction = b""
-        self._encoding_bytes = b""
+        self._layouts: Layouts | None = None
         self._lengths = UNKNOWN_LENGTHS
         # The same order may be repeated, but not an earlier one.
         self._latest: Request | None = None
@@ -119,26 +120,38 @@ class Site:
         if self._plan not in (None, came):
             raise RefusedError(f"{SERVER} sent a second plan")
         methods = [] if needs_learning_rate(came.runs) else [run.build() for run in came.runs]
-        self.ledger.begin(came.run, digest_of(came), limits_of(came, self._settings))
-        rows = read_rows(came, self._settings, self._name, self._roster)
+        check_plan(came, self._settings, self._roster)
+        content = checked_bytes(plan, MAX_PLAN_BYTES, SERVER)
+        data = table_digest(self._settings)
+        told = (content, reading_rules(self._settings).encode())
+        self.ledger.begin(came, told, data, limits_of(came, self._settings))
+        rows = read_rows(came, self._settings, self._name)
         summary = summarise(rows.train, came.schema)
         private = None
         if came.privacy is not None:
             private = PrivateAnswers(came, self._settings, self._folder)
             private.check(len(rows.train))
             summary = without_counts(summary)
-        masked = None if came.secure_sums is None else MaskedAnswers(self._new_session(came))
+        masked = None if came.secure_sums is None else self._new_session(came, content, data)
         self._plan, self._rows, self._summary = came, rows, summary
         self._private, self._masked = private, masked
         self._methods = methods or self._methods
         return summary_to_bytes(summary) if masked is None else b""
 
-    def _new_session(self, plan: NetworkPlan) -> SecureSite:
+    def _new_session(self, plan: NetworkPlan, content: bytes, data: str) -> MaskedAnswers:
         if self._credentials is None or plan.secure_sums is None:
-            raise RefusedError("this site has no key to sign masks with; its kit is too old")
-        terms = Terms(plan.run, digest_of(plan), plan.sites, plan.secure_sums.threshold)
-        own = self._credentials
-        return SecureSite(own.identity, own.authority, terms, self._folder)
+            raise RefusedError("this site has no key to sign masks with; copy its kit")
+        threshold = plan.secure_sums.threshold
+        terms = Terms(plan.run, digest("plan", content).hex(), plan.sites, threshold)
+        secure = SecureSite(
+            self._credentials.identity,
+            self._credentials.authority,
+            terms,
+            self._folder,
+            data=data,
+            allows_other_sets=self._settings.allow_other_sites,
+        )
+        return MaskedAnswers(secure, content, self.ledger)
 
     def keys(self) -> bytes:
         """Return this job's keys for masks."""
@@ -163,27 +176,28 @@ class Site:
         if self._plan is None or self._summary is None:
             raise RefusedError(f"{SERVER} asks for a summary before its plan")
         summary, schema = self._summary, self._plan.schema
-        order = order_hash(digest_of(self._plan).encode())
-        return masked.answer(
-            secure, Context(SUMMARISE), order, lambda: summary_values(summary, schema)
-        )
+        asked, layout = Request(Endpoint.SUMMARISE), summary_layout(schema)
+        return masked.answer(secure, asked, layout, lambda: summary_values(summary, schema))
 
     def count_rows(self, secure: object) -> bytes:
         """Return the masked counts by group."""
         masked, private = self._masks(), self._private
-        encoded_site = self._present("a question")
-        content, topic = self._encoding_bytes, Context(COUNT_ROWS)
-        order = order_hash(content)
+        encoded_site, layouts = self._present("a question"), self._rounding()
         if private is not None:
-            layout = private.census_layout(encoded_site)
-            return masked.answer(
-                secure, topic, order, lambda: private.census(encoded_site, content), layout
-            )
-        values = {"counts": self._counts().numpy()}
-        return masked.answer(secure, topic, order, lambda: values)
+            private.begin()
 
-    def encode(self, encoding: object) -> bytes:
-        """Encode the rows as all sites do, and return the counts by group."""
+        def values() -> Values:
+            if private is not None:
+                return private.census(encoded_site, masked.agreed.encoding)
+            return {"counts": self._counts().numpy()}
+
+        return masked.answer(secure, Request(Endpoint.COUNT_ROWS), layouts.counts(), values)
+
+    def encode(self, encoding: object, sizes: object = b"") -> bytes:
+        """Encode the rows as all sites do, and return the counts by group.
+
+        ``sizes`` are those of all sites' rows, where sums are masked.
+        """
         if self._plan is None or self._rows is None or self._summary is None:
             raise RefusedError(f"{SERVER} sent an encoding before its plan")
         if self._encoded_site is not None:
@@ -194,16 +208,19 @@ class Site:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         if not has_expected_knots(agreed, splines=self._plan.model.is_spline):
             raise RefusedError(f"{SERVER} sent an encoding with knots of its own; refused")
-        self.ledger.note(Request(Endpoint.ENCODE), content)
+        layouts = None
+        if self._masked is not None:
+            layouts = Layouts(self._plan, agreed, sizes_from_bytes(sizes, SERVER))
+        all_sizes = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
+        self.ledger.note(Request(Endpoint.ENCODE), content, all_sizes)
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
         list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
         self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
         if self._masked is None:
             return vector_to_bytes(self._counts())
-        self._encoding_bytes = content
-        check_same_table(self._folder, self._plan, self._counts())
-        self._lengths = row_lengths(self._summary, agreed)
+        self._masked.agreed = replace(self._masked.agreed, encoding=content, sizes=all_sizes)
+        self._layouts, self._lengths = layouts, row_lengths(self._summary, agreed)
         return b""
 
     def _counts(self) -> Tensor:
@@ -236,9 +253,10 @@ class Site:
             return vector_to_bytes(encoded_site.sums_along(by_group).flatten())
         return self._masked.answer(
             secure,
-            _topic(asked),
-            order_hash(content),
+            asked,
+            self._rounding().curvature(),
             lambda: {"sums": encoded_site.sums_along(by_group).flatten().numpy()},
+            content,
         )
 
     def take_rate(self, rate: object) -> bytes:
@@ -246,8 +264,13 @@ class Site:
         encoded_site = self._present("a learning rate")
         if self._methods:
             raise RefusedError(f"{SERVER} sent a learning rate, but it is set")
-        word = checked_bytes(rate, MAX_RATE_BYTES, SERVER).decode(errors="replace")
-        self._methods = [run.build() for run in with_rate(encoded_site.plan.runs, word)]
+        content = checked_bytes(rate, MAX_RATE_BYTES, SERVER)
+        word = content.decode(errors="replace")
+        methods = [run.build() for run in with_rate(encoded_site.plan.runs, word)]
+        self.ledger.note(Request(Endpoint.TAKE_RATE), content)
+        self._methods = methods
+        if self._masked is not None:
+            self._masked.agreed = replace(self._masked.agreed, rate=content)
         return b""
 
     def answer(self, run: object, order: object, secure: object = None) -> bytes:
@@ -258,12 +281,14 @@ class Site:
             raise RefusedError(f"{SERVER} asks for run {run!r}, which its plan does not have")
         came = order_from_bytes(order, encoded_site.start, SERVER)
         asked = Request(Endpoint.ANSWER, run, round=came.key.round, phase=came.phase)
-        self._check_order(asked, came, encoded_site)
+        check_order(asked, came, self._methods[run], encoded_site.plan)
+        check_after(asked, self._latest)
         method, content = self._methods[run], _content(came.parameters, came.weights)
         if self._private is not None:
             # A rate that the plan leaves open decides answers, too.
             content.append(memoryview(repr(method).encode()))
             check_range(came)
+            self._private.begin()
         self.ledger.note(asked, *content)
         self._latest = asked
 
@@ -276,9 +301,7 @@ class Site:
 
         if self._masked is None:
             return sums_to_bytes(reply(), time.monotonic() - started)
-        layout = None
-        if self._private is not None:
-            layout = self._private.round_layout(encoded_site, method, came)
+        layout = self._rounding().round(method, came)
 
         def values() -> Values:
             if self._private is not None:
@@ -286,7 +309,7 @@ class Site:
                 return self._private.reply(encoded_site, method, came, reply(), asked_for)
             return checked_values(method, came, reply(), encoded_site, self._lengths)
 
-        return self._masked.answer(secure, _topic(asked), _hash_of(order), values, layout)
+        return self._masked.answer(secure, asked, layout, values, _bytes(order))
 
     def validate(self, run: object, order: object, secure: object = None) -> bytes:
         """Return the losses of a run's last model on validation rows."""
@@ -304,9 +327,10 @@ class Site:
             return losses_to_bytes(encoded_site.validation_losses(came.parameters))
         return self._masked.answer(
             secure,
-            _topic(asked),
-            _hash_of(order),
+            asked,
+            self._rounding().validation(came),
             lambda: losses_values(encoded_site.validation_losses(came.parameters)),
+            _bytes(order),
         )
 
     def certify(self, run: object, order: object, secure: object = None) -> bytes:
@@ -319,7 +343,7 @@ class Site:
         if not 1 <= came.key.round <= MAX_ROUNDS or came.phase:
             raise RefusedError(f"{SERVER} asks for round {came.key.round} of a proof")
         asked = Request(Endpoint.CERTIFY, round=came.key.round)
-        self._check_after_latest(asked)
+        check_after(asked, self._latest)
         self.ledger.note(asked, *_content(came.parameters))
         self._latest = asked
         prover = prover_for(encoded_site.workspace.linear, encoded_site.holder.groups)
@@ -332,33 +356,29 @@ class Site:
             return sums_to_bytes(reply(), time.monotonic() - started)
         return self._masked.answer(
             secure,
-            _topic(asked),
-            _hash_of(order),
+            asked,
+            self._rounding().proof(came),
             lambda: checked_values(prover, came, reply(), encoded_site, self._lengths),
+            _bytes(order),
         )
 
     def measure(self, models: object, secure: object = None) -> bytes:
         """Return sums of scores of each run's models over the held-out rows."""
         encoded_site = self._present("models")
         runs = models_from_bytes(models, len(encoded_site.plan.runs), encoded_site.start, SERVER)
-        for members, method, planned in zip(
-            runs, self._methods, encoded_site.plan.runs, strict=True
-        ):
-            most = max_members(method, planned.rounds)
-            if len(members) > most:
-                raise RefusedError(
-                    f"{SERVER} sent {len(members)} models of {planned.method}, which has {most}"
-                )
-        self.ledger.note(Request(Endpoint.MEASURE), *_content(*runs))
+        check_models(runs, self._methods, encoded_site.plan)
+        asked = Request(Endpoint.MEASURE)
+        self.ledger.note(asked, *_content(*runs))
         if self._private is not None:
             self._private.forget_key()
         if self._masked is None:
             return score_sums_to_bytes(encoded_site.measure(runs))
         return self._masked.answer(
             secure,
-            Context(Endpoint.MEASURE.value),
-            _hash_of(models),
+            asked,
+            self._rounding().measure(len(runs)),
             lambda: scores_values(encoded_site.measure(runs)),
+            _bytes(models),
         )
 
     def _present(self, what: str) -> EncodedSite:
@@ -366,20 +386,10 @@ class Site:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
         return self._encoded_site
 
-    def _check_order(self, asked: Request, came: Order, encoded_site: EncodedSite) -> None:
-        """Refuse an order that does not follow the plan."""
-        planned, method = encoded_site.plan.runs[asked.number], self._methods[asked.number]
-        if not 1 <= asked.round <= planned.rounds:
-            raise RefusedError(f"{SERVER} asks for round {asked.round} of {planned.rounds}")
-        if asked.phase > (MAX_PHASE if asks_again(method) else 0):
-            raise RefusedError(f"{SERVER} asks {planned.method} too often in a round")
-        if came.key.seed != encoded_site.plan.seed:
-            raise RefusedError(f"{SERVER} sent another seed than its plan's")
-        self._check_after_latest(asked)
-
-    def _check_after_latest(self, asked: Request) -> None:
-        if self._latest is not None and asked.is_before(self._latest):
-            raise RefusedError(f"{SERVER} asks for {asked} after {self._latest}")
+    def _rounding(self) -> Layouts:
+        if self._layouts is None:
+            raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
+        return self._layouts
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:
@@ -387,10 +397,6 @@ def _content(*vectors: Tensor) -> list[memoryview]:
     return [vector.reshape(-1).contiguous().numpy().data for vector in vectors]
 
 
-def _topic(asked: Request) -> Context:
-    return Context(asked.question.value, asked.number, asked.round, asked.phase)
-
-
-def _hash_of(message: object) -> bytes:
-    """Return the hash of an order as it came, which was read before."""
-    return order_hash(message if isinstance(message, bytes) else b"")
+def _bytes(message: object) -> bytes:
+    """Return a message that was read before, as it came."""
+    return message if isinstance(message, bytes) else b""

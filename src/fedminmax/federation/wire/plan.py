@@ -99,9 +99,14 @@ class SiteRules:
 
 @dataclass(frozen=True)
 class SecureSums:
-    """The server learns totals over at least ``threshold`` sites, but no site's own numbers."""
+    """The server learns totals over at least ``threshold`` sites, but no site's own numbers.
+
+    With ``same_sites`` all totals of a run are over the same sites: those of two sets would tell,
+    by their difference, about the sites in which they differ. Then a round waits for all of them.
+    """
 
     threshold: int
+    same_sites: bool = True
 
 
 def masked_words(threshold: int) -> str:
@@ -156,7 +161,8 @@ class NetworkPlan:
         """How many sites a round needs; never more than there are."""
         least = max(self.site_rules.minimum_sites, 1)
         if self.secure_sums is not None:
-            least = max(least, self.secure_sums.threshold)
+            everyone = len(self.sites) if self.secure_sums.same_sites else 0
+            least = max(least, self.secure_sums.threshold, everyone)
         return min(least, len(self.sites))
 
     @property
@@ -206,7 +212,7 @@ def digest_of(plan: NetworkPlan) -> str:
         sites=(),
         runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
         site_rules=SiteRules(),
-        secure_sums=None if plan.secure_sums is None else SecureSums(0),
+        secure_sums=None if plan.secure_sums is None else replace(plan.secure_sums, threshold=0),
     )
     # Sites that checked a configuration with an earlier version do not know these.
     added = ("certify", "packages", "secure_sums", "privacy")

@@ -14,7 +14,12 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.config_sections import MODEL_KINDS
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.plan import MIN_MASKED_SITES, NetworkPlan, plan_adapter
+from fedminmax.federation.wire.plan import (
+    MIN_MASKED_SITES,
+    NetworkPlan,
+    plan_adapter,
+    threshold_for,
+)
 from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 
 MAX_PLAN_BYTES = 2**22
@@ -71,7 +76,7 @@ def secure_sums_fault(plan: NetworkPlan) -> str | None:
 def _company_fault(least: int, sites: int) -> str | None:
     if sites < MIN_MASKED_SITES:
         return f"{counted(sites, 'site')} take part, and at least {MIN_MASKED_SITES} are needed"
-    lowest = max(MIN_MASKED_SITES, sites // 2 + 1)
+    lowest = threshold_for(sites)
     if not lowest <= least <= sites:
         return f"totals over {least} of {sites} sites were asked for; at least {lowest} are needed"
     return None
