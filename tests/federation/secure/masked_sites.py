@@ -122,6 +122,9 @@ class MaskedSite:
     def unmask(self, message: object) -> bytes:
         return self.secure.unmask(message)
 
+    def trace(self, message: object) -> bytes:
+        return self.secure.trace(message)
+
 
 class MaskedSites(DirectTransport):
     """Calls these sites, and keeps all that the server sends and gets."""

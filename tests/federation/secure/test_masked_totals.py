@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 
 from fedminmax.federation.secure.fixed_point import FailedSitesError, Kind, Layout, Section
+from fedminmax.federation.secure.masks import mask_at
 from fedminmax.federation.secure.messages import (
+    Ask,
+    Traced,
     Unmasked,
     from_bytes,
     to_bytes,
+    upload_from_bytes,
 )
 from fedminmax.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES
+from fedminmax.federation.secure.site import self_mask_key
 from fedminmax.federation.server.masked_totals import MaskedTotal, NoTotalError
 from tests.federation.secure.masked_sites import (
+    FIRST,
     LAYOUT,
     SEVEN,
     SITES,
@@ -273,16 +279,53 @@ def test_an_upload_that_is_none_is_refused_by_name(
     assert total.failures["west"].startswith(reason)
 
 
-def test_masks_that_do_not_cancel_give_no_total(tmp_path: Path) -> None:
-    """Nobody can say whose they are; the number of sites that comes out shows that they do not."""
+@pytest.mark.parametrize("admits", [True, False])
+def test_a_site_that_masks_wrongly_gives_no_total_and_is_named(
+    tmp_path: Path, *, admits: bool
+) -> None:
+    """Either it tells the masks that it used, or others than those it shares with everybody."""
     sites = MaskedSites(tmp_path)
     _, totals = sites.open()
     joined = sites.masked["west"].secure._joined
     assert joined is not None
     wrong = dict.fromkeys(joined.secrets, bytes(32))
     sites.masked["west"].secure._joined = replace(joined, secrets=wrong)
-    with pytest.raises(NoTotalError, match="masks of this total do not cancel"):
+    if admits:
+
+        def honest_again(_: bytes) -> bytes:
+            sites.masked["west"].secure._joined = joined
+            return sites.masked["west"].secure.trace(to_bytes(FIRST))
+
+        sites.lies = {("west", "trace"): honest_again}
+    with pytest.raises(NoTotalError, match="masks of this total do not cancel") as error:
         sites.ask(totals)
+    blamed = error.value.failures
+    if admits:
+        assert blamed == {"west": "west masked wrongly"}
+    else:
+        assert blamed["west"].startswith("west and ")
+        assert all("west" in reason for reason in blamed.values())
+
+
+def test_a_trace_tells_nothing_of_an_honest_site(tmp_path: Path) -> None:
+    """It is the masks of one word, which is 1 at every honest site."""
+    sites = MaskedSites(tmp_path)
+    _, totals = sites.open()
+    sites.ask(totals)
+    told = {
+        site: from_bytes(own.secure.trace(to_bytes(FIRST)), Traced, site).words
+        for site, own in sites.masked.items()
+    }
+    ask = Ask(FIRST, SITES)
+    for number, site in enumerate(SITES):
+        message = next(m for s, q, m in sites.transcript if (s, q) == (site, "answer"))
+        words = upload_from_bytes(message, ask, LAYOUT, site).packed.words
+        word = int(words[-1])
+        for other in told[site]:
+            assert told[site][other] == told[other][site]
+            word -= told[site][other] * (1 if number < SITES.index(other) else -1)
+        seed = sites.masked[site].secure._masked[FIRST].seed
+        assert (word - mask_at(self_mask_key(seed), len(words) - 1)) % 2**64 == 1
 
 
 def test_exact_sums_travel_masked(tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ class FlareSite:
         """Help to take the masks off a total."""
         return self._answer(Endpoint.UNMASK, message=message)
 
+    @collab.publish
+    def trace(self, message: bytes) -> bytes | str:
+        """Help to find out who masked wrongly."""
+        return self._answer(Endpoint.TRACE, message=message)
+
     def _answer(self, question: Endpoint, **payload: object) -> bytes | str:
         if self._site is None:
             kept = Path(collab.workspace.get_root_dir()) / KEPT_FOLDER

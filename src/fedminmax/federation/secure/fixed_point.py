@@ -98,6 +98,10 @@ class DoesNotFitError(ValueError):
     """A number is too large for its section's exponent."""
 
 
+class WrongMasksError(RefusedError):
+    """The masks of a total do not cancel."""
+
+
 class FailedSitesError(RefusedError):
     """Sites could not compute what was asked, so there is no total."""
 
@@ -161,7 +165,7 @@ def unpack(layout: Layout, total: Packed, sites: int) -> dict[str, Any]:
     numbers = total.words.view(np.int64)
     failed, present = numbers[-LAST_WORDS:].tolist()
     if present != sites:
-        raise RefusedError("the masks of this total do not cancel: a site masked wrongly; refused")
+        raise WrongMasksError("the masks of this total do not cancel")
     if failed:
         raise FailedSitesError(
             f"{failed} of {sites} sites could not compute an answer, and masks hide which; the "

@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -66,6 +66,20 @@ def derived_key(secret: bytes, purpose: str, *parts: bytes) -> bytes:
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
 
 
+def key_stream(key: bytes) -> CipherContext:
+    """Return what makes the mask of this key."""
+    return Cipher(algorithms.ChaCha20(key, NONCE), mode=None).encryptor()
+
+
+def mask_at(key: bytes, word: int) -> int:
+    """Return what the mask of this key adds to one word, by its place."""
+    stream = key_stream(key)
+    for _ in range(8 * word // CHUNK_BYTES):
+        stream.update(NOTHING)
+    rest = stream.update(bytes(8 * word % CHUNK_BYTES + 8))
+    return int.from_bytes(rest[-8:], "little")
+
+
 class Sum:
     """Masked numbers that are added up in place.
 
@@ -89,7 +103,7 @@ class Sum:
 
     def add_mask(self, key: bytes, sign: int) -> None:
         """Add the mask of this key, or take it away."""
-        stream = Cipher(algorithms.ChaCha20(key, NONCE), mode=None).encryptor()
+        stream = key_stream(key)
         content, nothing = bytearray(CHUNK_BYTES), memoryview(NOTHING)
         room, buffer = memoryview(content), np.frombuffer(content, dtype="<u8")
         step = len(buffer)

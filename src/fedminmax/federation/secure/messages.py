@@ -38,6 +38,7 @@ SIGNATURE_BYTES = 64
 SEALED_BYTES = SHARE_BYTES + TAG_BYTES
 STRICT = ConfigDict(extra="forbid")
 Number = Annotated[int, Field(ge=0, le=2**53)]
+Word = Annotated[int, Field(ge=0, lt=2**64)]
 Secret = Annotated[Base64Bytes, Field(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
 Share = Annotated[Base64Bytes, Field(min_length=SHARE_BYTES, max_length=SHARE_BYTES)]
 Sealed = Annotated[Base64Bytes, Field(min_length=SEALED_BYTES, max_length=SEALED_BYTES)]
@@ -96,10 +97,18 @@ class Unmasked:
     shares: Mapping[str, Share]
 
 
-AnyAsk = Ask | UnmaskAsk
+@with_config(STRICT)
+@dataclass(frozen=True)
+class Traced:
+    """What the masks shared with each other site add to the word that counts sites."""
+
+    words: Mapping[str, Word]
+
+
+AnyAsk = Ask | Context | UnmaskAsk
 # To make one takes longer than all that is done with it.
 ADAPTERS: dict[object, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Ask, Layout, UnmaskAsk, Unmasked)
+    kind: TypeAdapter(kind) for kind in (Ask, Context, Layout, Traced, UnmaskAsk, Unmasked)
 }
 
 
@@ -117,7 +126,7 @@ class Upload:
     signature: bytes
 
 
-def to_bytes(message: AnyAsk | Unmasked) -> bytes:
+def to_bytes(message: AnyAsk | Traced | Unmasked) -> bytes:
     """Write one of the short messages as JSON."""
     return ADAPTERS[type(message)].dump_json(message)
 

@@ -21,10 +21,12 @@ from fedminmax.federation.secure.masks import (
     decrypted,
     derived_key,
     encrypted,
+    mask_at,
 )
 from fedminmax.federation.secure.messages import (
     Ask,
     Context,
+    Traced,
     UnmaskAsk,
     Unmasked,
     Upload,
@@ -57,6 +59,7 @@ class Masked:
     total: Total
     stated: bytes
     seed: bytes
+    words: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +153,8 @@ class SecureSite:
         total = Total(question.hex(), ask.sites)
         joined.ledger.note_mask(ask.context, total)
         stated = statement(joined.roster.session, ask, question)
-        own = Masked(ask, total, stated, new_secret().to_bytes(SECRET_BYTES, "big"))
+        seed = new_secret().to_bytes(SECRET_BYTES, "big")
+        own = Masked(ask, total, stated, seed, len(packed.words))
         # Seeds of earlier questions are of no use any more.
         self._masked = {
             context: other for context, other in self._masked.items() if context.topic == topic
@@ -161,8 +165,7 @@ class SecureSite:
         place = ask.sites.index(self._name)
         for number, other in enumerate(ask.sites):
             if number != place:
-                key = derived_key(joined.secrets[other], "pair", stated)
-                masked.add_mask(key, 1 if place < number else -1)
+                masked.add_mask(_pair_key(joined, other, stated), 1 if place < number else -1)
         commitments, shares = self._shares(own, joined)
         signature = self._keys.signing.sign(upload_content(stated))
         return upload_to_bytes(Upload(masked.packed, commitments, shares, signature))
@@ -191,6 +194,19 @@ class SecureSite:
         }
         joined.ledger.note_unmask(asked.context, own.total)
         return to_bytes(Unmasked(own.seed, shares))
+
+    def trace(self, message: object) -> bytes:
+        """Tell what this site's masks add to the word that counts sites.
+
+        An honest site's word is 1, so nothing is disclosed, and whoever masked wrongly is found.
+        """
+        own, joined = self._known(from_bytes(message, Context, SERVER)), self._session()
+        words = {
+            other: mask_at(_pair_key(joined, other, own.stated), own.words - 1)
+            for other in own.ask.sites
+            if other != self._name
+        }
+        return to_bytes(Traced(words))
 
     def _session(self) -> Joined:
         if self._joined is None:
@@ -250,6 +266,11 @@ class SecureSite:
         names = (owner.encode(), recipient.encode())
         about = b"\n".join((own.stated, *names))
         return derived_key(joined.secrets[other], "share", own.stated, *names), about
+
+
+def _pair_key(joined: Joined, other: str, stated: bytes) -> bytes:
+    """Return the key of the mask that two sites share."""
+    return derived_key(joined.secrets[other], "pair", stated)
 
 
 def self_mask_key(seed: bytes) -> bytes:

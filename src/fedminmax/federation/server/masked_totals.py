@@ -16,11 +16,12 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 
-from fedminmax.federation.secure.fixed_point import FailedSitesError, Layout, unpack
-from fedminmax.federation.secure.masks import Sum
+from fedminmax.federation.secure.fixed_point import Layout, WrongMasksError, unpack
+from fedminmax.federation.secure.masks import Sum, mask_at
 from fedminmax.federation.secure.messages import (
     Ask,
     Context,
+    Traced,
     UnmaskAsk,
     Unmasked,
     Upload,
@@ -182,9 +183,8 @@ class MaskedTotals:
                 total.add_mask(self_mask_key(seed), -1)
             try:
                 values = unpack(layout, total.packed, len(known))
-            except FailedSitesError:
-                raise
-            except RefusedError as error:
+            except WrongMasksError as error:
+                notes.failures |= self._traced(ask, uploads, seeds)
                 raise NoTotalError(str(error), notes.failures) from error
             return MaskedTotal(
                 values=values,
@@ -337,6 +337,32 @@ class MaskedTotals:
         if commitment("seed", stated, owner, seed) != upload.commitments[0]:
             raise NoTotalError(f"'{owner}' has gone, and had made bad shares", notes.failures)
         return seed
+
+    def _traced(
+        self, ask: Ask, uploads: Mapping[str, Upload], seeds: Mapping[str, bytes]
+    ) -> dict[str, str]:
+        """Return who masked wrongly, from the masks of the word that counts sites."""
+        payload = {"message": to_bytes(ask.context)}
+        answers = gather(self._transport(ask.sites, "trace", payload))
+        failures, told = dict(answers.failures), {}
+        for site, message in answers.messages.items():
+            try:
+                told[site] = from_bytes(message, Traced, site).words
+            except RefusedError as error:
+                failures[site] = str(error)
+        place = len(next(iter(uploads.values())).packed.words) - 1
+        for number, site in enumerate(ask.sites):
+            own, word = told.get(site, {}), int(uploads[site].packed.words[place])
+            word -= mask_at(self_mask_key(seeds[site]), place)
+            for other_number, other in enumerate(ask.sites):
+                if other != site:
+                    sign = 1 if number < other_number else -1
+                    word -= sign * own.get(other, 0)
+                    if own.get(other) != told.get(other, {}).get(site):
+                        failures[site] = f"{site} and {other} say different masks of theirs"
+            if site in told and site not in failures and word % 2**64 != 1:
+                failures[site] = f"{site} masked wrongly"
+        return failures
 
     def _unmasked(
         self, asked: UnmaskAsk, sites: Sequence[str], notes: _Notes

@@ -21,7 +21,13 @@ LOG = logging.getLogger("fedminmax.site")
 FAILED = "its work failed; the reason is in this site's log"
 # Their answers have no numbers from the table.
 WITHOUT_NUMBERS = frozenset(
-    {Endpoint.KEYS, Endpoint.SET_ROSTER, Endpoint.TAKE_RATE, Endpoint.UNMASK}
+    {
+        Endpoint.KEYS,
+        Endpoint.SET_ROSTER,
+        Endpoint.TAKE_RATE,
+        Endpoint.TRACE,
+        Endpoint.UNMASK,
+    }
 )
 ORDER_VECTORS = {
     "numbers": (torch.int64,),
@@ -85,6 +91,9 @@ def asked_by(question: Endpoint, payload: Mapping[str, object]) -> Request:
     run = payload.get("run")
     number = run if isinstance(run, int) else 0
     try:
+        if question is Endpoint.TRACE:
+            context = from_bytes(payload["message"], Context, SERVER)
+            return _of(context, question, about=Endpoint(context.question))
         if question is Endpoint.UNMASK:
             context = from_bytes(payload["message"], UnmaskAsk, SERVER).context
             return _of(context, question, about=Endpoint(context.question))

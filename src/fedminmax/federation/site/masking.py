@@ -8,7 +8,7 @@ refusal in the clear that depends on its rows would answer a question about them
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -18,12 +18,14 @@ from fedminmax.core.messages import Order, Sums
 from fedminmax.federation.secure.answers import Values, reply_values
 from fedminmax.federation.secure.fixed_point import Layout, pack, pack_failure
 from fedminmax.federation.secure.identity import Authority, Identity
+from fedminmax.federation.secure.layouts import Layouts
 from fedminmax.federation.secure.messages import Agreed, Context, question_digest
-from fedminmax.federation.secure.site import SecureSite
+from fedminmax.federation.secure.site import SERVER, SecureSite
 from fedminmax.federation.site.encoded_site import EncodedSite
 from fedminmax.federation.site.ledger import Ledger
 from fedminmax.federation.site.requests import Request
 from fedminmax.federation.wire.checks import check_losses, check_reply, check_validation
+from fedminmax.federation.wire.codec import RefusedError
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 
@@ -59,7 +61,24 @@ class MaskedAnswers:
         self.site = site
         self.agreed = Agreed(plan)
         self.ledger = ledger
+        self._layouts: Layouts | None = None
         self._computed: Computed | None = None
+
+    @property
+    def layouts(self) -> Layouts:
+        """How answers are rounded, once the encoding is agreed on."""
+        if self._layouts is None:
+            raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
+        return self._layouts
+
+    def agree(self, layouts: Layouts, encoding: bytes, sizes: bytes) -> None:
+        """Take the encoding and the sizes, as they came; answers are bound to them from now on."""
+        self._layouts = layouts
+        self.agreed = replace(self.agreed, encoding=encoding, sizes=sizes)
+
+    def agree_on_rate(self, rate: bytes) -> None:
+        """Take the learning rate, as it came."""
+        self.agreed = replace(self.agreed, rate=rate)
 
     def answer(
         self,

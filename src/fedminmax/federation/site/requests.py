@@ -21,6 +21,7 @@ class Endpoint(Enum):
     CERTIFY = "certify"
     MEASURE = "measure"
     UNMASK = "unmask"
+    TRACE = "trace"
 
 
 # Those whose content is compared with what was asked before; the others are the same every time.

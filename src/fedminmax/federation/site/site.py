@@ -31,7 +31,7 @@ from fedminmax.federation.secure.answers import (
     summary_layout,
     summary_values,
 )
-from fedminmax.federation.secure.layouts import Layouts, sizes_from_bytes
+from fedminmax.federation.secure.layouts import Layouts, Sizes, sizes_from_bytes
 from fedminmax.federation.secure.masks import digest
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
@@ -106,7 +106,6 @@ class Site:
         self._methods: list[AnyMethod[Any]] = []
         self._curvatures = 0
         self._direction = b""
-        self._layouts: Layouts | None = None
         self._lengths = UNKNOWN_LENGTHS
         # The same order may be repeated, but not an earlier one.
         self._latest: Request | None = None
@@ -165,6 +164,10 @@ class Site:
         """Help to take the masks off a total of answers that all sites have signed."""
         return self._masks().site.unmask(message)
 
+    def trace(self, message: object) -> bytes:
+        """Help to find out who masked wrongly."""
+        return self._masks().site.trace(message)
+
     def _masks(self) -> MaskedAnswers:
         if self._masked is None:
             raise RefusedError(f"{SERVER} asks for masks, which its plan does not have")
@@ -182,7 +185,7 @@ class Site:
     def count_rows(self, secure: object) -> bytes:
         """Return the masked counts by group."""
         masked, private = self._masks(), self._private
-        encoded_site, layouts = self._present("a question"), self._rounding()
+        encoded_site = self._present("a question")
         if private is not None:
             private.begin()
 
@@ -191,7 +194,7 @@ class Site:
                 return private.census(encoded_site, masked.agreed.encoding)
             return {"counts": self._counts().numpy()}
 
-        return masked.answer(secure, Request(Endpoint.COUNT_ROWS), layouts.counts(), values)
+        return masked.answer(secure, Request(Endpoint.COUNT_ROWS), masked.layouts.counts(), values)
 
     def encode(self, encoding: object, sizes: object = b"") -> bytes:
         """Encode the rows as all sites do, and return the counts by group.
@@ -208,19 +211,17 @@ class Site:
             raise RefusedError(f"{SERVER} sent an encoding of another schema than its plan's")
         if not has_expected_knots(agreed, splines=self._plan.model.is_spline):
             raise RefusedError(f"{SERVER} sent an encoding with knots of its own; refused")
-        layouts = None
-        if self._masked is not None:
-            layouts = Layouts(self._plan, agreed, sizes_from_bytes(sizes, SERVER))
-        all_sizes = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
-        self.ledger.note(Request(Endpoint.ENCODE), content, all_sizes)
+        told = checked_bytes(sizes, MAX_PLAN_BYTES, SERVER)
+        known = Sizes() if self._masked is None else sizes_from_bytes(told, SERVER)
+        self.ledger.note(Request(Endpoint.ENCODE), content, told)
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
         list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
         self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
         if self._masked is None:
             return vector_to_bytes(self._counts())
-        self._masked.agreed = replace(self._masked.agreed, encoding=content, sizes=all_sizes)
-        self._layouts, self._lengths = layouts, row_lengths(self._summary, agreed)
+        self._masked.agree(Layouts(self._plan, agreed, known), content, told)
+        self._lengths = row_lengths(self._summary, agreed)
         return b""
 
     def _counts(self) -> Tensor:
@@ -254,7 +255,7 @@ class Site:
         return self._masked.answer(
             secure,
             asked,
-            self._rounding().curvature(),
+            self._masked.layouts.curvature(),
             lambda: {"sums": encoded_site.sums_along(by_group).flatten().numpy()},
             content,
         )
@@ -270,7 +271,7 @@ class Site:
         self.ledger.note(Request(Endpoint.TAKE_RATE), content)
         self._methods = methods
         if self._masked is not None:
-            self._masked.agreed = replace(self._masked.agreed, rate=content)
+            self._masked.agree_on_rate(content)
         return b""
 
     def answer(self, run: object, order: object, secure: object = None) -> bytes:
@@ -301,7 +302,7 @@ class Site:
 
         if self._masked is None:
             return sums_to_bytes(reply(), time.monotonic() - started)
-        layout = self._rounding().round(method, came)
+        layout = self._masked.layouts.round(method, came)
 
         def values() -> Values:
             if self._private is not None:
@@ -328,7 +329,7 @@ class Site:
         return self._masked.answer(
             secure,
             asked,
-            self._rounding().validation(came),
+            self._masked.layouts.validation(came),
             lambda: losses_values(encoded_site.validation_losses(came.parameters)),
             _bytes(order),
         )
@@ -357,7 +358,7 @@ class Site:
         return self._masked.answer(
             secure,
             asked,
-            self._rounding().proof(came),
+            self._masked.layouts.proof(came),
             lambda: checked_values(prover, came, reply(), encoded_site, self._lengths),
             _bytes(order),
         )
@@ -376,7 +377,7 @@ class Site:
         return self._masked.answer(
             secure,
             asked,
-            self._rounding().measure(len(runs)),
+            self._masked.layouts.measure(len(runs)),
             lambda: scores_values(encoded_site.measure(runs)),
             _bytes(models),
         )
@@ -385,11 +386,6 @@ class Site:
         if self._encoded_site is None:
             raise RefusedError(f"{SERVER} sent {what} before its encoding")
         return self._encoded_site
-
-    def _rounding(self) -> Layouts:
-        if self._layouts is None:
-            raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
-        return self._layouts
 
 
 def _content(*vectors: Tensor) -> list[memoryview]:
