@@ -91,7 +91,7 @@ def test_lines_for_machines_add_up(sites: LoggedSites, capsys: Capture) -> None:
     assert totals["masked"] == sum(own["bytes"] for own in lines if own["masked"])
     assert log(sites, "--json", "--run", "open") == 0
     totals = json.loads(capsys.readouterr().out.splitlines()[-1])["totals"]
-    assert (totals["masked"], totals["unknown"]) == (0, 0)
+    assert (totals["masked"], totals["failed"]) == (0, 0)
     assert totals["plain"] > 0
 
 

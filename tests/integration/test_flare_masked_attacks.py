@@ -222,7 +222,7 @@ REFUSALS = {
     "two sites": "asks 2 sites, at least 3 were agreed",
     "another round's mask": "but for a mask of",
     "another set": "does not help with a total of other sites",
-    "another order": "does not help with a total of another question",
+    "another order": "answered 1 different question about round",
 }
 
 

@@ -149,7 +149,8 @@ class OtherServer:
         moved = load(_bytes(honest["order"]))
         moved["parameters"] = moved["parameters"] + 0.5
         changed = honest | {"order": save(moved)}
-        self._gather("another order", Ask(other, ask.sites), changed)
+        secure = {"secure": to_bytes(Ask(other, ask.sites))}
+        self._attack("another order", sites, "answer", changed | secure)
         for name, asked in (
             ("the same context", ask),
             ("a made-up site in the question", replace(ask, sites=(*ask.sites[:3], "nowhere"))),
