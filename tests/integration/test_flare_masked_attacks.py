@@ -14,15 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from fedminmax.core.errors import InputError
 from fedminmax.federation.flare.local import LocalFederation, local_federation
 from fedminmax.federation.flare.processes import OUTPUT_FILE
+from fedminmax.federation.secure.messages import UnmaskAsk, from_bytes
 from fedminmax.federation.server.log import ROUNDS_FILE, NetworkRound, read_network_rounds
 from fedminmax.federation.server.run import read_members, run_folder, run_plan
 from fedminmax.federation.site.ledger import KEPT_FOLDER, Event, LedgerEntry, read_log
 from fedminmax.federation.site.requests import Endpoint
 from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.wire.messages import ORDER_NUMBERS
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
 from tests.federation.masked_problem import FOUR_SITES, FourSites, listed_config, masked_plan
 from tests.integration.masked_transcript import (
     BOUND,
@@ -44,6 +46,7 @@ from tests.integration.other_code.masked_liar import (
     REPLAYS,
     SECOND_KEY,
     SERVER_DIES_IN,
+    TELLS_WEST,
 )
 from tests.integration.other_code_at_south import variables_for
 
@@ -260,6 +263,28 @@ def test_a_server_that_asks_for_more_and_a_site_that_lies(
     ]
     assert asked == [0, 1]
     assert_model(federation, lies, folder)
+
+
+def test_a_server_that_gives_one_site_other_group_numbers(
+    federation: LocalFederation, plan: NetworkPlan, folder: Path
+) -> None:
+    """With a block of numbers for each site, the total would be a list of every site's counts."""
+    told = replace(short(plan, TELLS_WEST, 2), secure_sums=SecureSums(len(FOUR_SITES)))
+    hasty = replace(told, site_rules=replace(told.site_rules, give_up_after=1.0))
+    with pytest.raises(InputError):
+        list(federation.run(hasty))
+    calls, attacks = read_transcript(folder / "notes" / f"{TELLS_WEST}.jsonl")
+    assert {line["site"] for line in attacks} == {*FOUR_SITES}
+    for line in attacks:
+        assert "did not sign the question" in line["said"]
+        reasons = [e.reason for e in log_of(federation, line["site"]) if e.event is Event.REFUSED]
+        assert any("did not sign the question" in reason for reason in reasons)
+    about = {
+        from_bytes(call.asked["message"], UnmaskAsk, "it").context.question
+        for call in calls
+        if call.endpoint == "unmask" and call.got is not None
+    }
+    assert about <= {"summarise"}
 
 
 def test_deaths_before_between_and_after_the_calls(

@@ -27,7 +27,7 @@ from fedminmax.federation.site.answering import AnsweringSite, asked_by
 from fedminmax.federation.site.requests import Endpoint
 
 FOLDER_VARIABLE = "FEDMINMAX_TEST_FOLDER"
-LIES, DEATHS = "lies", "deaths"
+LIES, DEATHS, TELLS_WEST = "lies", "deaths", "tells-west"
 REPLAYS, OTHER_SEED, SECOND_KEY, BAD_SHARE = 2, 3, 4, 5
 # What the server does in these runs.
 ATTACKED_ROUND, SERVER_DIES_IN = 7, 8

@@ -72,10 +72,18 @@ class OtherServer:
         about = _context(endpoint, payload)
         self._before(sites, endpoint, payload, about)
         asked = [site for site in sites if not self._drops(site, endpoint, about)]
+        if self._run == LIAR.TELLS_WEST and endpoint == "encode" and "west" in asked:
+            asked.remove("west")
+            yield from self._honest(["west"], endpoint, _other_groups(payload), limits)
+        got = {}
         for answer in self._honest(asked, endpoint, payload, limits):
+            got[answer.site] = answer
             self._keep(endpoint, payload, answer)
             self._maybe_die(endpoint, about)
             yield answer
+        if self._run == LIAR.TELLS_WEST and endpoint == "count_rows" and about is not None:
+            signed = UnmaskAsk(about, _signatures(got), {})
+            self._attack("another encoding", sites, "unmask", {"message": to_bytes(signed)})
         for site in sites:
             if site not in asked:
                 yield Answer(site, failure=f"{site} did not answer in time", late=True)
@@ -162,10 +170,7 @@ class OtherServer:
 
     def _gather(self, name: str, ask: Ask, payload: Mapping[str, object]) -> None:
         got = self._call(ask.sites, "answer", {**payload, "secure": to_bytes(ask)})
-        signatures = {
-            site: _bytes(answer.message)[-SIGNATURE_BYTES:] for site, answer in got.items()
-        }
-        self._prepared[name] = UnmaskAsk(ask.context, signatures, {})
+        self._prepared[name] = UnmaskAsk(ask.context, _signatures(got), {})
 
     def _unmask_more(self, sites: Sequence[str]) -> None:
         """Ask for a second total of the same round, each with all its signatures."""
@@ -224,6 +229,17 @@ def _context(endpoint: str, payload: Mapping[str, object]) -> Context | None:
     if endpoint == "unmask":
         return from_bytes(payload["message"], UnmaskAsk, "it").context
     return from_bytes(payload["secure"], Ask, "it").context if "secure" in payload else None
+
+
+def _other_groups(payload: Mapping[str, object]) -> dict[str, object]:
+    """The same encoding with the numbers of its groups the other way round."""
+    encoding = json.loads(_bytes(payload["encoding"]))
+    encoding["groups"].reverse()
+    return {**payload, "encoding": _json(encoding)}
+
+
+def _signatures(answers: Mapping[str, Answer]) -> dict[str, bytes]:
+    return {site: _bytes(own.message)[-SIGNATURE_BYTES:] for site, own in answers.items()}
 
 
 def _is_round(about: Context | None, number: int) -> bool:
