@@ -72,11 +72,11 @@ class OtherServer:
         about = _context(endpoint, payload)
         self._before(sites, endpoint, payload, about)
         asked = [site for site in sites if not self._drops(site, endpoint, about)]
-        if self._run == LIAR.TELLS_WEST and endpoint == "encode" and "west" in asked:
-            asked.remove("west")
+        alike, got = asked, {}
+        if self._run == LIAR.TELLS_WEST and endpoint == "encode":
+            alike = [site for site in asked if site != "west"]
             yield from self._honest(["west"], endpoint, _other_groups(payload), limits)
-        got = {}
-        for answer in self._honest(asked, endpoint, payload, limits):
+        for answer in self._honest(alike, endpoint, payload, limits):
             got[answer.site] = answer
             self._keep(endpoint, payload, answer)
             self._maybe_die(endpoint, about)

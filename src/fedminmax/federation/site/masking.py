@@ -3,7 +3,8 @@
 Where sums are masked the server sees no single reply, so what it would check of one the site checks
 before anything leaves: numbers that are not finite, counts and losses that its own rows cannot
 have, steps that are too long for them. A site whose answer fails says so under the masks alone: a
-refusal in the clear that depends on its rows would answer a question about them.
+refusal in the clear that depends on its rows would answer a question about them. For the same
+reason rows that do not suit an encoding make all later answers fail, and the encoding itself none.
 """
 
 import logging
@@ -11,21 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from torch import nn
 
-from fedminmax.core.bounds import RowLengths, row_limits
+from fedminmax.core.bounds import UNKNOWN_LENGTHS, RowLengths, row_limits
 from fedminmax.core.messages import Order, Sums
+from fedminmax.data.tables.encoding import Encoding, row_lengths
+from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.federation.secure.answers import Values, reply_values
 from fedminmax.federation.secure.fixed_point import Layout, pack, pack_failure
 from fedminmax.federation.secure.identity import Authority, Identity
 from fedminmax.federation.secure.layouts import Layouts
 from fedminmax.federation.secure.messages import Agreed, Context, question_digest
 from fedminmax.federation.secure.site import SERVER, SecureSite
-from fedminmax.federation.site.encoded_site import EncodedSite
+from fedminmax.federation.site.encoded_site import EncodedSite, encode_site
 from fedminmax.federation.site.ledger import Ledger
+from fedminmax.federation.site.policy import SiteRows
 from fedminmax.federation.site.requests import Request
 from fedminmax.federation.wire.checks import check_losses, check_reply, check_validation
 from fedminmax.federation.wire.codec import RefusedError
+from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
 
@@ -42,10 +48,46 @@ class Credentials:
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """An answer to one question, before any mask."""
+    """An answer to one question, before any mask.
 
+    The same order may be asked of several runs, whose methods answer differently: the topic is part
+    of what is answered.
+    """
+
+    topic: Context
     question: bytes
     values: Values
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """A site's encoded rows and their lengths; none if there is a ``failure``."""
+
+    site: EncodedSite
+    lengths: RowLengths
+    failure: str = ""
+
+
+def encode_for_masks(
+    plan: NetworkPlan, rows: SiteRows, encoding: Encoding, site: str, summary: HolderSummary
+) -> EncodedRows:
+    """Encode a site's rows; a failure that depends on them is for later answers to say.
+
+    A server chooses the encoding: a refusal would tell whether this site has rows of a group that
+    was left out, or a number that is too far from a mean.
+    """
+    try:
+        encoded = encode_site(plan, rows, encoding, site)
+        # Under a promise of privacy clipping limits what rows can do, not their lengths.
+        private = plan.privacy is not None
+        lengths = UNKNOWN_LENGTHS if private else row_lengths(summary, encoding)
+        return EncodedRows(encoded, lengths)
+    except Exception as error:
+        LOG.exception("the rows do not suit the encoding; totals say so without this site's name")
+        none = np.arange(0)
+        empty = SiteRows(rows.train.take(none), rows.held_out.take(none))
+        reason = str(error) or type(error).__name__
+        return EncodedRows(encode_site(plan, empty, encoding, site), UNKNOWN_LENGTHS, reason)
 
 
 class MaskedAnswers:
@@ -63,6 +105,7 @@ class MaskedAnswers:
         self.ledger = ledger
         self._layouts: Layouts | None = None
         self._computed: Computed | None = None
+        self._failure = ""
 
     @property
     def layouts(self) -> Layouts:
@@ -71,9 +114,12 @@ class MaskedAnswers:
             raise RefusedError(f"{SERVER} asks for masked numbers before its encoding")
         return self._layouts
 
-    def agree(self, layouts: Layouts, encoding: bytes, sizes: bytes) -> None:
-        """Take the encoding and the sizes, as they came; answers are bound to them from now on."""
-        self._layouts = layouts
+    def agree(self, layouts: Layouts, encoding: bytes, sizes: bytes, failure: str) -> None:
+        """Take the encoding and the sizes, as they came; answers are bound to them from now on.
+
+        With a ``failure`` the rows do not suit the encoding, and there is no answer from now on.
+        """
+        self._layouts, self._failure = layouts, failure
         self.agreed = replace(self.agreed, encoding=encoding, sizes=sizes)
 
     def agree_on_rate(self, rate: bytes) -> None:
@@ -93,9 +139,12 @@ class MaskedAnswers:
         sites = self.site.asked_sites(secure, topic)
         question = question_digest(self.agreed, layout, order)
         try:
-            if self._computed is None or self._computed.question != question:
-                self._computed = Computed(question, compute())
-            packed = pack(layout, self._computed.values, len(sites))
+            if self._failure:
+                raise RefusedError(self._failure)  # noqa: TRY301 - like all that compute() raises
+            known = self._computed
+            if known is None or (known.topic, known.question) != (topic, question):
+                known = self._computed = Computed(topic, question, compute())
+            packed = pack(layout, known.values, len(sites))
         except OSError:
             # A full disk says nothing of the rows; the question is asked again when it is mended.
             raise

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import POWER_ITERATIONS, UNKNOWN_LENGTHS
 from fedminmax.core.messages import Sums
-from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots, row_lengths
+from fedminmax.data.tables.encoding import encoding_from_json, has_expected_knots
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise, without_counts
 from fedminmax.federation.certify import MAX_ROUNDS, prover_for
 from fedminmax.federation.planned_runs import needs_learning_rate, with_rate
@@ -42,7 +42,12 @@ from fedminmax.federation.site.encoded_site import (
     reply_to,
 )
 from fedminmax.federation.site.ledger import Ledger, limits_of
-from fedminmax.federation.site.masking import Credentials, MaskedAnswers, checked_values
+from fedminmax.federation.site.masking import (
+    Credentials,
+    MaskedAnswers,
+    checked_values,
+    encode_for_masks,
+)
 from fedminmax.federation.site.order_checks import check_after, check_models, check_order
 from fedminmax.federation.site.policy import SiteRows, check_plan, read_rows, rows_to_measure
 from fedminmax.federation.site.privacy import (
@@ -217,11 +222,12 @@ class Site:
         disclosed = rows_to_measure(self._rows.held_out, agreed.group_numbers, self._settings)
         rows = SiteRows(self._rows.train, disclosed, validation=self._rows.validation)
         list_rows(self._folder, rows, self._plan, self._settings.owner or self._name)
-        self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
         if self._masked is None:
+            self._encoded_site = encode_site(self._plan, rows, agreed, self._name)
             return vector_to_bytes(self._counts())
-        self._masked.agree(Layouts(self._plan, agreed, known), content, told)
-        self._lengths = row_lengths(self._summary, agreed)
+        own = encode_for_masks(self._plan, rows, agreed, self._name, self._summary)
+        self._encoded_site, self._lengths = own.site, own.lengths
+        self._masked.agree(Layouts(self._plan, agreed, known), content, told, own.failure)
         return b""
 
     def _counts(self) -> Tensor:
