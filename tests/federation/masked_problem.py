@@ -33,10 +33,11 @@ def listed_config(folder: Path, settings: str = "") -> TableConfig:
 def masked_plan(
     config: TableConfig, sites: tuple[str, ...], *runs: PlannedRun, same_sites: bool = True
 ) -> NetworkPlan:
-    """A plan for these sites, of which three are in every total."""
+    """A plan for these sites: all of them are in every total, or enough of them."""
     plan = replace(plan_of(config, runs), sites=sites)
     rules = replace(plan.site_rules, rounds_left_out=0)
-    masked = SecureSums(threshold_for(len(sites)), same_sites=same_sites)
+    least = len(sites) if same_sites else threshold_for(len(sites))
+    masked = SecureSums(least, same_sites=same_sites)
     return replace(plan, site_rules=rules, secure_sums=masked)
 
 

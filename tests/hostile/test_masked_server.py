@@ -165,7 +165,7 @@ def test_subsets_that_were_first_keep_the_whole_out(plan: NetworkPlan, tmp_path:
     assert run_plan(three, AttackedSites(tmp_path), tmp_path / "three").error is None
     error = run_plan(plan, AttackedSites(tmp_path), tmp_path / "all").error
     assert error is not None
-    assert "would tell about fewer than 3 sites" in error
+    assert "would tell about fewer than 4 sites" in error
     # The same sites may train again.
     again = replace(three, run="again")
     assert run_plan(again, AttackedSites(tmp_path), tmp_path / "again").error is None
@@ -254,8 +254,8 @@ def test_a_total_over_fewer_sites_than_the_plan_says(plan: NetworkPlan, tmp_path
     def three_of_four(_site: str, asked: str, payload: dict[str, Any]) -> None:
         if asked == "summarise":
             ask = from_bytes(payload["secure"], Ask, "it")
-            payload["secure"] = to_bytes(replace(ask, sites=ask.sites[:2]))
+            payload["secure"] = to_bytes(replace(ask, sites=ask.sites[:3]))
 
     sites = AttackedSites(tmp_path, three_of_four)
     assert run_plan(plan, sites, tmp_path / "run").error is not None
-    assert any("asks 2 sites, at least 3 were agreed" in text for text in sites.said("summarise"))
+    assert any("asks 3 sites, at least 4 were agreed" in text for text in sites.said("summarise"))

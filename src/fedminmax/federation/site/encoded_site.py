@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedminmax.core.bounds import sum_along
 from fedminmax.core.examples import Examples, check_examples
-from fedminmax.core.messages import Order, Sums
+from fedminmax.core.messages import Order, Sums, all_finite
 from fedminmax.core.models import mixture_with
 from fedminmax.core.one_step import evaluation_losses
 from fedminmax.core.task import Task, check_fit
@@ -202,7 +202,9 @@ def _reply(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, stat
         before = kept.before(order.key.round, method.start_keeping(encoded_site.start))
         holder = replace(encoded_site.holder, kept=before)
         reply, own = method.local_and_keep(order, holder, encoded_site.workspace)
-        kept.keep(order.key.round, own)
+        # An overflow would end the next round here: a server that sends a model to one site alone
+        # would learn from it.
+        kept.keep(order.key.round, own if all_finite(own) else before)
         return reply
     if needs_each_reply(method):
         return method.local(order, encoded_site.holder, encoded_site.workspace)

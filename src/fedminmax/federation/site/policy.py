@@ -220,6 +220,12 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
             "the plan's totals may be over different sites, whose difference tells about single "
             "ones; this site's policy does not allow it (fedminmax site check --allow-other-sites)"
         )
+    if masked.same_sites and masked.threshold < len(plan.sites):
+        everyone = counted(len(plan.sites), "site")
+        raise RefusedError(
+            f"the plan's totals are over the same {everyone}, but {masked.threshold} would do; "
+            f"give all {len(plan.sites)} as the threshold"
+        )
     if roster is None:
         raise RefusedError("this site has no signed list of the federation's sites; copy its kit")
     # A plan for few of many sites would need few helpers to tell of one of them.

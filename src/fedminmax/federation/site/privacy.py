@@ -202,9 +202,8 @@ def read_own_ledger(path: Path) -> list[Spent]:
 
 
 def reading_rules(settings: SiteSettings) -> str:
-    """Return what decides which rows a site reads from the same file: its format, merged groups."""
-    merged = settings.small_groups is SmallGroups.MERGE and settings.minimum_group
-    return repr((settings.file_format, merged))
+    """Return what decides which rows of the same file a site discloses, and in which groups."""
+    return repr((settings.file_format, settings.small_groups.value, settings.minimum_group))
 
 
 def table_digest(settings: SiteSettings) -> str:

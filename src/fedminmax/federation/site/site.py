@@ -35,12 +35,7 @@ from fedminmax.federation.secure.layouts import Layouts, Sizes, sizes_from_bytes
 from fedminmax.federation.secure.masks import digest
 from fedminmax.federation.secure.session import Terms
 from fedminmax.federation.secure.site import SecureSite
-from fedminmax.federation.site.encoded_site import (
-    EncodedSite,
-    encode_site,
-    list_rows,
-    reply_to,
-)
+from fedminmax.federation.site.encoded_site import EncodedSite, encode_site, list_rows, reply_to
 from fedminmax.federation.site.ledger import Ledger, limits_of
 from fedminmax.federation.site.masking import (
     Credentials,
