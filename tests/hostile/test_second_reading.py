@@ -32,6 +32,7 @@ from fedminmax.federation.wire.plan import (
 )
 from fedminmax.federation.wire.summary import summary_from_bytes
 from tests.federation.masked_problem import FOUR_SITES, listed_config, masked_plan
+from tests.federation.private_sites import private_plan
 from tests.hostile.hostile_server import AttackedSites
 
 FEDMINMAX = PlannedRun("fedminmax", {"learning_rate": "0.3"}, 2)
@@ -63,6 +64,9 @@ class Asking:
         """Ask for the summary and send the encoding, changed."""
         content = self.ask("prepare", plan=plan_to_bytes(self.plan))
         summary = summary_from_bytes(content, self.plan.schema, "all", counted=False)
+        # Under a promise of privacy classes are not told.
+        strata = {(group, label): 1 for group, _ in summary.strata for label in (0, 1)}
+        summary = replace(summary, strata=strata)
         encoding = json.loads(encoding_as_json(agree_on_encoding(self.plan.schema, summary)))
         change(encoding)
         self.ask("encode", encoding=json.dumps(encoding).encode())
@@ -113,6 +117,19 @@ def test_no_site_says_that_an_encoding_does_not_suit_its_rows(
         server.encode(change)
     said = {site: text for site, asked, text in server.sites.left if asked == "encode"}
     assert said == dict.fromkeys(FOUR_SITES, b"")
+
+
+def test_no_site_says_how_long_its_rows_are_under_a_promise_of_privacy(tmp_path: Path) -> None:
+    """The sum of squares of a site's ages overflows at a deviation of the server's choice."""
+
+    def tiny_deviation(encoding: Any) -> None:
+        age = next(own for own in encoding["features"] if own["column"] == "age")
+        age["mean"], age["deviation"] = 0.0, 1e-160
+
+    server = Asking.begin(private_plan(listed_config(tmp_path), sites=FOUR_SITES), tmp_path)
+    # The rows are cut off, and the census can be answered.
+    server.encode(tiny_deviation)
+    assert server.sites.said("encode") == set()
 
 
 def test_an_answer_to_one_run_is_no_answer_to_another(tmp_path: Path) -> None:
