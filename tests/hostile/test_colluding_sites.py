@@ -140,8 +140,26 @@ def test_one_more_is_one_too_many(sites: int, tmp_path: Path) -> None:
         np.testing.assert_allclose(difference, answer[victim].values["step"], atol=1e-9)
 
 
+@pytest.mark.parametrize("sites", [3, 4, 5, 7])
+def test_by_default_every_honest_site_has_to_help(sites: int, tmp_path: Path) -> None:
+    """All but two collude, and one of the two does not help: its mask stays on."""
+    names = tuple(sorted(SEVEN)[:sites])
+    federation = MaskedSites(tmp_path, replace(terms_for(names), threshold=sites))
+    federation.open()
+    ask = Ask(FIRST, names)
+    uploads = {
+        site: upload_from_bytes(own.answer(ORDER, to_bytes(ask)), ask, LAYOUT, site)
+        for site, own in federation.masked.items()
+    }
+    assert total_of(federation, ask, uploads, names[:-1]) is None
+    assert total_of(federation, ask, uploads, names) is not None
+
+
 def test_what_the_threat_model_says() -> None:
-    assert [withstood(sites) for sites in (3, 4, 5, 7, 10)] == [1, 1, 2, 2, 3]
+    numbers = (3, 4, 5, 7, 10)
+    assert [withstood(sites) for sites in numbers] == [1, 1, 2, 2, 3]
+    # By default all sites of a plan are in a total, and a plan has at least the threshold's.
+    assert [threshold_for(sites) - 2 for sites in numbers] == [1, 1, 2, 3, 5]
 
 
 @pytest.mark.parametrize(("sites", "threshold"), [(5, 3), (7, 4), (4, 2), (10, 6)])
