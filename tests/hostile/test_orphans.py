@@ -6,12 +6,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
+from fedminmax.federation.flare.kits import provision, write_site_settings
 from fedminmax.federation.flare.lifeline import ENDED_WITH_PARENT
 from fedminmax.federation.flare.process_tree import is_alive
+from fedminmax.federation.flare.processes import free_port
+from fedminmax.federation.site.settings import SiteSettings
+from tests.cli.command import ONE_THREAD, command
 from tests.federation.flare.sleeping_processes import SECONDS, SLEEP, started
 
 # Three generations in sessions of their own, as a command, a main process and a job's are.
@@ -85,3 +90,39 @@ while True:
         busy.stdout.readline()
         busy.stdin.close()
         assert busy.wait(SECONDS) == ENDED_WITH_PARENT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "role"),
+    [
+        (signal.SIGKILL, "site"),
+        (signal.SIGTERM, "site"),
+        (signal.SIGHUP, "site"),
+        (signal.SIGKILL, "server"),
+    ],
+)
+def test_nothing_is_left_of_a_stopped_site_or_server(sent: int, role: str, tmp_path: Path) -> None:
+    kits = provision(tmp_path / "kits", host="localhost", port=free_port(), sites=["north"])
+    write_site_settings(kits.sites["north"], SiteSettings(tmp_path / "north.csv"))
+    kit = kits.sites["north"] if role == "site" else kits.server
+    words = ["site", "start"] if role == "site" else ["federation", "start"]
+    family: list[psutil.Process] = []
+
+    def runs_the_engine() -> bool:
+        family[:] = process.children(recursive=True)
+        return any(str(kit) in " ".join(own.cmdline()) for own in family if is_alive(own))
+
+    process = psutil.Popen(
+        command(*words, "--kit", str(kit)),
+        cwd=tmp_path,
+        env=ONE_THREAD,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert comes_true(runs_the_engine)
+    finally:
+        process.send_signal(sent)
+        process.wait(SECONDS)
+    assert comes_true(lambda: not any(map(is_alive, family)))

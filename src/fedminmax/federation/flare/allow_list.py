@@ -149,8 +149,10 @@ def _speaks_for(peer: CellName, origin: CellName, own: CellName) -> bool:
         return True
     if own.place is Place.SERVER:
         return peer.place is Place.SITE and origin.owner == peer.owner
-    is_parent = own.job is not None and peer == CellName(peer.place, own.owner)
-    return is_parent or (peer.place is Place.SERVER and own.owner != ROOT)
+    if peer.owner == own.owner:
+        # The main process passes on what is for its job.
+        return own.job is not None and peer.job is None
+    return peer.place is Place.SERVER and origin.owner != own.owner
 
 
 def _refusal_of_reply(

@@ -82,6 +82,7 @@ RULES = (
     Rule(SERVER_JOB, SITE, "sm__STREAM", "sm__ERROR", "a site could not pass on to its job"),
     Rule(SERVER_JOB, SERVER, "server_command", "app_command", "a person watches the run"),
     Rule(SERVER_JOB, SERVER, "server_command", "abort", "the run is stopped"),
+    Rule(SERVER_JOB, SERVER, "server_command", "handle_dead_job", "a site's job has died"),
     Rule(PERSON, SERVER, "hci_channel", "SESSION_EXPIRED", "the server has ended a session"),
 )
 # A process says goodbye to those it is connected with.
