@@ -42,7 +42,6 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 
 from fedminmax.core.errors import InputError
 from fedminmax.federation.flare.rules import (
-    ROOT,
     CellName,
     Place,
     is_allowed,

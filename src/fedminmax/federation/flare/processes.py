@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from fedminmax.federation.flare.engine_process import SERVER_MODULE, SITE_MODULE, engine_command
-from fedminmax.federation.flare.kits import PROJECT, site_name, write_server_settings
+from fedminmax.federation.flare.kits import PROJECT, make_private, site_name, write_server_settings
 from fedminmax.federation.flare.lifeline import lifeline
 
 OUTPUT_FILE = "output.txt"
@@ -74,6 +74,7 @@ def _start(
     variables: Mapping[str, str],
 ) -> psutil.Popen:
     kit.joinpath("transfer").mkdir(exist_ok=True)
+    make_private(kit)
     command = engine_command(module, [*arguments, "--set", "secure_train=true"])
     command += [*settings, f"org={PROJECT}", "config_folder=config"]
     # Several participants share this machine's cores.
