@@ -21,6 +21,7 @@ The server itself can claim anything about others, and still send a site only wh
 """
 
 import logging
+import math
 import threading
 import time
 from typing import Any
@@ -51,9 +52,9 @@ from fedminmax.federation.flare.rules import (
 
 LOG = logging.getLogger("fedminmax.refused")
 ENGINE_VERSION = "2.9."
-# Of one kind of message, one line in so many seconds, and of so many kinds at most.
+# Of one kind of message, one line in so many seconds; of all, so many at once.
 SECONDS_BETWEEN_LINES = 10.0
-MAX_KINDS = 500
+MAX_LINES = 500
 MAX_NAME_LENGTH = 100
 # Between participants the engine would connect to whatever address a message names, or decrypt
 # what it says is encrypted, for which it asks the sender back.
@@ -211,19 +212,27 @@ def _close_internal_port(manager: Any, *arguments: Any, **named: Any) -> None:
 
 
 class RefusalLog:
-    """One line for each kind of refused message, and not for each message."""
+    """One line for each kind of refused message, and not for each message.
+
+    Who makes up ever new kinds gets a line in a second at most, when those for a start are used up.
+    """
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, ...], float] = {}
+        self._lines = float(MAX_LINES)
+        self._counted = time.monotonic()
         self._lock = threading.Lock()
 
     def is_due(self, *kind: str) -> bool:
         """Return whether a line is to be written now."""
         now = time.monotonic()
         with self._lock:
-            if now - self._last.get(kind, -SECONDS_BETWEEN_LINES) < SECONDS_BETWEEN_LINES:
+            self._lines = min(MAX_LINES, self._lines + now - self._counted)
+            self._counted = now
+            if self._lines < 1 or now - self._last.get(kind, -math.inf) < SECONDS_BETWEEN_LINES:
                 return False
-            if len(self._last) >= MAX_KINDS:
+            self._lines -= 1
+            if len(self._last) >= MAX_LINES:
                 self._last.clear()
             self._last[kind] = now
         return True

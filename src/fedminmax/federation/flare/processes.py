@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from fedminmax.federation.flare.allow_list import check_engine_version
 from fedminmax.federation.flare.engine_process import SERVER_MODULE, SITE_MODULE, engine_command
 from fedminmax.federation.flare.kits import PROJECT, make_private, site_name, write_server_settings
 from fedminmax.federation.flare.lifeline import lifeline
@@ -73,6 +74,7 @@ def _start(
     settings: list[str],
     variables: Mapping[str, str],
 ) -> psutil.Popen:
+    check_engine_version()
     kit.joinpath("transfer").mkdir(exist_ok=True)
     make_private(kit)
     command = engine_command(module, [*arguments, "--set", "secure_train=true"])

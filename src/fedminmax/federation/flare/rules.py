@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 ROOT = "server"
 PERSON_PREFIX = "_admin_"
 # The engine's numbers of jobs. They become names of folders and words of commands.
 JOB_NUMBER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A process meets few others; one that makes up names makes no difference.
+MAX_REMEMBERED = 1000
 GOODBYE = ("cellnet.channel", "bye")
 
 
@@ -125,8 +128,11 @@ SERVER_COMMANDS = {
 
 def parse_cell_name(name: object) -> CellName | None:
     """Return what a cell of this name is; None if it is none of a federation's."""
-    if not isinstance(name, str) or not name:
-        return None
+    return _parse(name) if isinstance(name, str) and name else None
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _parse(name: str) -> CellName | None:
     owner, dot, job = name.partition(".")
     if dot and JOB_NUMBER.fullmatch(job) is None:
         return None
@@ -137,14 +143,12 @@ def parse_cell_name(name: object) -> CellName | None:
     return CellName(Place.SITE_JOB, owner, job) if dot else CellName(Place.SITE, owner)
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
 def may_meet(one: CellName, other: CellName) -> bool:
     """Return whether any rule can hold between two cells: not between sites, or between jobs."""
     sites = {cell.owner for cell in (one, other) if cell.place in (SITE, SITE_JOB)}
     jobs = {cell.job for cell in (one, other) if cell.job is not None}
-    pair = {one.place, other.place}
-    known = any(pair == {rule.at, rule.sender} for rule in RULES)
-    known = known or any(pair == set(connected) for connected in CONNECTED)
-    return len(sites) <= 1 and len(jobs) <= 1 and known
+    return len(sites) <= 1 and len(jobs) <= 1 and {one.place, other.place} in _PAIRS
 
 
 def is_allowed(at: CellName, sender: CellName, channel: object, topic: object) -> bool:
@@ -164,4 +168,5 @@ def allowed_at(place: Place) -> Iterator[tuple[str, str]]:
             yield rule.channel, rule.topic
 
 
+_PAIRS = {frozenset({rule.at, rule.sender}) for rule in RULES} | set(map(frozenset, CONNECTED))
 _ALLOWED = {(rule.at, rule.sender, rule.channel, rule.topic) for rule in RULES}
