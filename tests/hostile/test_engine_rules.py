@@ -26,7 +26,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.data.tables.config import read_config
 from fedminmax.federation.flare import allow_list, rules, wire_types
 from fedminmax.federation.flare.allow_list import RefusalLog, check_engine_version, refusal
-from fedminmax.federation.flare.commands import _command_problem
+from fedminmax.federation.flare.commands import _command_problem, _register_processor
 from fedminmax.federation.flare.job_files import job_problem, write_job
 from fedminmax.federation.flare.kits import COORDINATOR, Kits, provision
 from fedminmax.federation.flare.rules import Place, is_allowed, parse_cell_name
@@ -221,6 +221,14 @@ def test_a_jobs_process_reports_about_its_own_job() -> None:
     assert _command_problem(f"north.{JOB}", topic, {}) == "it has no job"
     assert _command_problem(f"north.{JOB}", "train.deploy", {"job_id": JOB}) == "not allowed"
     assert _command_problem("server", topic, {"job_id": JOB}) == "not allowed"
+
+
+def test_a_closed_command_has_no_processor() -> None:
+    """The second line: what is not there cannot be reached by whatever way."""
+    agent = SimpleNamespace(processors={})
+    for processor in ClientRequestProcessors.request_processors:
+        _register_processor(agent, processor)
+    assert set(agent.processors) == {*rules.SITE_COMMANDS, *rules.SITE_COMMANDS_OF_JOBS}
 
 
 @pytest.fixture
