@@ -18,8 +18,9 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from fedminmax.federation.flare import server_process
-from fedminmax.federation.flare.coordinator import CONNECTION_LOST, write_job
+from fedminmax.federation.flare import listener as listening
+from fedminmax.federation.flare.coordinator import CONNECTION_LOST
+from fedminmax.federation.flare.job_files import write_job
 from fedminmax.federation.flare.kits import COORDINATOR, provision, write_site_settings
 from fedminmax.federation.flare.presence import connection_problem
 from fedminmax.federation.flare.processes import free_port
@@ -44,6 +45,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
     pytest.mark.slow,
 ]
+CODE = "custom/surprise.py"
+REFUSED_CODE = f"this job is refused: it has files that no job of fedminmax has ('{CODE}')"
 # So many that say nothing, and as many that speak another language.
 STRANGERS = 200
 # A login has one try of five seconds, which is the product's limit; a busy machine has four.
@@ -112,7 +115,7 @@ def reason_of_refusal(trained: TrainedFederation, job: Path) -> str:
 
 
 def add_code(app: Path) -> None:
-    code = app / "custom" / "surprise.py"
+    code = app / CODE
     code.parent.mkdir()
     code.write_text("raise SystemExit")
 
@@ -121,7 +124,7 @@ def test_a_job_with_code_is_refused(trained: TrainedFederation, tmp_path: Path) 
     plan = replace(trained.plan, run="with-code")
     job = write_job(tmp_path, plan)
     add_code(job / "app")
-    assert "server: BYOC not permitted" in reason_of_refusal(trained, job)
+    assert f"server: {REFUSED_CODE}" in reason_of_refusal(trained, job)
     assert not trained.federation.results(plan).exists()
 
 
@@ -138,7 +141,7 @@ def test_code_that_the_server_would_pass_on_is_refused_by_every_site(
     reason = reason_of_refusal(trained, job)
     assert "server: OK" in reason
     for site in SITES:
-        assert f"{site}: NVFLARE_ERROR: BYOC not permitted" in reason
+        assert f"{site}: NVFLARE_ERROR: {REFUSED_CODE}" in reason
     assert not trained.federation.results(plan).exists()
 
 
@@ -207,7 +210,7 @@ def listener_of(trained: TrainedFederation) -> Iterator[int]:
     names = {"ca_cert": "rootCA.pem", "server_cert": "server.crt", "server_key": "server.key"}
     params = {"host": "127.0.0.1", "port": port, "secure": True}
     params |= {name: str(startup / file) for name, file in names.items()}
-    listener = server_process.Listener(None, SimpleNamespace(params=params))
+    listener = listening.Listener(None, SimpleNamespace(params=params))
     listener.daemon_threads = True
     # Threads of strangers that never end must not be waited for, either.
     listener.block_on_close = False
@@ -247,7 +250,7 @@ def test_no_handshake_waits_for_a_stranger(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here a silent stranger's never ends: whoever waited for one would wait for ever."""
-    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", None)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT", None)
     with listener_of(trained) as port, strangers_at(port):
         assert shakes_hands(trained, port)
 
@@ -255,8 +258,8 @@ def test_no_handshake_waits_for_a_stranger(
 def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", None)
-    monkeypatch.setattr(server_process, "MAX_HANDSHAKES", 5)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT", None)
+    monkeypatch.setattr(listening, "MAX_HANDSHAKES", 5)
     with listener_of(trained) as port, ExitStack() as connections:
         address = ("127.0.0.1", port)
         waiting = [
@@ -274,7 +277,7 @@ def test_of_too_many_handshakes_at_once_the_oldest_has_to_go(
 def test_a_handshake_has_a_limit_of_time(
     trained: TrainedFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_process, "HANDSHAKE_TIMEOUT", 0.1)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT", 0.1)
     with (
         listener_of(trained) as port,
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger,

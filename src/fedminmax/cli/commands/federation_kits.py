@@ -75,11 +75,7 @@ def create_federation(
         if by_default:
             for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
                 write_masked_by_default(kit)
-        # This key admits further sites: only the coordinator may have it.
-        authority = staged / "authority"
-        kits.authority.rename(authority)
-        for path in authority.rglob("*"):
-            path.chmod(0o600)
+        kits.authority.rename(staged / "authority")
         for site in described.sites:
             text = site_readme(
                 site, host, port, has_key=site not in asked, masked=threshold is not None

@@ -16,7 +16,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.tables.config import TableConfig, read_config
 from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges, changes_between
 from fedminmax.federation.flare.federation_file import masked_by_default
-from fedminmax.federation.flare.kits import site_name, write_site_settings
+from fedminmax.federation.flare.kits import make_private, site_name, write_site_settings
 from fedminmax.federation.flare.presence import connection_problem, is_server_kit, only_one
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import (
@@ -171,6 +171,7 @@ def run_site(kit: Path) -> None:
     name = site_name(kit)
     with only_one(kit):
         check_own_key(kit, name)
+        _close_kit(kit)
         say(f"site {name} starts; stop it with Ctrl-C")
         kit = kit.absolute()
         _run(kit, start_site, Registration(kit, f"site {name} takes part with {settings.data}"))
@@ -181,8 +182,18 @@ def run_server(kit: Path) -> None:
     if not is_server_kit(kit):
         raise InputError(f"{kit} is not a server's kit; 'fedminmax federation create' makes one")
     with only_one(kit):
+        _close_kit(kit)
         say("the server runs; stop it with Ctrl-C")
         _run(kit.absolute(), start_server, None)
+
+
+def _close_kit(kit: Path) -> None:
+    """Let nobody else look into the kit, and say so if somebody could."""
+    for key in make_private(kit):
+        say(
+            f"warning: other users of this machine could read {key}, and cannot any longer; if one "
+            "of them may have, ask the coordinator for a new kit"
+        )
 
 
 class Registration:

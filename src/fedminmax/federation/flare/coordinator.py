@@ -1,7 +1,6 @@
 """The coordinator of runs on NVIDIA FLARE: submits a job, follows it, fetches its results.
 
-A plan becomes a job of three JSON files that name installed classes, and no code (``write_job``).
-While the job runs, ``follow`` yields its rounds as they happen.
+A plan becomes a job (``job_files``). While it runs, ``follow`` yields its rounds as they happen.
 
 A job is ended early if a process was lost, if nothing is heard from the job for too long, or if a
 site is back without the job. NVIDIA FLARE does not bring back a job that lost a process: such
@@ -9,7 +8,6 @@ a job is submitted again, and goes on after the last round that the server saved
 that was away join a running job: when it is back, the job is stopped and submitted again, with it.
 """
 
-import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,8 @@ from pathlib import Path
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.files import write_json, write_text
+from fedminmax.core.files import write_text
+from fedminmax.federation.flare.job_files import write_job
 from fedminmax.federation.flare.session import (
     ENDED,
     GONE,
@@ -44,7 +43,7 @@ from fedminmax.federation.server.log import (
     read_network_rounds,
 )
 from fedminmax.federation.server.run import Outcome, read_outcome, run_folder
-from fedminmax.federation.wire.plan import NetworkPlan, plan_to_bytes
+from fedminmax.federation.wire.plan import NetworkPlan
 
 POLL_SECONDS = 0.3
 SECONDS_BETWEEN_STATUS = 2.0
@@ -52,11 +51,6 @@ SECONDS_BETWEEN_CALLS = 5.0
 # How long a running job may be silent: before its first report, and after one.
 SECONDS_TO_BEGIN = 600.0
 SECONDS_OF_SILENCE = 120.0
-SERVER_THREADS = 100
-# One works, one waits for it if the server gave up, and others reply to presence checks.
-SITE_THREADS = 4
-# Many sites starting on one busy machine are slow.
-DEPLOY_TIMEOUT = 600
 RESULTS = "results"
 JOB_FILE = "job.txt"
 REFUSED = "FINISHED:FAILED_TO_RUN"
@@ -106,62 +100,6 @@ def follow(
                 stop(session, job)
                 return True
         time.sleep(POLL_SECONDS)
-
-
-def write_job(folder: Path, plan: NetworkPlan) -> Path:
-    """Write the job's folder, in place of an earlier one, and return it."""
-    job = folder / plan.run
-    shutil.rmtree(job, ignore_errors=True)
-    config = job / "app" / "config"
-    config.mkdir(parents=True)
-    write_json(
-        job / "meta.json",
-        {
-            "name": plan.run,
-            "resource_spec": {},
-            "min_clients": plan.minimum_sites,
-            "deploy_map": {"app": ["@ALL"]},
-        },
-    )
-    write_json(config / "config_fed_server.json", _server(plan))
-    write_json(config / "config_fed_client.json", _site())
-    return job
-
-
-def _server(plan: NetworkPlan) -> dict[str, object]:
-    controller = {
-        "id": "controller",
-        "path": "nvflare.collab.runtime.controller.CollabController",
-        "args": {
-            "server_obj_id": "_server",
-            "collab_obj_ids": [],
-            "max_call_threads": SERVER_THREADS,
-            "sync_task_timeout": DEPLOY_TIMEOUT,
-        },
-    }
-    server = {
-        "id": "_server",
-        "path": "fedminmax.federation.flare_server.FlareServer",
-        "args": {"plan": plan_to_bytes(plan).decode()},
-    }
-    return {"format_version": 2, "workflows": [controller], "components": [server]}
-
-
-def _site() -> dict[str, object]:
-    executor = {
-        "path": "nvflare.collab.runtime.executor.CollabExecutor",
-        "args": {
-            "client_obj_id": "_client",
-            "collab_obj_ids": [],
-            "max_call_threads": SITE_THREADS,
-        },
-    }
-    site = {"id": "_client", "path": "fedminmax.federation.flare_site.FlareSite", "args": {}}
-    return {
-        "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": executor}],
-        "components": [site],
-    }
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ leaves the site, what does not.
 
 import io
 import json
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from fedminmax.federation.flare.roster import write_rosters
 from fedminmax.federation.site.settings import SETTINGS_FILE, SiteSettings, site_settings_text
 
 PROJECT = "fedminmax"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 COORDINATOR = "coordinator@fedminmax.org"
 ONE_PERSON = {COORDINATOR: "project_admin"}
 NO_REQUESTS: Mapping[str, CertificateSigningRequest] = MappingProxyType({})
@@ -47,6 +50,8 @@ BUILDERS = (
     {"path": "nvflare.lighter.impl.cert.CertBuilder"},
     {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
 )
+# With these the engine would be started as it comes, with its doors open.
+ENGINE_SCRIPTS = ("startup/*.sh", "startup/*.ipynb", "startup/readme.txt", "readme.txt")
 KEY_INSIDE = """\
 This folder is yours alone: it holds the private key of `{site}`. Keep it on the machine that
 holds your table, readable for you only, and give it to nobody, not even to the coordinator."""
@@ -137,6 +142,8 @@ def provision(
         "participants": [entry | {"org": PROJECT} for entry in participants],
         "builders": [dict(builder) for builder in BUILDERS],
     }
+    # Keys are in there before they get their modes.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         # The engine prints progress; the result is in the kits.
         with redirect_stdout(io.StringIO()):
@@ -151,6 +158,14 @@ def provision(
         {site: made / site for site in sites},
         folder / PROJECT / "state",
     )
+    # This key admits further sites: only the coordinator may have it.
+    for path in kits.authority.rglob("*"):
+        path.chmod(0o600)
+    for kit in (kits.server, *kits.sites.values(), *kits.people.values()):
+        make_private(kit)
+        for pattern in ENGINE_SCRIPTS:
+            for path in kit.glob(pattern):
+                path.unlink()
     for kit in (kits.server, *kits.sites.values()):
         write_json(kit / "local" / "authorization.json", _authorization())
     for kit in kits.sites.values():
@@ -159,6 +174,28 @@ def provision(
     if requests:
         certify_requests(kits.authority, kits.sites, requests)
     return kits
+
+
+def make_private(kit: Path) -> list[Path]:
+    """Let nobody but the owner look into a kit; return the keys that others could read.
+
+    Copying, or an archive, may have lost the modes that a kit was made with.
+    """
+    if os.name != "posix":
+        return []
+    keys = sorted(kit.glob("startup/*.key"))
+    exposed = [key for key in keys if key.stat().st_mode & OTHERS]
+    try:
+        for path in (kit, kit / "startup", *keys):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & OTHERS:
+                path.chmod(mode & ~OTHERS)
+    except PermissionError as error:
+        raise InputError(
+            f"other users of this machine can look into {kit}, which is not yours; have its owner "
+            f"run chmod -R go-rwx {kit}"
+        ) from error
+    return exposed
 
 
 def write_server_settings(kit: Path) -> None:

@@ -18,7 +18,7 @@ from fedminmax.federation.flare.kits import (
 from fedminmax.federation.flare.process_tree import end
 from fedminmax.federation.flare.processes import OUTPUT_FILE, free_port, start_server, start_site
 from fedminmax.federation.flare.server import RUNS_FOLDER
-from fedminmax.federation.flare.watchdog import WatchdogClient, with_watchdog
+from fedminmax.federation.flare.watchdog import with_watchdog
 from fedminmax.federation.server.log import Event
 from fedminmax.federation.site.ledger import KEPT_FOLDER
 from fedminmax.federation.site.settings import SiteSettings
@@ -35,11 +35,10 @@ class LocalFederation:
     A server or site that died is started again, and a job that was lost with it is submitted again.
     """
 
-    def __init__(self, folder: Path, kits: Kits, watchdog: WatchdogClient) -> None:
+    def __init__(self, folder: Path, kits: Kits) -> None:
         self.folder = folder
         self.kits = kits
         self.processes: dict[str, psutil.Popen] = {}
-        self._watchdog = watchdog
 
     def restart_dead(self) -> None:
         """Start the processes that are not running."""
@@ -51,7 +50,6 @@ class LocalFederation:
                     if name == SERVER
                     else start_site(self.kits.sites[name])
                 )
-                self._watchdog.watch(self.processes[name])
 
     def lost(self) -> bool:
         """Return whether a process has died."""
@@ -91,13 +89,13 @@ def local_federation(
 
     What server and sites need to resume later is stored in ``memory``, or in their kits.
     """
-    with with_watchdog(folder) as watchdog:
+    with with_watchdog(folder):
         kits = provision(folder, host=HOST, port=free_port(), sites=list(sites), people=people)
         for site, settings in sites.items():
             write_site_settings(kits.sites[site], settings)
         if memory is not None:
             _link_storage(memory.absolute(), kits)
-        federation = LocalFederation(folder, kits, watchdog)
+        federation = LocalFederation(folder, kits)
         try:
             federation.restart_dead()
             yield federation

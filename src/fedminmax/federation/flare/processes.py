@@ -6,16 +6,16 @@ Each participant starts processes of its own for every job; ``process_tree`` fin
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
-from fedminmax.federation.flare.kits import PROJECT, site_name, write_server_settings
+from fedminmax.federation.flare.allow_list import check_engine_version
+from fedminmax.federation.flare.engine_process import SERVER_MODULE, SITE_MODULE, engine_command
+from fedminmax.federation.flare.kits import PROJECT, make_private, site_name, write_server_settings
+from fedminmax.federation.flare.lifeline import lifeline
 
-SERVER_MODULE = "fedminmax.federation.flare.server_process"
-SITE_MODULE = "nvflare.private.fed.app.client.client_train"
 OUTPUT_FILE = "output.txt"
 # What the engine writes when the server has accepted the site.
 REGISTERED = b"Successfully registered client"
@@ -29,14 +29,20 @@ EXIT_WAIT_SECONDS = "15"
 def start_server(kit: Path) -> psutil.Popen:
     """Start the server of this kit."""
     write_server_settings(kit)
-    arguments = [SERVER_MODULE, "-m", str(kit), "-s", "fed_server.json"]
-    return _start(kit, arguments, [], {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": EXIT_WAIT_SECONDS})
+    arguments = ["-m", str(kit), "-s", "fed_server.json"]
+    return _start(
+        kit,
+        SERVER_MODULE,
+        arguments,
+        [],
+        {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": EXIT_WAIT_SECONDS},
+    )
 
 
 def start_site(kit: Path) -> psutil.Popen:
     """Start the site of this kit."""
-    arguments = [SITE_MODULE, "-m", str(kit), "-s", "fed_client.json"]
-    return _start(kit, arguments, [f"uid={site_name(kit)}"], {})
+    arguments = ["-m", str(kit), "-s", "fed_client.json"]
+    return _start(kit, SITE_MODULE, arguments, [f"uid={site_name(kit)}"], {})
 
 
 def output_size(kit: Path) -> int:
@@ -62,10 +68,16 @@ def free_port() -> int:
 
 
 def _start(
-    kit: Path, arguments: list[str], settings: list[str], variables: Mapping[str, str]
+    kit: Path,
+    module: str,
+    arguments: list[str],
+    settings: list[str],
+    variables: Mapping[str, str],
 ) -> psutil.Popen:
+    check_engine_version()
     kit.joinpath("transfer").mkdir(exist_ok=True)
-    command = [sys.executable, "-u", "-m", *arguments, "--set", "secure_train=true"]
+    make_private(kit)
+    command = engine_command(module, [*arguments, "--set", "secure_train=true"])
     command += [*settings, f"org={PROJECT}", "config_folder=config"]
     # Several participants share this machine's cores.
     environment = MALLOC_SETTINGS | os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables)
@@ -74,7 +86,7 @@ def _start(
             command,
             cwd=kit,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=lifeline(),
             stdout=output,
             stderr=subprocess.STDOUT,
             # Ctrl-C is for the command that started them, which ends them in the right order.

@@ -33,8 +33,10 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedminmax.core.errors import InputError
+from fedminmax.federation.flare.allow_list import install_allow_list
 from fedminmax.federation.flare.server import NEWS_TOPIC, RESULTS_FOLDER
 from fedminmax.federation.flare.streams import reduce_stream_overhead
+from fedminmax.federation.flare.wire_types import install_wire_types
 from fedminmax.federation.server.disk import disk_is_full, find_disk_full
 from fedminmax.federation.server.news import News, news_from_json
 
@@ -181,6 +183,9 @@ def fetch_results(session: Session, job: str, folder: Path) -> bool:
 @contextmanager
 def connected(kit: Path, seconds: float, alive: Callable[[], None]) -> Iterator[Session]:
     """Log in with a person's kit; ``alive`` raises if waiting is pointless."""
+    # A person's machine has doors, too.
+    install_allow_list()
+    install_wire_types()
     reduce_stream_overhead()
     session = _log_in(kit, seconds, alive)
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from nvflare.collab import collab
 
+from fedminmax.federation.flare.allow_list import is_installed
 from fedminmax.federation.flare.roster import AUTHORITY_CERTIFICATE, read_roster
 from fedminmax.federation.flare.streams import reduce_stream_overhead
 from fedminmax.federation.secure.identity import read_authority, read_identity
@@ -21,6 +22,7 @@ from fedminmax.federation.site.settings import SETTINGS_FILE, read_site_settings
 from fedminmax.federation.site.site import Site
 
 LOG = logging.getLogger("fedminmax.site")
+OPEN_DOORS = "its engine was not started by fedminmax; start it with 'fedminmax site start'"
 
 
 class FlareSite:
@@ -41,6 +43,8 @@ class FlareSite:
         # The engine's own threads and other jobs share the machine.
         torch.set_num_threads(1)
         kit = Path(collab.workspace.get_root_dir())
+        if not is_installed():
+            return refuse(Ledger(kit / KEPT_FOLDER), Request(Endpoint.PREPARE), OPEN_DOORS)
         try:
             # One for the whole job: it remembers which plan it has taken.
             self._site = self._site or _site_of(kit, collab.site_name)

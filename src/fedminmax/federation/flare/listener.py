@@ -1,4 +1,4 @@
-"""The server's process: NVIDIA FLARE's own, with a listener that cannot be blocked from outside.
+"""A listener that cannot be blocked from outside, in place of NVIDIA FLARE's own.
 
 The engine performs one TLS handshake after the other, without a timeout: a single silent connection
 would lock all others out. Here every handshake has its own thread and a timeout, and the number of
@@ -14,10 +14,6 @@ from typing import Any
 from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers.driver import ConnectorInfo, Driver
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver, TcpStreamServer
-from nvflare.fuel.f3.mpm import MainProcessMonitor
-from nvflare.private.fed.app.server.server_train import main, parse_arguments
-
-from fedminmax.federation.flare.streams import reduce_stream_overhead
 
 HANDSHAKE_TIMEOUT = 10.0
 # Sites and people never need more at once: the oldest is dropped. The engine cannot serve a
@@ -92,10 +88,3 @@ def install_listener() -> None:
     """Let the engine listen with our driver in this process; its own is not looked for."""
     driver_mgr.class_cache.add(TcpDriver.__name__)
     driver_mgr.register(ListeningDriver)
-
-
-if __name__ == "__main__":
-    reduce_stream_overhead()
-    install_listener()
-    arguments = parse_arguments()
-    sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))
