@@ -119,6 +119,9 @@ def _category(graph: Graph, feature: EncodedCategory, schema: Schema) -> str:
     for place, category in enumerate(feature.categories):
         for text in _spellings(category, schema):
             places.setdefault(text, place)
+    for text, category in schema.maps.get(feature.column, {}).items():
+        if category in feature.categories:
+            places[text] = feature.categories.index(category)
     found = graph.add(
         "LabelEncoder",
         feature.column,

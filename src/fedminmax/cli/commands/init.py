@@ -8,6 +8,7 @@ from fedminmax.cli.terminal import say
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
+from fedminmax.data.tables.codes import DifferentCodesError
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.config_text import config_text, rare_note
 from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
@@ -57,6 +58,8 @@ def _warnings(config: Path) -> tuple[str, ...]:
     """Read the files as training will, to show its warnings and errors now."""
     try:
         return load_federated_tables(read_config(config)).warnings
+    except DifferentCodesError as error:
+        raise InputError(f"{config} is written, but training will refuse it: {error}") from error
     except InputError as error:
         return (f"training will refuse this: {error}",)
 

@@ -8,6 +8,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
+from fedminmax.data.tables.config_schema import check_maps
 from fedminmax.data.tables.config_sections import (
     CHOOSE,
     LINEAR_OF_TASK,
@@ -50,6 +51,7 @@ def check_sections(sections: ConfigSections) -> None:
     for column, section in sections.features.items():
         _check_feature(column, section, sections)
     _check_groups(sections.groups, sections)
+    check_maps(sections)
     _check_model(sections)
     _check_method(sections)
     if sections.privacy is not None:

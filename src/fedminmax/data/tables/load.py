@@ -18,6 +18,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
 from fedminmax.core.text import counted
+from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
@@ -157,6 +158,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     tested = [part for file in test_files for part in file.parts]
     tested += [test for _, test in split if len(test.rows)]
     summaries = [summarise(part.rows, config.schema) for part in training]
+    by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
+    check_same_codes(by_owner, config.schema)
     total = reduce(add, summaries)
     if total.rows == 0:
         raise InputError(
@@ -218,6 +221,7 @@ def _data_warnings(
         *copy_warnings(owned, schema),
         *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
         *scale_warnings(dict(zip(owners, summaries, strict=True))),
+        *code_warnings(dict(zip(owners, summaries, strict=True)), schema),
         *leak_warnings([part.rows for part in training], schema),
     ]
 

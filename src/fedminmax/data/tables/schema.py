@@ -1,6 +1,7 @@
 """What the columns of the holders' tables mean: agreed once, before any row is read."""
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import pairwise
 
@@ -95,7 +96,9 @@ class Schema:
     ``merge_spellings`` treats labels, groups and categories that differ only in letter case or
     spaces as one. ``small_groups`` is how groups with fewer training rows than
     ``minimum_group_size`` are handled. Rows with the same value in the ``person_column`` are of one
-    person: they are held out together.
+    person: they are held out together. ``maps`` tells, by column, what a value is read as, where
+    holders code the same thing differently; in the columns ``own_values`` holders may have values
+    that no other holder has.
     """
 
     target: Target
@@ -110,6 +113,8 @@ class Schema:
     merge_spellings: bool = False
     small_groups: SmallGroupRule = SmallGroupRule.SHARE
     person_column: str | None = None
+    maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    own_values: tuple[str, ...] = ()
 
     @property
     def feature_columns(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ typed files. Texts that differ only in letter case or spaces may be one value or
 guessed: they are refused, unless the schema merges such spellings, or lists both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import polars as pl
@@ -115,8 +115,10 @@ def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] 
     """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
     found = spellings(texts, schema.missing_values)
+    same = "folded" if schema.merge_spellings else "value"
+    mapped = _mapped(found, same, schema.maps.get(column, {}))
     if not schema.merge_spellings:
-        two = variants(found, known)
+        two = variants(found.filter(~pl.col("spelled").is_in(list(mapped))), known)
         if two is not None:
             raise InputError(
                 f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
@@ -130,5 +132,14 @@ def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] 
         spelled: by_listed.get(value)
         or (by_folded.get(folded, folded) if schema.merge_spellings else value)
         for spelled, value, folded in found.select("spelled", "value", "folded").rows()
-    }
+    } | mapped
     return texts.replace_strict(final, default=None, return_dtype=pl.String).alias(column)
+
+
+def _mapped(found: pl.DataFrame, same: str, own_map: Mapping[str, str]) -> dict[str, str]:
+    """Return what spellings are read as, if the configuration maps their value to another one."""
+    if not own_map:
+        return {}
+    keys = dict(_listed(tuple(own_map)).select(same, "spelled").rows())
+    pairs = found.filter(pl.col(same).is_in(list(keys))).select("spelled", same).rows()
+    return {spelled: own_map[keys[key]] for spelled, key in pairs}
