@@ -15,6 +15,10 @@ from tests.cli.in_process import complaint_here, run_here
 from tests.data.tables.small_tables import SCHEMA, write_files
 
 WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
+POSITIVE = (
+    "'yes' is the positive class, which rates are about; for the other one give --positive no, or "
+    "write it last in classes"
+)
 ANY_SIZE = ["--minimum-category", "1"]
 
 
@@ -24,6 +28,7 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
+        POSITIVE,
         "Review fedminmax.toml, then: fedminmax train fedminmax.toml",
     ]
     config = read_config(tmp_path / "fedminmax.toml")

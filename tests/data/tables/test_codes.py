@@ -71,6 +71,20 @@ def test_a_target_in_two_codings_is_two_classes_once_it_is_mapped(tmp_path: Path
     assert sorted(torch.unique(tables.train[0].examples.y).tolist()) == [0, 1]
 
 
+def test_the_page_about_own_data_maps_as_written(tmp_path: Path) -> None:
+    def change(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        coded = recoded("sex", ("F", "M"), *SEX[1:])(name, frame)
+        return recoded("state", *STATE)(name, coded)
+
+    write_clinics(tmp_path, change)
+    assert fedminmax(*INIT, cwd=tmp_path).returncode == 2
+    page = (Path(__file__).parents[3] / "docs" / "own_data.md").read_text()
+    block = page.partition("```toml\n")[2].partition("```")[0].replace("outcome", "state")
+    tables = load(tmp_path, more=block)
+    assert tables.group_names == ("female", "male")
+    assert tables.encoding.schema.target.classes == ("ill", "well")
+
+
 def test_a_value_that_all_share_does_not_hide_the_others(tmp_path: Path) -> None:
     def change(name: str, frame: pl.DataFrame) -> pl.DataFrame:
         coded = recoded("sex", ("F", "M"), ("F", "M"), ("female", "male"))(name, frame)

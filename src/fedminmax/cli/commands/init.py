@@ -31,6 +31,8 @@ def init_config(
     proposal = propose(files, target, groups, holder_column=holder, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
+    for line in (*_positive(proposal), *proposal.rare_classes):
+        print(line)
     for name, found in proposal.formats.items():
         settings = _found_format(found, choices.format)
         if settings:
@@ -62,6 +64,17 @@ def _warnings(config: Path) -> tuple[str, ...]:
         raise InputError(f"{config} is written, but training will refuse it: {error}") from error
     except InputError as error:
         return (f"training will refuse this: {error}",)
+
+
+def _positive(proposal: Proposal) -> list[str]:
+    """Say which of two classes rates are about, and how to change that."""
+    if len(proposal.target.classes) != 2:
+        return []
+    other, positive = proposal.target.classes
+    return [
+        f"'{positive}' is the positive class, which rates are about; for the other one give "
+        f"--positive {other}, or write it last in classes"
+    ]
 
 
 def _found_format(found: FileFormat, given: FormatChanges) -> str:

@@ -85,6 +85,8 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield 'task = "regression"          # for classes: "classification" and classes = [...]'
     else:
         yield 'task = "classification"      # or "regression", without classes'
+        if len(target.classes) == 2:
+            yield "# The last of two classes is the positive one, which rates are about."
         yield from _list("classes", target.classes)
     yield "held_out = 0.2               # share of each holder's rows to test on"
     person = proposal.choices.person_column

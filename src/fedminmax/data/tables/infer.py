@@ -29,6 +29,9 @@ DEFAULT_MINIMUM_CATEGORY = 10
 MAX_ODD_TEXTS = 0.1
 # Whole numbers with at most this many values are classes or group codes, not quantities.
 MAX_CODES = 10
+# Classes with a typo, not a quantity: few values, and two of them in all but a few rows.
+MAX_STRAYS = 20
+MAX_STRAY_SHARE = 0.05
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
@@ -134,10 +137,24 @@ def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], 
     )
 
 
-def guess_target(text: pl.Series) -> Target:
+def stray_values(text: pl.Series) -> tuple[str, ...]:
+    """Return the numbers that hardly occur in a column of two others, which are probably typos.
+
+    >>> stray_values(pl.Series(["0", "1"] * 50 + ["0.5"])), stray_values(pl.Series(["0", "1", "2"]))
+    (('0.5',), ())
+    """
+    counts = text.drop_nulls().value_counts(sort=True, name="rows")
+    if not 2 < len(counts) <= MAX_STRAYS or not _is_quantity(counts[text.name]):
+        return ()
+    strays, few = counts[2:], MAX_STRAY_SHARE * int(counts["rows"].sum())
+    is_stray = int(strays["rows"].sum()) <= few < int(counts["rows"][1])
+    return tuple(strays[text.name].to_list()) if is_stray else ()
+
+
+def guess_target(text: pl.Series, task: str | None = None) -> Target:
     """Return a quantity for numbers with many or fractional values, classes otherwise."""
     values = text.drop_nulls().unique()
-    if _is_quantity(values):
+    if task == "regression" or (task is None and _is_quantity(values)):
         return Target(text.name)
     numbers = numbers_in(values, Kind.NUMERIC)
     by_size = numbers.null_count() == 0

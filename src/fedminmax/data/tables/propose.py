@@ -27,6 +27,7 @@ from fedminmax.data.tables.infer import (
     guess_feature,
     guess_protected,
     guess_target,
+    stray_values,
 )
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import (
@@ -37,11 +38,12 @@ from fedminmax.data.tables.read_file import (
     read_table,
 )
 from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
+from fedminmax.data.tables.values import BOOLEANS, by_value, spellings, texts_of, variants
 from fedminmax.data.tables.wording import listed
 
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000
+MAX_ROWS_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class InitChoices:
     """The user's choices for a proposal; file formats that are not given are detected.
 
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
-    Rows with the same value in the ``person_column`` are held out together.
+    Rows with the same value in the ``person_column`` are held out together. ``task`` is
+    classification or regression, if the target's values do not decide it; of two classes,
+    ``positive`` is the one that rates are about.
     """
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
@@ -57,6 +61,8 @@ class InitChoices:
     merge_spellings: bool = False
     format: FormatChanges = NO_CHANGES
     person_column: str | None = None
+    task: str | None = None
+    positive: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Proposal:
     """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
 
     ``rare_groups`` counts the values of each protected column that are not listed. ``formats`` are
-    those of the files, by holder.
+    those of the files, by holder. ``rare_classes`` says which classes hardly occur, and where.
     """
 
     files: dict[str, Path]
@@ -78,6 +84,7 @@ class Proposal:
     formats: dict[str, FileFormat]
     features: dict[str, Guess]
     choices: InitChoices
+    rare_classes: tuple[str, ...] = ()
 
 
 def propose(
@@ -98,8 +105,17 @@ def propose(
         table.require(named, "which the command names")
     _check_same_columns(tables)
     others = [column for column in tables[0].frame.columns if column not in (target, *unseen)]
-    guessed_target = guess_target(_pooled(tables, target, choices))
+    pooled_target = _pooled(tables, target, choices)
+    if choices.task is None:
+        fix = "give --task regression (or classification) if all of them are right"
+        _check_strays(tables, pooled_target, "target", fix)
+    guessed_target = guess_target(pooled_target, choices.task)
     _check_classes(guessed_target, tables)
+    if choices.positive is not None:
+        guessed_target = _with_positive(guessed_target, choices.positive)
+    for column in groups:
+        fix = "make them missing"
+        _check_strays(tables, _pooled(tables, column, choices), "group column", fix)
     minimum = choices.minimum_category
     protected = {
         column: guess_protected(_pooled(tables, column, choices), minimum) for column in groups
@@ -128,6 +144,7 @@ def propose(
         formats={name: table.format for name, table in zip(files, tables, strict=True)},
         features=features,
         choices=choices,
+        rare_classes=_rare_classes(tables, pooled_target, guessed_target, minimum),
     )
 
 
@@ -210,6 +227,61 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
             f"column '{column}' has '{two[0]}' and '{two[1]}', which differ only in letter case or "
             "spaces; correct one of them, or read them as one with --merge-spellings"
         )
+
+
+def _check_strays(tables: Sequence[Table], pooled: pl.Series, what: str, fix: str) -> None:
+    """Refuse numbers that hardly occur in a column of two others, with their rows."""
+    strays, column = stray_values(pooled), pooled.name
+    if not strays:
+        return
+    known = pooled.drop_nulls()
+    usual = known.filter(~known.is_in(list(strays)))
+    both = " or ".join(sorted(usual.unique().to_list()))
+    raise InputError(
+        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(known), 'row')}, and "
+        f"something else in {rows_with(tables, column, strays)}: correct them, or {fix}"
+    )
+
+
+def _rare_classes(
+    tables: Sequence[Table], pooled: pl.Series, target: Target, minimum: int
+) -> tuple[str, ...]:
+    """Say which classes have so few rows that they may be typos."""
+    if target.is_quantity:
+        return ()
+    counts = dict(pooled.drop_nulls().value_counts(name="rows").rows())
+    return tuple(
+        f"class '{name}' has {counted(counts[name], 'row')} "
+        f"({rows_with(tables, target.column, [name])}): if it is a typo, correct it"
+        for name in target.classes
+        if counts[name] < minimum <= max(counts.values())
+    )
+
+
+def _with_positive(target: Target, positive: str) -> Target:
+    """Put the positive class last of two."""
+    if positive not in target.classes or len(target.classes) != 2:
+        came = listed(target.classes) if target.classes else "a quantity"
+        raise InputError(
+            f"--positive {positive}: target '{target.column}' has {came}; name one of two classes"
+        )
+    other = next(name for name in target.classes if name != positive)
+    return replace(target, classes=(other, positive))
+
+
+def rows_with(tables: Sequence[Table], column: str, values: Sequence[str]) -> str:
+    """Say in which rows of which files a column has one of these values, the first few of many."""
+    rows = [
+        f"{table.source} row {row}"
+        for table in tables
+        for row in table.row_numbers.filter(_by_value(table, column).is_in(list(values)))
+    ]
+    more = f" and {len(rows) - MAX_ROWS_NAMED:,} more" if len(rows) > MAX_ROWS_NAMED else ""
+    return f"{', '.join(rows[:MAX_ROWS_NAMED])}{more}"
+
+
+def _by_value(table: Table, column: str) -> pl.Series:
+    return by_value(_texts(table, column))
 
 
 def _check_arguments(
