@@ -71,10 +71,11 @@ def _positive(proposal: Proposal) -> list[str]:
     if len(proposal.target.classes) != 2:
         return []
     other, positive = proposal.target.classes
-    return [
+    line = (
         f"'{positive}' is the positive class, which rates are about; for the other one give "
         f"--positive {other}, or write it last in classes"
-    ]
+    )
+    return [line]
 
 
 def _found_format(found: FileFormat, given: FormatChanges) -> str:
