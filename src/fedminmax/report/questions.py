@@ -70,7 +70,7 @@ def could_be_better(run: Run) -> Answer:
 
 def _rounds_text(results: Results) -> Iterator[str]:
     """Say whether more rounds would help, if the method's own rounds show that."""
-    if results.convergence is not None:
+    if results.convergence is not None or results.privacy is not None:
         yield verdict_of(results)
 
 
@@ -95,7 +95,7 @@ def what_would_help(run: Run) -> Answer:
 def _from_results(run: Run) -> Iterator[str]:
     results = run.chosen.results
     found = results.convergence
-    if found and not (found.converged or found.reason == BY_VALIDATION or results.privacy):
+    if found and not (found.converged or found.reason == BY_VALIDATION):
         yield f"More rounds: {verdict_of(results)}"
     worst = worst_of(results)
     if worst is None:

@@ -25,6 +25,7 @@ from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.data.tables.load import FederatedTables
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
@@ -356,7 +357,7 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
     ]
     warnings = [
         *(warning for _, chosen in formats for warning in chosen),
-        *(warning for source in read for warning in source.warnings),
+        *shown_here(found for source in read for found in source.odd),
     ]
     skipped: Counter[str] = Counter()
     examples = []

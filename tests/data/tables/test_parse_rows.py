@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import read_table
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
@@ -47,11 +48,10 @@ def test_all_columns_of_a_table() -> None:
 
 
 def test_a_category_that_is_not_listed_is_counted_in_a_warning() -> None:
-    assert parsed().features.warnings == (
-        (
-            "north.csv (3 rows): 1 row has a value of 'ward' that is not among its categories "
-            "(first: row 3); such a value is treated as none of them"
-        ),
+    (warning,) = shown_here(parsed().features.odd)
+    assert warning == (
+        "values that are not among their categories, and are ignored: 'ward' in 1 row of "
+        "north.csv (first: row 3)"
     )
 
 

@@ -47,6 +47,11 @@ def schema_of(sections: ConfigSections) -> Schema:
         person_column=data.person_column,
         maps=maps,
         own_values=tuple(data.own_values),
+        missing_by_column={
+            column: tuple(own.missing_values)
+            for column, own in sections.features.items()
+            if own.missing_values
+        },
     )
 
 

@@ -87,6 +87,7 @@ class FeatureSection(BaseModel):
     kind: Literal["numeric", "category", "boolean", "date"]
     categories: list[Name] = []
     format: Name | None = None
+    missing_values: list[str] = []
 
 
 class GroupsSection(BaseModel):

@@ -1,17 +1,11 @@
-"""Warnings about suspicious rows: copies, one-class holders, leaks, outliers.
+"""Warnings about suspicious rows: copies, one-class holders, units, leaks.
 
 A column that leaks the target is usually derived from it, or recorded after it, and will not be
 available when the model is used. Columns are tested one at a time: how much of the error of the
 best constant prediction remains if the prediction may depend on that column. Every holder can check
 this on its own rows.
 
-Outliers are values so far from all others that they ruin the scale. Numbers are encoded in standard
-deviations, and a single 1e308 among ordinary values makes the deviation so large that all other
-rows look the same: the column is lost without any error. A robust scale (by quartiles) cannot be
-computed from sums over holders, so such a value is refused; one that is merely far away gets a
-warning.
-
-A warning names columns, holders, counts and row numbers, but no value of any row.
+A warning names columns and holders, and counts many rows at once, but no row and no value.
 """
 
 import hashlib
@@ -23,13 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedminmax.core.errors import InputError
 from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.text import counted
 from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
+from fedminmax.data.tables.outliers import MINIMUM_ROWS
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema
 
 # With fewer rows two holders may look alike, and a column may fit the target, by chance.
@@ -44,15 +37,8 @@ MAX_ROWS = 5000
 ROWS_PER_CATEGORY = 5
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
-# Multiples of the distance from the median that 99 % of the rows keep.
-FAR, TOO_FAR = 100.0, 1e6
-USUAL_SHARE = 0.99
-# With fewer rows the usual distance cannot be estimated.
-MINIMUM_ROWS = 20
 # A column that differs in size by more than this between holders has probably another unit.
 MAX_RATIO = 50.0
-# No measurement is this large, and sums of its square must not overflow.
-MAX_NUMBER = 1e100
 
 
 def copy_warnings(holders: Mapping[str, ParsedRows], schema: Schema) -> list[str]:
@@ -241,50 +227,3 @@ def _has_two_classes(labels: Codes) -> bool:
 
 def _removed(before: float, after: float) -> float:
     return 1.0 - after / before if before > 0 else 0.0
-
-
-def outlier_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows are far from all others, and which are too far to encode with them."""
-    known = ~np.isnan(values)
-    too_large = known & (np.abs(values) > MAX_NUMBER)
-    ordinary = values[known & ~too_large]
-    distance = np.zeros(len(values))
-    if len(ordinary) < MINIMUM_ROWS:
-        return too_large, too_large
-    distance[known] = np.abs(values[known] - np.median(ordinary))
-    usual = _usual(distance[known])
-    if usual == 0.0:
-        return too_large, too_large
-    return distance > FAR * usual, too_large | (distance > TOO_FAR * usual)
-
-
-def check_outliers(table: Table, column: str, values: Numbers) -> list[str]:
-    """Refuse rows that are too far from all others; warn of those that are far."""
-    far, too_far = outlier_rows(values)
-    if too_far.any():
-        first = int(too_far.argmax())
-        raise InputError(
-            f"{table.title}: column '{column}', row {int(table.row_numbers[first])} is "
-            f"{values[first]:g}, so far from the others that these would all look the same "
-            f"({int(too_far.sum()):,} such rows); correct it, or add it to missing_values in [data]"
-        )
-    if not far.any():
-        return []
-    # Warnings are stored in the run folder and its report, so they quote no value.
-    first_row = int(table.row_numbers[int(far.argmax())])
-    warning = (
-        f"{table.title}: {counted(int(far.sum()), 'value')} of '{column}' more than {FAR:g} "
-        f"times as far from the median as 99 % of the rows (first: row {first_row}), which "
-        "distort the scale for all others: correct them, or add them to missing_values in [data]"
-    )
-    return [warning]
-
-
-def _usual(distance: Numbers) -> float:
-    """Return the distance that 99 % of the rows keep, or the median of non-zero distances."""
-    place = int(USUAL_SHARE * (len(distance) - 1))
-    usual = float(np.partition(distance, place)[place])
-    if usual > 0.0:
-        return usual
-    others = np.sort(distance[distance > 0.0])
-    return float(others[(len(others) - 1) // 2]) if len(others) > 1 else 0.0

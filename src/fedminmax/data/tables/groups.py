@@ -86,7 +86,7 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
         return values
     fix = f"correct it, or remove {toml_key(protected.column)} from [groups.bands]"
     column = Column(protected.column, Kind.NUMERIC, fix)
-    numbers = parse_numbers(table, column, schema.missing_values)
+    numbers = parse_numbers(table, column, schema.missing_of(column.name))
     bands = pl.Series(protected.column, protected.bands, dtype=pl.String)
     # An edge belongs to the band above it. NaN would sort above all edges.
     labels = bands.gather(np.digitize(numbers, np.asarray(protected.edges)))

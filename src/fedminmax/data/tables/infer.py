@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from fedminmax.core.text import counted
-from fedminmax.data.tables.data_warnings import outlier_rows
 from fedminmax.data.tables.file_format import (
     PLAIN,
     SHORT_YEAR,
     fitting_date_formats,
     guess_number_format,
 )
+from fedminmax.data.tables.outliers import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 

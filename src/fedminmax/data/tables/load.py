@@ -30,6 +30,7 @@ from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
 from fedminmax.data.tables.wording import listed
@@ -120,7 +121,7 @@ class FederatedTables:
     ``summary`` is that of all training rows. ``validation`` are rows by holder that were set aside
     to choose the round; they are neither training nor test rows. ``held_out`` and ``set_aside`` are
     the row numbers, in each holder's file, of test and of validation rows. Notes inform; warnings
-    need attention.
+    need attention, and those that are ``kept_warnings``, for files that travel, name no row.
     """
 
     train: tuple[OwnedExamples, ...]
@@ -132,6 +133,7 @@ class FederatedTables:
     set_aside: ListedRows
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    kept_warnings: tuple[str, ...]
     validation: tuple[OwnedExamples, ...] = ()
 
     @property
@@ -168,6 +170,11 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         )
     encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
     files = [*training_files, *test_files]
+    odd = [found for file in files for found in file.odd]
+    warnings = (
+        *_data_warnings(training_files, training, summaries, config.schema),
+        *size_warnings(encoding, total.group_counts, _group_counts(tested)),
+    )
     return FederatedTables(
         tuple(_encoded(part, encoding) for part in training),
         tuple(_encoded(part, encoding) for part in tested),
@@ -185,11 +192,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_person_note([part for pair in split for part in pair], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
-        warnings=(
-            *(warning for file in files for warning in file.warnings),
-            *_data_warnings(training_files, training, summaries, config.schema),
-            *size_warnings(encoding, total.group_counts, _group_counts(tested)),
-        ),
+        warnings=(*shown_here(odd), *warnings),
+        kept_warnings=(*without_rows(odd), *warnings),
         validation=tuple(_encoded(part, encoding) for part in set_aside)
         if config.validation
         else (),

@@ -27,6 +27,7 @@ from fedminmax.data.tables.file_format import (
     guess_encoding,
     to_utf8,
 )
+from fedminmax.data.tables.odd_rows import Oddity, OddRows
 from fedminmax.data.tables.wording import did_you_mean, listed
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -47,13 +48,13 @@ PLAIN_KINDS, TIMES = "biuf", "M"
 class Table:
     """The rows of a file; ``row_numbers`` count from 1, without the header.
 
-    ``format`` defines how texts are parsed as numbers and dates.
+    ``odd`` rows may be damaged. ``format`` defines how texts are parsed as numbers and dates.
     """
 
     source: str
     frame: pl.DataFrame
     row_numbers: pl.Series
-    warnings: tuple[str, ...] = ()
+    odd: tuple[OddRows, ...] = ()
     format: FileFormat = PLAIN
 
     @property
@@ -155,12 +156,12 @@ def _numbered(
     frame: pl.DataFrame,
     file_format: FileFormat,
     rows: pl.Series | None = None,
-    warnings: tuple[str, ...] = (),
+    odd: tuple[OddRows, ...] = (),
 ) -> Table:
     if len(frame) == 0:
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
     every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    return Table(str(path), frame, every if rows is None else rows, warnings, file_format)
+    return Table(str(path), frame, every if rows is None else rows, odd, file_format)
 
 
 def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
@@ -179,7 +180,7 @@ def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Tab
         blank = _blank_rows(path, content, frame, delimiter)
         if blank.any():
             frame, rows = frame.filter(~blank), rows.filter(~blank)
-    damaged = _nul_warning(path, frame, rows) if NUL.encode() in content else ()
+    damaged = _nul_rows(path, frame, rows) if NUL.encode() in content else ()
     return _numbered(path, frame, replace(file_format, delimiter=delimiter), rows, damaged)
 
 
@@ -221,19 +222,14 @@ def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str)
     return at_end | (empty & (widths == 0))
 
 
-def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:
+def _nul_rows(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[OddRows, ...]:
     having = frame.select(
         pl.any_horizontal(pl.all().str.contains(NUL, literal=True).fill_null(value=False))
     ).to_series()
     if not having.any():
         return ()
     first = int(rows[having.arg_max() or 0])
-    warning = (
-        f"{path}: {counted(int(having.sum()), 'row has', 'rows have')} NUL bytes (first: row "
-        f"{first}), which a text table does not have: it may be damaged, or have another format; "
-        "write it again"
-    )
-    return (warning,)
+    return (OddRows(Oddity.NUL, str(path), "", int(having.sum()), first),)
 
 
 def _parsed(

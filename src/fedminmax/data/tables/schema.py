@@ -98,7 +98,8 @@ class Schema:
     ``minimum_group_size`` are handled. Rows with the same value in the ``person_column`` are of one
     person: they are held out together. ``maps`` tells, by column, what a value is read as, where
     holders code the same thing differently; in the columns ``own_values`` holders may have values
-    that no other holder has.
+    that no other holder has. ``missing_by_column`` are further texts that mean a missing value, in
+    one column each.
     """
 
     target: Target
@@ -115,6 +116,11 @@ class Schema:
     person_column: str | None = None
     maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own_values: tuple[str, ...] = ()
+    missing_by_column: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def missing_of(self, column: str) -> tuple[str, ...]:
+        """Texts that mean a missing value in this column."""
+        return (*self.missing_values, *self.missing_by_column.get(column, ()))
 
     @property
     def feature_columns(self) -> tuple[str, ...]:

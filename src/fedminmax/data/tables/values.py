@@ -114,7 +114,7 @@ def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | Non
 def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
     """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
-    found = spellings(texts, schema.missing_values)
+    found = spellings(texts, schema.missing_of(column))
     same = "folded" if schema.merge_spellings else "value"
     mapped = _mapped(found, same, schema.maps.get(column, {}))
     if not schema.merge_spellings:

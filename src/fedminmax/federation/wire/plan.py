@@ -219,7 +219,7 @@ def digest_of(plan: NetworkPlan) -> str:
     unused = {name for name in added if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     left_out["runs"] = {"__all__": {"needs_patience"}}
-    optional = ("person_column", "maps", "own_values")
+    optional = ("person_column", "maps", "own_values", "missing_by_column")
     left_out["schema"] = {name for name in optional if not getattr(plan.schema, name)}
     content = plan_adapter().dump_python(bare, mode="json", exclude=left_out)
     # Nor of today's names.
