@@ -164,8 +164,10 @@ def test_the_class_that_rates_are_about_is_named(hospitals: Path, capsys: Captur
     run_here("train", write_config(hospitals))
     capsys.readouterr()
     run_here("evaluate", RUN)
-    assert "Rates and calibration are about “yes”" in " ".join(capsys.readouterr().out.split())
-    assert "Rates and calibration are about “yes”" in (RUN / "model_card.md").read_text()
+    out, card = " ".join(capsys.readouterr().out.split()), (RUN / "model_card.md").read_text()
+    for rate in ("selection rate", "false positive rate", "false negative rate", "calibration"):
+        assert f"{rate} of “yes”" in card
+    assert "calibration of “yes”" in out
     run_here("evaluate", RUN, "--json")
     assert json.loads(capsys.readouterr().out)["positive_class"] == "yes"
     assert len(results_of(RUN)["classes"]) == 2

@@ -24,9 +24,9 @@ from fedminmax.report.style import (
     readable_numbers,
     series_style,
 )
-from fedminmax.report.text import NOTHING, decimals_of, distinct, number, risk_name
+from fedminmax.report.text import NOTHING, decimals_of, distinct, number
 from fedminmax.runs.records import RiskAfterRound
-from fedminmax.runs.remarks import risk_with_error
+from fedminmax.runs.remarks import LOSS_NAMES, risk_with_error
 from fedminmax.runs.round_log import RoundRecord
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ MAX_LINEAR_RATIO = 20.0
 class Curves:
     """What the figure shows of a run; there is at least one round.
 
-    ``risk`` is the risk's name. ``chosen`` is the model that validation rows chose, or, if not
+    ``risk`` is the name of what training minimises, which may be another risk than that of test
+    rows. ``chosen`` is the model that validation rows chose, or, if not
     ``is_answer``, would have chosen. ``shares_weight`` means that the weights shown sum to 1.
     With ``keeps_styles`` each of a few groups has the same style whatever its risk, so that lines
     do not change their looks while rounds come.
@@ -75,7 +76,7 @@ def curves_of(run: Run) -> Curves:
         run.chosen.rounds,
         groups=results.groups,
         holders=run.census.holders,
-        risk=risk_name(results),
+        risk=LOSS_NAMES[results.loss],
         decimals=decimals_of(results),
         baseline=(baseline.results.method.name, level) if baseline else None,
         chosen=found.chosen if found else None,

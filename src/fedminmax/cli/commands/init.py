@@ -1,5 +1,6 @@
 """`fedminmax init`: from files to a configuration that the user can read and correct."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def _positive(proposal: Proposal) -> list[str]:
     other, positive = proposal.target.classes
     line = (
         f"'{positive}' is the positive class, which rates are about; for the other one give "
-        f"--positive {other}, or write it last in classes"
+        f"--positive {shlex.quote(other)}, or write it last in classes"
     )
     return [line]
 
