@@ -181,7 +181,9 @@ def _one_line(text: str) -> str:
 
 def _data(saved: SavedModel, census: CensusFile) -> str:
     protected = " x ".join(markdown_text(entry.column) for entry in saved.encoding.schema.protected)
-    seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
+    sees = "sees these columns"
+    if not saved.encoding.schema.protected_as_features:
+        sees = "does not see these columns themselves, but other columns may tell them"
     others = census.other_tests.values()
     lines = [
         [
@@ -195,7 +197,7 @@ def _data(saved: SavedModel, census: CensusFile) -> str:
     table = markdown_table(["group", "training rows", "test rows", "holders that have it"], lines)
     return (
         f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
-        f"model {seen} these columns themselves.\n\n{table}"
+        f"model {sees}.\n\n{table}"
     )
 
 

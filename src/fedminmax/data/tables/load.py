@@ -18,13 +18,13 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
 from fedminmax.core.text import counted
+from fedminmax.data.tables.between_holders import overlap_warnings, unit_warnings
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
-    copy_warnings,
     leak_warnings,
-    scale_warnings,
+    protected_copy_warnings,
 )
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
@@ -218,15 +218,17 @@ def _data_warnings(
     summaries: Sequence[HolderSummary],
     schema: Schema,
 ) -> list[str]:
-    """Warn of copies among all rows of the holders, and of suspicious training targets."""
+    """Warn of records in common, of holders that differ, and of columns that tell too much."""
     owned = {part.owner: part.rows for file in files for part in file.parts}
-    owners = [part.owner for part in training]
+    by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
+    rows = [part.rows for part in training]
     return [
-        *copy_warnings(owned, schema),
-        *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
-        *scale_warnings(dict(zip(owners, summaries, strict=True))),
-        *code_warnings(dict(zip(owners, summaries, strict=True)), schema),
-        *leak_warnings([part.rows for part in training], schema),
+        *overlap_warnings(owned, schema),
+        *constant_target_warnings(by_owner, schema),
+        *unit_warnings(by_owner, schema),
+        *code_warnings(by_owner, schema),
+        *leak_warnings(rows, schema),
+        *protected_copy_warnings(rows, schema),
     ]
 
 
