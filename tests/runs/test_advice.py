@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
+from fedminmax.core.small_groups import largest_standard_error
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights, standard_error
+from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights
 from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
 Table = list[list[int]]
@@ -122,7 +123,7 @@ def test_groups_that_no_holder_is_mostly_of_are_named() -> None:
 @pytest.mark.parametrize("rows", [2, 64, 1000])
 def test_the_standard_error_is_the_largest_that_scores_from_0_to_2_can_have(rows: int) -> None:
     widest = np.repeat([0.0, 2.0], rows // 2).std() / math.sqrt(rows)
-    assert standard_error(rows, "brier") == pytest.approx(float(widest), rel=1e-12)
+    assert largest_standard_error(rows, regression=False) == pytest.approx(float(widest), rel=1e-12)
 
 
 def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:

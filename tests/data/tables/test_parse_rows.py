@@ -149,8 +149,8 @@ def test_a_class_that_is_not_listed() -> None:
 
 def test_a_missing_target() -> None:
     assert said(ill=["no", "", "?"]) == (
-        "north.csv (3 rows): target 'ill', row 2 is missing (2 such rows); fill or remove these "
-        "rows"
+        "north.csv (3 rows): target 'ill', row 2 is missing (2 such rows); remove rows without a "
+        "target"
     )
 
 

@@ -61,6 +61,13 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
         help="read labels, groups and categories that differ in letter case or spaces as one",
     )
     add(
+        "--category",
+        type=column_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="columns whose numbers are codes: each number is a category",
+    )
+    add(
         "--task",
         choices=("classification", "regression"),
         help="whether the target is a class or a quantity (as its values are)",
@@ -97,6 +104,7 @@ def _run_init(options: argparse.Namespace) -> None:
         person_column=options.person,
         task=options.task,
         positive=options.positive,
+        categories=tuple(options.category),
     )
     init_config(
         options.files,

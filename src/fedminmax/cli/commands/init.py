@@ -15,6 +15,7 @@ from fedminmax.data.tables.config_text import config_text, rare_note
 from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
+from fedminmax.data.tables.read_file import check_path
 
 
 def init_config(
@@ -28,11 +29,13 @@ def init_config(
     force: bool = False,
 ) -> None:
     """Write the configuration, and print what was found and what was skipped."""
+    for file in files:
+        check_path(file)
     check_new_file(out, "--out", force=force)
     proposal = propose(files, target, groups, holder_column=holder, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
-    for line in (*_positive(proposal), *proposal.rare_classes):
+    for line in (*_positive(proposal), *proposal.remarks):
         print(line)
     for name, found in proposal.formats.items():
         settings = _found_format(found, choices.format)

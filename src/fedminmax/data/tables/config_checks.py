@@ -126,6 +126,8 @@ def _check_feature(column: str, section: FeatureSection, sections: ConfigSection
             "category lists its categories, other kinds have none"
         )
     _check_unique(section.categories, f"{where} categories", sections.data)
+    if section.unit and section.kind != "numeric":
+        raise InputError(f'{where} has a unit, but kind = "{section.kind}"; only numbers have one')
     if section.format and section.kind != "date":
         raise InputError(f'{where} has a format, but kind = "{section.kind}"; only dates have one')
 

@@ -52,6 +52,7 @@ def schema_of(sections: ConfigSections) -> Schema:
             for column, own in sections.features.items()
             if own.missing_values
         },
+        units={column: own.unit for column, own in sections.features.items() if own.unit},
     )
 
 

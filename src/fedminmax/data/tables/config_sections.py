@@ -88,6 +88,7 @@ class FeatureSection(BaseModel):
     categories: list[Name] = []
     format: Name | None = None
     missing_values: list[str] = []
+    unit: Name | None = None
 
 
 class GroupsSection(BaseModel):

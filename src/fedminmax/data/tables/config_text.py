@@ -189,6 +189,8 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
         return
     if guess.remark:
         yield f"# {guess.remark}"
+    if guess.may_be_codes:
+        yield "# If these numbers are codes: init --category lists them as categories."
     if guess.rare.values:
         yield f"# {rare_note(guess.rare, minimum, 'category')}"
     if proposal.choices.ranges and guess.limits:
@@ -196,6 +198,8 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
         yield f"# from {low} to {high}"
     yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
     yield f'kind = "{guess.feature.kind.value}"'
+    if guess.unit:
+        yield f"unit = {toml_string(guess.unit)}"
     if guess.feature.date_format:
         yield f"format = {toml_string(guess.feature.date_format)}"
     if guess.feature.categories:

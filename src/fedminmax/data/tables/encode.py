@@ -79,13 +79,16 @@ def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> lis
                 far.append(f"'{feature.column}' in {beyond:,}")
         if absent.any():
             missing.append(f"'{feature.column}' in {int(absent.sum()):,}")
-    of_all = f"of {counted(rows.count, 'row')}"
-    warnings = [
-        f"{source}: values more than {MAX_DEVIATIONS:g} standard deviations from the training "
-        f"mean, for which the model was not made: {_first(far)} {of_all}; check units, decimal "
-        "marks and thousands separators"
-    ] * bool(far)
-    return warnings + [f"{source}: missing values: {_first(missing)} {of_all}"] * bool(missing)
+    warnings, of_all = [], f"of {counted(rows.count, 'row')}"
+    if far:
+        warnings.append(
+            f"{source}: values more than {MAX_DEVIATIONS:g} standard deviations from the training "
+            f"mean, for which the model was not made: {_first(far)} {of_all}; check units, decimal "
+            "marks and thousands separators"
+        )
+    if missing:
+        warnings.append(f"{source}: missing values: {_first(missing)} {of_all}")
+    return warnings
 
 
 def _first(places: Sequence[str]) -> str:

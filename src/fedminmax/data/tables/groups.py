@@ -37,12 +37,11 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
     values = pl.DataFrame([_labels(table, entry, schema) for entry in schema.protected])
     missing = values.select(pl.any_horizontal(pl.all().is_null())).to_series()
     if schema.missing_group is MissingGroup.ERROR and missing.any():
-        position, row = table.first_row(missing)
+        position, _ = table.first_row(missing)
         column = next(name for name in values.columns if values[name][position] is None)
         raise InputError(
-            f"{table.title}: protected column '{column}', row {row} is missing "
-            f"({missing.sum():,} such rows); fill it, or set missing in [groups] to "
-            '"own_group" or "leave_out"'
+            f"{table.title}: protected column '{column}', {table.first_missing(column, missing)}; "
+            'correct it, or set missing in [groups] to "own_group" or "leave_out"'
         )
     keys = values.unique(maintain_order=True)
     numbered = keys.with_columns(number=pl.int_range(len(keys), dtype=pl.Int64))

@@ -3,7 +3,6 @@
 Notes and warnings tell users what they must know about group sizes before trusting a group's risk.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -16,7 +15,11 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
-from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
+from fedminmax.core.small_groups import (
+    MERGED_NAME,
+    largest_standard_error,
+    small_group_notes,
+)
 from fedminmax.core.text import counted
 from fedminmax.data.tables.between_holders import overlap_warnings, unit_warnings
 from fedminmax.data.tables.codes import check_same_codes, code_warnings
@@ -33,20 +36,35 @@ from fedminmax.data.tables.holder_summary import HolderSummary, summarise
 from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
-from fedminmax.data.tables.wording import listed
+from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 
 def size_warnings(
     encoding: Encoding, train: Mapping[GroupKey, int], test: Mapping[GroupKey, int]
 ) -> list[str]:
-    """Warn of groups so small that their risk is mostly noise."""
+    """Warn of groups so small that their risk is mostly noise, in one line."""
     least = encoding.schema.minimum_group_size
     rows = zip(encoding.group_names, encoding.count(train), encoding.count(test), strict=True)
-    return [
-        _warning(name, trained, tested, encoding)
+    small = [
+        (name, [(trained, "training")] * (trained < least) + [(tested, "test")] * (tested < least))
         for name, trained, tested in rows
         if trained < least or (test and tested < least)
     ]
+    if not small:
+        return []
+    named = [
+        f"'{name}' ({' and '.join(f'{count:,} {what}' for count, what in few)} rows)"
+        for name, few in small[:MAX_NAMES]
+    ]
+    more = f" and {len(small) - MAX_NAMES} more" if len(small) > MAX_NAMES else ""
+    regression = encoding.schema.target.is_quantity
+    error = largest_standard_error(least, regression=regression)
+    size = f"about {100 * error:.2g} % of it" if regression else f"up to {error:.2g}"
+    warning = (
+        f"groups under the minimum of {least:,} rows, whose risk is mostly noise (its standard "
+        f"error with {least:,} rows is {size}): {', '.join(named)}{more}"
+    )
+    return [warning]
 
 
 def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> list[str]:
@@ -73,32 +91,6 @@ def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[s
         f"'{name}' with {n} of {len(holders)}" for name, n in having.items() if n < len(holders)
     ]
     return [f"not every holder has every group: {', '.join(rare)}"] if rare else []
-
-
-def standard_error(rows: int, *, regression: bool) -> str:
-    """Return the standard error of a risk that is measured on this many rows, as text.
-
-    An error rate p has the standard error sqrt(p (1 - p) / n), at most 0.5 / sqrt(n). A mean
-    squared error with normal residuals has sqrt(2 / n) of itself.
-
-    >>> standard_error(25, regression=False)
-    'up to 0.1 in its error rate'
-    >>> standard_error(200, regression=True)
-    'about 10 % of its squared error'
-    """
-    if regression:
-        return f"about {100 * math.sqrt(2 / rows):.2g} % of its squared error"
-    return f"up to {0.5 / math.sqrt(rows):.2g} in its error rate"
-
-
-def _warning(name: str, train: int, test: int, encoding: Encoding) -> str:
-    regression = encoding.schema.target.is_quantity
-    error = standard_error(test or train, regression=regression)
-    return (
-        f"group '{name}' has {train:,} training and {test:,} test rows, under the minimum of "
-        f"{encoding.schema.minimum_group_size:,}: its risk is mostly noise, with a standard error "
-        f"of {error}"
-    )
 
 
 @dataclass(frozen=True, eq=False)

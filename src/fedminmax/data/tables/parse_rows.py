@@ -93,10 +93,10 @@ def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
         return None
     values = read_values(table, schema.person_column, schema)
     if values.null_count():
-        _, row = table.first_row(values.is_null())
         raise InputError(
-            f"{table.title}: person column '{schema.person_column}', row {row} is missing "
-            f"({values.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: person column '{schema.person_column}', "
+            f"{table.first_missing(schema.person_column, values.is_null())}; correct or remove "
+            "these rows"
         )
     names, places = np.unique(values.to_numpy().astype(str), return_inverse=True)
     return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[places]
@@ -113,7 +113,7 @@ def parse_features(table: Table, schema: Schema) -> FeatureRows:
             codes[feature.column], unseen = _parse_category(table, feature, schema)
             odd += unseen
         else:
-            column = column_of(feature)
+            column = column_of(feature, schema.units.get(feature.column, ""))
             quantities[feature.column] = parse_numbers(
                 table, column, schema.missing_of(column.name)
             )
@@ -147,10 +147,9 @@ def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[n
     else:
         values = read_values(table, target.column, schema, target.classes)
     if values.null_count():
-        _, row = table.first_row(values.is_null())
         raise InputError(
-            f"{table.title}: target '{target.column}', row {row} is missing "
-            f"({values.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: target '{target.column}', "
+            f"{table.first_missing(target.column, values.is_null())}; remove rows without a target"
         )
     if target.is_quantity:
         fix = 'correct it, or set task = "classification" in [data]'

@@ -16,8 +16,15 @@ from fedminmax.data.tables.file_format import (
     check_format,
     guess_date_format,
     guess_number_format,
-    with_iso_dates,
     with_plain_numbers,
+)
+from fedminmax.data.tables.found_in_files import (
+    check_strays,
+    codes_note,
+    common_columns,
+    partial_note,
+    plain_texts,
+    rare_classes,
 )
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
@@ -27,7 +34,6 @@ from fedminmax.data.tables.infer import (
     guess_feature,
     guess_protected,
     guess_target,
-    stray_values,
 )
 from fedminmax.data.tables.parse_columns import text_of
 from fedminmax.data.tables.read_file import (
@@ -38,12 +44,11 @@ from fedminmax.data.tables.read_file import (
     read_table,
 )
 from fedminmax.data.tables.schema import PROPOSED_MISSING_VALUES, Kind, Protected, Target
-from fedminmax.data.tables.values import BOOLEANS, by_value, spellings, texts_of, variants
+from fedminmax.data.tables.values import BOOLEANS, spellings, texts_of, variants
 from fedminmax.data.tables.wording import listed
 
 # Values of a column with more distinct texts than this are not listed.
 MAX_LISTED_VALUES = 1000
-MAX_ROWS_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class InitChoices:
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
     Rows with the same value in the ``person_column`` are held out together. ``task`` is
     classification or regression, if the target's values do not decide it; of two classes,
-    ``positive`` is the one that rates are about.
+    ``positive`` is the one that rates are about. ``categories`` are columns whose numbers are
+    codes.
     """
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
@@ -63,6 +69,7 @@ class InitChoices:
     person_column: str | None = None
     task: str | None = None
     positive: str | None = None
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Proposal:
     """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
 
     ``rare_groups`` counts the values of each protected column that are not listed. ``formats`` are
-    those of the files, by holder. ``rare_classes`` says which classes hardly occur, and where.
+    those of the files, by holder. ``remarks`` are for the user alone: they may name rows.
     """
 
     files: dict[str, Path]
@@ -84,7 +91,7 @@ class Proposal:
     formats: dict[str, FileFormat]
     features: dict[str, Guess]
     choices: InitChoices
-    rare_classes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def propose(
@@ -102,28 +109,36 @@ def propose(
     files = holder_names(paths)
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
-        table.require(named, "which the command names")
-    _check_same_columns(tables)
-    others = [column for column in tables[0].frame.columns if column not in (target, *unseen)]
+        table.require((*named, *choices.categories), "which the command names")
+    common, partial = common_columns(tables)
+    others = [column for column in common if column not in (target, *unseen)]
     pooled_target = _pooled(tables, target, choices)
     if choices.task is None:
         fix = "give --task regression (or classification) if all of them are right"
-        _check_strays(tables, pooled_target, "target", fix)
+        check_strays(tables, pooled_target, "target", fix)
     guessed_target = guess_target(pooled_target, choices.task)
     _check_classes(guessed_target, tables)
     if choices.positive is not None:
         guessed_target = _with_positive(guessed_target, choices.positive)
     for column in groups:
         fix = "make them missing"
-        _check_strays(tables, _pooled(tables, column, choices), "group column", fix)
+        check_strays(tables, _pooled(tables, column, choices), "group column", fix)
     minimum = choices.minimum_category
     protected = {
         column: guess_protected(_pooled(tables, column, choices), minimum) for column in groups
     }
     _check_groups([entry for entry, _ in protected.values()], minimum)
+    nested = {
+        column
+        for table in tables
+        for column, kind in table.frame.schema.items()
+        if not is_plain(kind)
+    }
     features = {
-        column: guess_feature(_pooled(tables, column, choices), minimum)
-        if _is_plain(tables, column)
+        column: guess_feature(
+            _pooled(tables, column, choices), minimum, as_category=column in choices.categories
+        )
+        if column not in nested
         else Guess(None, "holds lists or structures, not one value per row")
         for column in others
     }
@@ -144,7 +159,11 @@ def propose(
         formats={name: table.format for name, table in zip(files, tables, strict=True)},
         features=features,
         choices=choices,
-        rare_classes=_rare_classes(tables, pooled_target, guessed_target, minimum),
+        remarks=(
+            *rare_classes(tables, pooled_target, guessed_target, minimum),
+            *partial_note(partial),
+            *codes_note(tables, features),
+        ),
     )
 
 
@@ -166,10 +185,6 @@ def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
     raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
 
 
-def _is_plain(tables: Sequence[Table], column: str) -> bool:
-    return all(is_plain(table.frame.schema[column]) for table in tables)
-
-
 def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
     """Read a file, and detect the parts of its format that the user did not give."""
     given = check_format(changes.apply(PLAIN), "the command's")
@@ -189,15 +204,9 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
     return replace(table, format=replace(found, delimiter=given.delimiter, own_dates=False))
 
 
-def _texts(table: Table, column: str) -> pl.Series:
-    """Return a column as texts, with numbers and dates in plain notation."""
-    text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
-    return with_iso_dates(with_plain_numbers(text, table.format), table.format)
-
-
 def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
     """Return the column of all files, by value unless it has too many values for a list."""
-    pooled = pl.concat([_texts(table, column) for table in tables]).alias(column)
+    pooled = pl.concat([plain_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MAX_LISTED_VALUES:
         return pooled
     found = spellings(pooled)
@@ -229,35 +238,6 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
         )
 
 
-def _check_strays(tables: Sequence[Table], pooled: pl.Series, what: str, fix: str) -> None:
-    """Refuse numbers that hardly occur in a column of two others, with their rows."""
-    strays, column = stray_values(pooled), pooled.name
-    if not strays:
-        return
-    known = pooled.drop_nulls()
-    usual = known.filter(~known.is_in(list(strays)))
-    both = " or ".join(sorted(usual.unique().to_list()))
-    raise InputError(
-        f"{what} '{column}' is {both} in {len(usual):,} of {counted(len(known), 'row')}, and "
-        f"something else in {rows_with(tables, column, strays)}: correct them, or {fix}"
-    )
-
-
-def _rare_classes(
-    tables: Sequence[Table], pooled: pl.Series, target: Target, minimum: int
-) -> tuple[str, ...]:
-    """Say which classes have so few rows that they may be typos."""
-    if target.is_quantity:
-        return ()
-    counts = dict(pooled.drop_nulls().value_counts(name="rows").rows())
-    return tuple(
-        f"class '{name}' has {counted(counts[name], 'row')} "
-        f"({rows_with(tables, target.column, [name])}): if it is a typo, correct it"
-        for name in target.classes
-        if counts[name] < minimum <= max(counts.values())
-    )
-
-
 def _with_positive(target: Target, positive: str) -> Target:
     """Put the positive class last of two."""
     if positive not in target.classes or len(target.classes) != 2:
@@ -267,21 +247,6 @@ def _with_positive(target: Target, positive: str) -> Target:
         )
     other = next(name for name in target.classes if name != positive)
     return replace(target, classes=(other, positive))
-
-
-def rows_with(tables: Sequence[Table], column: str, values: Sequence[str]) -> str:
-    """Say in which rows of which files a column has one of these values, the first few of many."""
-    rows = [
-        f"{table.source} row {row}"
-        for table in tables
-        for row in table.row_numbers.filter(_by_value(table, column).is_in(list(values)))
-    ]
-    more = f" and {len(rows) - MAX_ROWS_NAMED:,} more" if len(rows) > MAX_ROWS_NAMED else ""
-    return f"{', '.join(rows[:MAX_ROWS_NAMED])}{more}"
-
-
-def _by_value(table: Table, column: str) -> pl.Series:
-    return by_value(_texts(table, column))
 
 
 def _check_arguments(
@@ -298,18 +263,6 @@ def _check_arguments(
                 f"column '{name}' is named twice; target, groups, holder and person are different "
                 "columns"
             )
-
-
-def _check_same_columns(tables: Sequence[Table]) -> None:
-    first = tables[0]
-    for table in tables[1:]:
-        for one, other in ((table, first), (first, table)):
-            lacking = [c for c in other.frame.columns if c not in one.frame.columns]
-            if lacking:
-                raise InputError(
-                    f"{one.title} has no {listed(lacking)}, which {other.title} has; give all "
-                    "files the same columns"
-                )
 
 
 def _check_groups(protected: Sequence[Protected], minimum: int) -> None:

@@ -9,6 +9,7 @@ import gzip
 import io
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -37,6 +38,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 NUL = "\0"
+MICROSECONDS_PER_DAY = 86_400_000_000
 # Excel may write the delimiter into a line of its own above the header.
 DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n', re.IGNORECASE)
 SOURCE = "the given table"
@@ -64,8 +66,9 @@ class Table:
 
     def require(self, columns: Sequence[str], why: str) -> None:
         """Refuse the table if it lacks one of these columns."""
+        kinds = dict(self.frame.schema)
         for column in columns:
-            if column not in self.frame.columns:
+            if column not in kinds:
                 hint = did_you_mean(column, self.frame.columns)
                 if self.frame.width == 1:
                     hint = (
@@ -73,12 +76,21 @@ class Table:
                         "set its delimiter in [data]"
                     )
                 raise InputError(f"{self.title} has no column '{column}', {why}; {hint}")
-            kind = self.frame.schema[column]
+            kind = kinds[column]
             if not is_plain(kind):
                 raise InputError(
                     f"{self.title}: column '{column}', {why}, holds {str(kind).lower()} and not "
                     "one value per row; split it into columns of single values, or choose another"
                 )
+
+    def first_missing(self, column: str, missing: pl.Series) -> str:
+        """Say which row is the first without a value, and by which text if it has one."""
+        position, row = self.first_row(missing)
+        rows = counted(int(missing.sum()), "such row")
+        text = str(self.frame[column][position] or "").strip()
+        if not text:
+            return f"row {row} is missing ({rows})"
+        return f"row {row} is '{text}', which missing_values in [data] count as missing ({rows})"
 
     def first_row(self, mask: pl.Series) -> tuple[int, int]:
         """Return the position and the row number of the first true entry."""
@@ -102,17 +114,17 @@ def name_without_ending(path: Path) -> str:
 
 def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
     """Read a file; ``wanted`` columns decide between delimiters."""
-    _check_path(path)
+    check_path(path)
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return _numbered(path, pl.read_parquet(path), file_format)
+            return _numbered(path, _plain_times(pl.read_parquet(path)), file_format)
         return _read_csv(path, wanted, file_format)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read ({reason}); write the file again") from error
 
 
-def _check_path(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Refuse a file that is not a table by its name or its first bytes."""
     known = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
     if path.is_dir():
@@ -144,11 +156,23 @@ def _check_path(path: Path) -> None:
 
 def found_encoding(path: Path) -> str:
     """Return the probable encoding of a text file; "auto" for UTF-8 or a byte-order mark."""
-    _check_path(path)
+    check_path(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return AUTO
     content = _content(path)
     return AUTO if content.startswith(tuple(BYTE_ORDER_MARKS)) else guess_encoding(content)
+
+
+def _plain_times(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return times with a zone in UTC, and durations as numbers of days."""
+    changed = []
+    for column in frame:
+        if isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None:
+            in_utc = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            changed.append(in_utc)
+        elif isinstance(column.dtype, pl.Duration):
+            changed.append(column.dt.total_microseconds() / MICROSECONDS_PER_DAY)
+    return frame.with_columns(changed)
 
 
 def _numbered(
@@ -239,8 +263,8 @@ def _parsed(
     header = _header_line(path, content)
     separator = _choose_delimiter(header, wanted) if delimiter == AUTO else delimiter
     columns = _fields(header, separator)
-    for column in columns:
-        if columns.count(column) > 1:
+    for column, times in Counter(columns).items():
+        if times > 1:
             raise InputError(f"{path} has two columns '{column}'; rename one of them")
     if delimiter != AUTO:
         _check_delimiter(path, header, wanted, delimiter)
@@ -333,7 +357,7 @@ def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN
 
 def _frame(data: Any) -> pl.DataFrame:
     if isinstance(data, pl.DataFrame):
-        return data
+        return _plain_times(data)
     if isinstance(data, Mapping):
         return pl.DataFrame(data, strict=False)
     if hasattr(data, "columns") and hasattr(data, "iloc"):

@@ -10,7 +10,7 @@ from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_t
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 # Those that `fedminmax init` proposes: databases and spreadsheets write some more.
-PROPOSED_MISSING_VALUES = (*DEFAULT_MISSING_VALUES, "NULL", "<NA>", "#N/A")
+PROPOSED_MISSING_VALUES = (*DEFAULT_MISSING_VALUES, "NULL", "<NA>", "#N/A", "None", "-", ".")
 
 
 class Kind(Enum):
@@ -99,7 +99,7 @@ class Schema:
     person: they are held out together. ``maps`` tells, by column, what a value is read as, where
     holders code the same thing differently; in the columns ``own_values`` holders may have values
     that no other holder has. ``missing_by_column`` are further texts that mean a missing value, in
-    one column each.
+    one column each; ``units`` are texts beside the numbers of a column, such as %.
     """
 
     target: Target
@@ -117,6 +117,7 @@ class Schema:
     maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own_values: tuple[str, ...] = ()
     missing_by_column: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def missing_of(self, column: str) -> tuple[str, ...]:
         """Texts that mean a missing value in this column."""

@@ -103,7 +103,8 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     wanted = (*schema.columns, holder_column) if holder_column else schema.columns
     table = read_table(source.path, wanted, source.format or PLAIN)
     rows = parse_rows(table, schema)
-    unused = tuple(column for column in table.frame.columns if column not in wanted)
+    known = set(wanted)
+    unused = tuple(column for column in table.frame.columns if column not in known)
     if holder_column:
         owned = tuple(_split(table, rows, holder_column, schema))
     else:
@@ -120,10 +121,9 @@ def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Itera
     table.require([column], "which [data] names as the holder column")
     owners = read_values(table, column, schema)
     if owners.null_count():
-        _, row = table.first_row(owners.is_null())
         raise InputError(
-            f"{table.title}: holder column '{column}', row {row} is missing "
-            f"({owners.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: holder column '{column}', "
+            f"{table.first_missing(column, owners.is_null())}; correct or remove these rows"
         )
     names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
     order = np.argsort(numbers, kind="stable")

@@ -1,8 +1,9 @@
 """Labels, groups and categories, read by value, independent of how a file spells them.
 
 A whole number, a float and a boolean of the same value are the same (1, 1.0, true), in text and in
-typed files. Texts that differ only in letter case or spaces may be one value or two. That is not
-guessed: they are refused, unless the schema merges such spellings, or lists both.
+typed files, and so are letters with accents, however Unicode composes them. Texts that differ only
+in letter case or spaces may be one value or two. That is not guessed: they are refused, unless the
+schema merges such spellings, or lists both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,9 @@ def _value_of(plain: pl.Expr) -> pl.Expr:
 VALUE = _value_of(pl.col("plain")).alias("value")
 FOLDED = pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
 SHOWN = (
-    pl.when(pl.col("value").str.contains(NUMBER)).then(pl.col("value")).otherwise(pl.col("spelled"))
+    pl.when(pl.col("value").str.contains(NUMBER))
+    .then(pl.col("value"))
+    .otherwise(pl.col("spelled").str.normalize("NFC"))
 )
 
 
@@ -51,7 +54,8 @@ def by_value(text: pl.Series) -> pl.Series:
     >>> by_value(pl.Series(["1", "+1.0", "-0.0", " 2.50", "TRUE", "007", "Ill"])).to_list()
     ['1', '1', '0', '2.5', '1', '007', 'Ill']
     """
-    return text.str.strip_chars().to_frame("plain").select(VALUE).to_series().alias(text.name)
+    plain = text.str.strip_chars().str.normalize("NFC")
+    return plain.to_frame("plain").select(VALUE).to_series().alias(text.name)
 
 
 def texts_of(raw: pl.Series) -> pl.Series:
