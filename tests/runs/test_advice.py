@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -179,3 +180,13 @@ def test_the_page_about_advice_runs_as_written(capsys: pytest.CaptureFixture[str
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(block, {})  # noqa: S102 - our own page
     assert "('old', 0.3," in capsys.readouterr().out
+
+
+def test_a_method_that_stops_by_itself_sends_what_the_needed_rounds_take() -> None:
+    """200 configured rounds of 24 MB are no estimate where 3 to 8 are needed."""
+    messages = MessageBytes(down=100, up=24_000_000)
+    fast = RunCost("fedminmax-fast", Rounds(3, 8), 200, messages)
+    assert fast.bytes_up == (3 * 24_000_000, 8 * 24_000_000)
+    assert replace(fast, max_rounds=5).bytes_up == (3 * 24_000_000, 5 * 24_000_000)
+    assert replace(fast, rounds=None).bytes_up == (200 * 24_000_000,) * 2
+    assert replace(fast, method="fedminmax").bytes_up == (200 * 24_000_000,) * 2

@@ -168,13 +168,22 @@ class RunCost:
 
     @property
     def bytes_up(self) -> tuple[int, int] | None:
-        """The bytes that a holder sends in a run, at least and at most; None if unknown."""
-        rounds = self.rounds
-        if self.max_rounds is not None:
-            rounds = Rounds(self.max_rounds, self.max_rounds)
+        """The bytes that a holder sends in a run, at least and at most; None if unknown.
+
+        A method that stops when it is done takes the needed rounds, others the configured ones.
+        """
+        rounds, most = self.rounds, self.max_rounds
+        if most is not None and (rounds is None or not stops_by_itself(self.method)):
+            rounds = Rounds(most, most)
         if rounds is None or self.messages is None:
             return None
-        return rounds.low * self.messages.up, rounds.high * self.messages.up
+        low, high = (min(own, most or own) for own in (rounds.low, rounds.high))
+        return low * self.messages.up, high * self.messages.up
+
+
+def stops_by_itself(method: str) -> bool:
+    """Return whether a method's runs end when there is nothing left to gain."""
+    return method in CARDS and "gap" in CARDS[method].option_types
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
 from fedminmax.federation.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.planned_runs import planned_runs
 from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
 from fedminmax.federation.train import Round, is_out_of_patience
 from fedminmax.methods.method import is_done
@@ -311,6 +312,9 @@ def _planned(job: TableJob, run: TableRun) -> PlannedFile:
         name=run.method.name,
         rounds=run.rounds,
         may_stop_early=run.gap > 0 or run.patience is not None,
+        rounds_after=0
+        if run.folder.name == BASELINE_FOLDER
+        else sum(own.rounds for own in planned_runs(job.config.method)[1:]),
         **known,
     )
 

@@ -15,7 +15,11 @@ from fedminmax.data.tables.config_text import config_text, rare_note
 from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
-from fedminmax.data.tables.read_file import check_path
+from fedminmax.data.tables.read_file import check_path, count_columns
+
+MANY_COLUMNS = 5_000
+# On a computer of 2026; a column is read twice, as a proposal and as training will.
+COLUMNS_PER_MINUTE = 20_000
 
 
 def init_config(
@@ -32,6 +36,7 @@ def init_config(
     for file in files:
         check_path(file)
     check_new_file(out, "--out", force=force)
+    _say_if_wide(files)
     proposal = propose(files, target, groups, holder_column=holder, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
@@ -58,6 +63,14 @@ def init_config(
     for warning in _warnings(out):
         say(f"warning: {warning}")
     print(f"Review {out}, then: fedminmax train {out}")
+
+
+def _say_if_wide(files: Sequence[Path]) -> None:
+    """Say beforehand that many columns take a while."""
+    columns = sum(count_columns(file) for file in files)
+    if columns > MANY_COLUMNS:
+        minutes = max(1, round(columns / COLUMNS_PER_MINUTE))
+        say(f"note: {columns:,} columns are read, which takes about {minutes} min")
 
 
 def _warnings(config: Path) -> tuple[str, ...]:

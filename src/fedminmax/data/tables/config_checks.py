@@ -171,8 +171,7 @@ def _check_model(sections: ConfigSections) -> None:
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
         raise InputError(
-            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline", "mlp" or '
-            '"auto"'
+            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
         )
     if bool(model.hidden) != (model.kind == "mlp"):
         raise InputError(

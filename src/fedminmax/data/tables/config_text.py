@@ -212,12 +212,10 @@ def _model(proposal: Proposal) -> Iterator[str]:
     ridge = default_ridge(pace, loss, linear=True)
     yield "[model]"
     if regression:
-        yield 'kind = "linear"              # or "spline", or "auto": the better of both, or'
-        yield '                             # "mlp" with hidden = [64, 64]'
+        yield 'kind = "linear"              # or "spline", or "mlp" with hidden = [64, 64]'
         yield f'loss = "{loss}"'
     else:
-        yield 'kind = "logistic"            # or "spline", or "auto": the better of both, or'
-        yield '                             # "mlp" with hidden = [64, 64]'
+        yield 'kind = "logistic"            # or "spline", or "mlp" with hidden = [64, 64]'
         yield f'loss = "{loss}"       # or "brier", for which nothing can be proved'
     yield f"{f'ridge = {ridge:g}':<28} # penalty ridge/2 |parameters|^2; an mlp has none"
     yield ""

@@ -154,6 +154,15 @@ def check_path(path: Path) -> None:
         )
 
 
+def count_columns(path: Path) -> int:
+    """Return about how many columns a file has, without reading its rows."""
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return len(pl.read_parquet_schema(path))
+    with path.open("rb") as file:
+        start = file.readline()
+    return max(start.count(mark.encode()) for mark in DELIMITERS) + 1
+
+
 def found_encoding(path: Path) -> str:
     """Return the probable encoding of a text file; "auto" for UTF-8 or a byte-order mark."""
     check_path(path)
