@@ -13,6 +13,7 @@ from fedminmax.runs.records import RISK, Interval, Results
 from fedminmax.runs.remarks import risk_with_error
 
 # What a model gets wrong; the risk, which training minimises, comes first.
+MAX_COLUMNS = 4
 ERRORS = ("accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 
 
@@ -34,6 +35,8 @@ def _measures(results: Results, label: str) -> list[Table]:
     """Return every metric in tables that fit on a screen, errors before the rest."""
     first = [name for name in (RISK, *ERRORS) if name in results.test.metrics]
     others = [name for name in results.test.metrics if name not in first]
+    if len(first) + len(others) <= MAX_COLUMNS:
+        return [_measures_table(results, f"{label}: every measure by group", [*first, *others])]
     parts = [(f"{label}: errors by group", first), (f"{label}: other measures by group", others)]
     return [_measures_table(results, title, names) for title, names in parts if names]
 

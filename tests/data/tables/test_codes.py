@@ -156,3 +156,16 @@ def test_a_map_that_cannot_work_is_refused(tmp_path: Path, lines: str, fault: st
     with pytest.raises(InputError) as found:
         load(tmp_path, more=lines)
     assert fault in str(found.value)
+
+
+def test_a_file_with_none_of_the_listed_categories_is_refused(tmp_path: Path) -> None:
+    write_clinics(tmp_path)
+    assert fedminmax(*INIT, cwd=tmp_path).returncode == 0
+    write_clinics(tmp_path, recoded("ward", ("x", "y", "z"), *[("blue", "green", "red")] * 2))
+    with pytest.raises(InputError) as found:
+        load(tmp_path)
+    said = str(found.value)
+    assert said.startswith("column 'ward' has none of its categories 'blue', 'green', 'red' in 160")
+    assert (
+        "rows of 'north': if these rows code them differently, say how in [data.map.ward]" in said
+    )

@@ -178,7 +178,7 @@ def test_any_name_survives_being_written(name: str) -> None:
             "",
             (
                 '[features.ward] has kind = "category" and 0 categories; a category lists its '
-                "categories, other kinds have none"
+                "categories (init --category ward does), other kinds have none"
             ),
         ),
         (

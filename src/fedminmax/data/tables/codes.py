@@ -26,6 +26,8 @@ from fedminmax.data.tables.wording import listed, toml_key, toml_string
 MIN_COVERED = 0.2
 # A code that is expected this often at a holder, and does not occur, is not absent by chance.
 MIN_EXPECTED = 30.0
+# Rows with a value that is not listed, if there is no other, that are no chance.
+MIN_UNLISTED = 20
 OPEN = "..."
 
 
@@ -48,6 +50,7 @@ class CodedColumn:
 
 def check_same_codes(holders: Mapping[str, HolderSummary], schema: Schema) -> None:
     """Refuse labels, groups and categories that some holders code in another way than others."""
+    _check_categories(holders, schema)
     for column in _coded_columns(holders, schema):
         blocks = _blocks(column.rows)
         if len(blocks) > 1 and _is_suspicious(column, blocks):
@@ -56,6 +59,7 @@ def check_same_codes(holders: Mapping[str, HolderSummary], schema: Schema) -> No
 
 def check_own_codes(own: HolderSummary, schema: Schema, site: str) -> None:
     """Refuse a site's rows if the configuration lists what looks like another coding of them."""
+    _check_categories({site: own}, schema)
     for column in _coded_columns({site: own}, schema):
         values = set(column.rows[site])
         others = _listed_values(column.name, schema) - values
@@ -66,6 +70,23 @@ def check_own_codes(own: HolderSummary, schema: Schema, site: str) -> None:
                 f"to {_map_line(column.section, _proposal(sorted(values | others)))}; if they are "
                 f"different things, to {_own_values_line(column.name)}"
             )
+
+
+def _check_categories(holders: Mapping[str, HolderSummary], schema: Schema) -> None:
+    """Refuse a holder none of whose values of a column is among its categories."""
+    for feature in schema.features:
+        if feature.kind is not Kind.CATEGORY or feature.column in schema.own_values:
+            continue
+        for name, own in holders.items():
+            *known, _, unlisted = own.categories[feature.column]
+            if sum(known) == 0 and unlisted >= MIN_UNLISTED:
+                raise DifferentCodesError(
+                    f"column '{feature.column}' has none of its categories "
+                    f"{listed(feature.categories)} in {unlisted:,} rows of '{name}': if these rows "
+                    f"code them differently, say how in {_section('data', feature.column)}; if "
+                    "they have other ones, add these to categories in "
+                    f"[features.{toml_key(feature.column)}]"
+                )
 
 
 def code_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:

@@ -123,7 +123,8 @@ def _check_feature(column: str, section: FeatureSection, sections: ConfigSection
     if (section.kind == "category") != bool(section.categories):
         raise InputError(
             f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
-            "category lists its categories, other kinds have none"
+            f"category lists its categories (init --category {toml_key(column)} does), other kinds "
+            "have none"
         )
     _check_unique(section.categories, f"{where} categories", sections.data)
     if section.unit and section.kind != "numeric":

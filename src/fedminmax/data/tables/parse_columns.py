@@ -63,8 +63,10 @@ class Column:
 def column_of(feature: Feature, unit: str = "") -> Column:
     """Describe a feature's column, whose numbers may have a unit beside them."""
     section = f"[features.{toml_key(feature.column)}]"
-    other = {Kind.DATE: "give its format"}.get(feature.kind, 'set kind = "category"')
-    fix = f"correct it, add it to missing_values in [data], or {other} in {section}"
+    other = f"make the column a category (init --category {toml_key(feature.column)})"
+    if feature.kind is Kind.DATE:
+        other = f"give its format in {section}"
+    fix = f"correct it, add it to missing_values in [data], or {other}"
     return Column(feature.column, feature.kind, fix, feature.date_format, unit)
 
 
