@@ -180,7 +180,7 @@ def test_a_column_in_another_unit_at_one_holder(factor: float, warned: int) -> N
     assert len(found) == warned
     if warned:
         assert found[0].startswith("column 'dose' is about ")
-        assert "at 'south' than at other holders: check the unit there" in found[0]
+        assert "at 'south', compared with other holders: check the unit there" in found[0]
     few = {name: own[:3] for name, own in drawn.items()}
     assert unit_warnings(summaries_of(few), DOSE) == []
     assert unit_warnings({}, DOSE) == []

@@ -69,6 +69,7 @@ def test_quantities_are_not_called_codes() -> None:
         "gain": np.where(generator.random(3000) < 0.9, 0, generator.integers(0, 90000, 3000)),
         "children": generator.poisson(1.5, 3000),
         "steps": generator.integers(0, 20000, 3000),
+        "age": np.where(generator.random(3000) < 0.1, 999, generator.integers(18, 90, 3000)),
     }
     for name, values in columns.items():
         text = pl.Series(name, values).cast(pl.String)

@@ -114,8 +114,8 @@ def unit_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[
     if not found:
         return []
     warning = (
-        f"{', '.join(found)} than at other holders: check the unit there (convert it in the file), "
-        "and decimal mark and thousands separator in [data.formats]"
+        f"{', '.join(found)}, compared with other holders: check the unit there (convert it in the "
+        "file), and decimal mark and thousands separator in [data.formats]"
     )
     return [warning]
 

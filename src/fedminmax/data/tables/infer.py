@@ -133,7 +133,7 @@ def _category(text: pl.Series, minimum_rows: int) -> Guess:
 def _numeric(text: pl.Series, values: pl.Series, numbers: pl.Series) -> Guess:
     why_not = why_no_feature(text, values, numbers)
     if why_not:
-        return Guess(None, f"{why_not} (if it is one, write its section)")
+        return Guess(None, f"{why_not} (if it is a feature, write its section)")
     return Guess(
         Feature(text.name, Kind.NUMERIC),
         _remark(text, values, numbers),

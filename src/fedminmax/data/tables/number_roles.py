@@ -8,6 +8,8 @@ import re
 import numpy as np
 import polars as pl
 
+from fedminmax.data.tables.outliers import codes_for_missing
+
 # Columns that tables get when they are written without a thought.
 INDEX_NAMES = r"^(|unnamed: ?\d+|index|level_0|__index_level_0__|row|row_?(number|no|id))$"
 WEIGHT_NAMES = (
@@ -67,7 +69,8 @@ def may_be_codes(text: pl.Series, values: pl.Series, numbers: pl.Series) -> bool
     rows = int(counts.sum())
     if rows < MIN_REPEATS * len(values) or counts.max() > MAX_SHARE * rows:
         return False
-    found = np.unique(numbers.to_numpy()).astype(np.int64)
+    found = np.setdiff1d(numbers.to_numpy(), codes_for_missing(text.cast(pl.Float64).to_numpy()))
+    found = found.astype(np.int64)
     steps = np.diff(found)
     # Prices in steps of ten are no codes.
     span = int(found[-1] - found[0]) // int(np.gcd.reduce(steps)) + 1

@@ -11,6 +11,8 @@ from enum import Enum
 from fedminmax.core.text import counted
 from fedminmax.data.tables.wording import MAX_NAMES, listed, toml_key
 
+MAX_FILES = 3
+
 
 class Oddity(Enum):
     """What is odd about rows, with {} for where."""
@@ -38,22 +40,10 @@ class OddRows:
     first: int
     value: float | None = None
 
-    @property
-    def place(self) -> str:
-        """Where they are, for their owner."""
-        column = f"'{self.column}' in " if self.column else ""
-        if self.value is None:
-            rows = counted(self.rows, "row")
-            return f"{column}{rows} of {self.source} (first: row {self.first})"
-        return (
-            f"'{self.column}' is {self.value:g} in {counted(self.rows, 'row')} of {self.source} "
-            f'(missing_values = ["{self.value:g}"] in [features.{toml_key(self.column)}])'
-        )
-
 
 def shown_here(found: Iterable[OddRows]) -> list[str]:
     """Return a warning for each oddity, for the rows' owner: with files and row numbers."""
-    return [_line(oddity, [own.place for own in rows]) for oddity, rows in _by_oddity(found)]
+    return [_line(oddity, _places(rows)) for oddity, rows in _by_oddity(found)]
 
 
 def without_rows(found: Iterable[OddRows]) -> list[str]:
@@ -70,6 +60,25 @@ def _by_oddity(found: Iterable[OddRows]) -> list[tuple[Oddity, list[OddRows]]]:
     rows = list(found)
     each = [(oddity, [own for own in rows if own.oddity is oddity]) for oddity in Oddity]
     return [(oddity, own) for oddity, own in each if own]
+
+
+def _places(rows: Sequence[OddRows]) -> list[str]:
+    """Say where odd rows are, with all files of one column and value together."""
+    together: dict[tuple[str, float | None], list[OddRows]] = {}
+    for own in rows:
+        together.setdefault((own.column, own.value), []).append(own)
+    return [_place(column, value, own) for (column, value), own in together.items()]
+
+
+def _place(column: str, value: float | None, rows: Sequence[OddRows]) -> str:
+    total = counted(sum(own.rows for own in rows), "row")
+    files = ", ".join(f"{own.source} (first: row {own.first})" for own in rows[:MAX_FILES])
+    more = f" and {len(rows) - MAX_FILES} more files" if len(rows) > MAX_FILES else ""
+    if value is None:
+        start = f"'{column}' in {total}" if column else total
+        return f"{start} of {files}{more}"
+    line = f'missing_values = ["{value:g}"] in [features.{toml_key(column)}]'
+    return f"'{column}' is {value:g} in {total} of {files}{more} ({line})"
 
 
 def _line(oddity: Oddity, places: Sequence[str]) -> str:
