@@ -147,7 +147,7 @@ def test_rows_in_another_unit_than_in_training_are_told(hospitals: Path, capsys:
     run_here("train", write_config(hospitals))
     later = pl.read_csv(hospitals / "later.csv")
     later.with_columns(pl.col("age") * 1000).write_csv(hospitals / "thousands.csv")
-    told = "80 of 80 values of 'age' are more than 10 standard deviations from the training mean"
+    told = "for which the model was not made: 'age' in 80 of 80 rows; check units"
     for file, words in (("later.csv", ""), ("thousands.csv", told)):
         for command in (
             ("evaluate", RUN, file),
@@ -160,12 +160,32 @@ def test_rows_in_another_unit_than_in_training_are_told(hospitals: Path, capsys:
             assert bool(error) == bool(words)
 
 
+def test_one_value_far_from_training_and_missing_ones_are_counted(
+    hospitals: Path, capsys: Capture
+) -> None:
+    run_here("train", write_config(hospitals))
+    later = pl.read_csv(hospitals / "later.csv")
+    places = pl.Series(range(len(later)))
+    odd = later.with_columns(
+        age=pl.when(places == 3).then(1_000_000).otherwise("age"),
+        dose=pl.when(places < 30).then(None).otherwise("dose"),
+    )
+    odd.write_csv(hospitals / "odd.csv")
+    capsys.readouterr()
+    run_here("predict", RUN, "odd.csv", "--out", "odd.out.csv")
+    error = capsys.readouterr().err
+    assert "for which the model was not made: 'age' in 1 of 80 rows" in error
+    assert "missing values: 'dose' in 30 of 80 rows" in error
+
+
 def test_the_class_that_rates_are_about_is_named(hospitals: Path, capsys: Capture) -> None:
     run_here("train", write_config(hospitals))
     capsys.readouterr()
     run_here("evaluate", RUN)
-    assert "Rates and calibration are about “yes”" in " ".join(capsys.readouterr().out.split())
-    assert "Rates and calibration are about “yes”" in (RUN / "model_card.md").read_text()
+    out, card = " ".join(capsys.readouterr().out.split()), (RUN / "model_card.md").read_text()
+    for rate in ("selection rate", "false positive rate", "false negative rate", "calibration"):
+        assert f"{rate} of “yes”" in card
+    assert "calibration of “yes”" in out
     run_here("evaluate", RUN, "--json")
     assert json.loads(capsys.readouterr().out)["positive_class"] == "yes"
     assert len(results_of(RUN)["classes"]) == 2

@@ -15,6 +15,10 @@ from tests.cli.in_process import complaint_here, run_here
 from tests.data.tables.small_tables import SCHEMA, write_files
 
 WORDS = ["init", "north.csv", "south.csv", "--target", "ill", "--groups", "sex"]
+POSITIVE = (
+    "'yes' is the positive class, which rates are about; for the other one give --positive no, or "
+    "write it last in classes"
+)
 ANY_SIZE = ["--minimum-category", "1"]
 
 
@@ -24,6 +28,7 @@ def test_files_become_a_configuration_that_loads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "fedminmax.toml: 2 holders, 8 rows, target 'ill' (2 classes), 3 features, groups by sex",
+        POSITIVE,
         "Review fedminmax.toml, then: fedminmax train fedminmax.toml",
     ]
     config = read_config(tmp_path / "fedminmax.toml")
@@ -55,18 +60,16 @@ def test_crossed_groups_bands_odd_names_and_typed_files(tmp_path: Path) -> None:
     out = ["--out", "runs/mine.toml"]
     done = fedminmax("init", "data/all.parquet", *words, *out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "2 holders, 60 rows, target 'cost' (regression), 2 features" in done.stdout
+    assert "2 holders, 60 rows, target 'cost' (regression), 1 feature," in done.stdout
+    assert "column 'patient id' is skipped: it only identifies rows" in done.stdout
     assert "column 'notes' is skipped: it has 60 different texts" in done.stdout
     assert "column 'site' is skipped: it is the same in every row" in done.stdout
     text = (tmp_path / "runs" / "mine.toml").read_text()
-    assert "Remove this section if the numbers only identify rows." in text
+    assert '[features."patient id"] is skipped' in text
     config = read_config(tmp_path / "runs" / "mine.toml")
     sex = Protected("sex", values=("Female", "Male"))
     assert config.schema.protected == (sex, Protected("age", (30.0, 45.0, 60.0)))
-    assert config.schema.features == (
-        Feature("patient id", Kind.NUMERIC),
-        Feature('the "ward"', Kind.CATEGORY, ("a", "b")),
-    )
+    assert config.schema.features == (Feature('the "ward"', Kind.CATEGORY, ("a", "b")),)
     tables = load_federated_tables(config)
     assert tables.holders == ("east", "west")
     assert tables.group_names[0] == "Female / age under 30"

@@ -143,3 +143,35 @@ def test_groups_that_one_row_can_merge_are_refused(
     config = private(hospitals)
     config.write_text(config.read_text().replace("[groups]", '[groups]\nsmall = "merge"', 1))
     assert "one row can decide which groups are merged" in complaint_here(capsys, "train", config)
+
+
+def test_warnings_about_rows_stay_on_the_screen_and_noise_is_no_verdict(
+    hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One outlier would otherwise show in the folder, and its line vanish with the record."""
+    text = (hospitals / "north.csv").read_text().splitlines()
+    text[7] = ",".join(["90000", *text[7].split(",")[1:]])
+    (hospitals / "north.csv").write_text("\n".join(text) + "\n")
+    run_here("train", private(hospitals))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "'age' in 1 row of" in said
+    assert "(first: row 7)" in said
+    results = results_of(RUN)
+    assert (results["warnings"], results["notes"]) == ([], [])
+    assert results["convergence"] is None
+    assert not (RUN / "held_out.json").exists()
+    card = (RUN / "model_card.md").read_text()
+    assert "row 7" not in card
+    assert "cannot be told from sums with noise" in card
+    for word in ("still rises", "still falls", "has not converged", "distort"):
+        assert word not in card
+
+
+def test_without_a_promise_the_folder_names_columns_but_no_row(hospitals: Path) -> None:
+    text = (hospitals / "north.csv").read_text().splitlines()
+    text[7] = ",".join(["90000", *text[7].split(",")[1:]])
+    (hospitals / "north.csv").write_text("\n".join(text) + "\n")
+    run_here("train", write_config(hospitals, method=FAST))
+    (warning,) = [line for line in results_of(RUN)["warnings"] if "distort" in line]
+    assert warning.endswith("'age'")
+    assert "row 7" not in (RUN / "model_card.md").read_text()

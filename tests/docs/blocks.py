@@ -32,6 +32,7 @@ RUN_BY: dict[tuple[str, str], str | tuple[str, str]] = {
     ("docs/own_data.md", "python"): ("tests/cli/test_own_data_page.py", "own_data.md"),
     ("docs/own_data.md", "sh"): ("tests/cli/test_own_data_page.py", "own_data.md"),
     ("docs/own_method.md", "python"): ("tests/contract/test_faults.py", "check_method"),
+    ("docs/own_data.md", "toml"): ("tests/data/tables/test_codes.py", "own_data.md"),
     ("docs/own_method.md", "toml"): ("tests/test_own_method.py", "entry-points"),
     ("docs/releasing.md", "sh"): ("tests/packages/test_packages.py", "empty environment"),
     ("docs/report.md", "sh"): HERE,

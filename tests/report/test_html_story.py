@@ -194,7 +194,7 @@ def test_of_several_runs_the_best_is_named_with_care(
         write_run(tmp_path / "b"),
     ]
     told = comparison(read_runs(folders))
-    assert told.startswith("Of 2 runs, FedMinMax has the lowest worst-group Brier risk, 0.300")
+    assert told.startswith("Of 2 runs and their baselines, FedMinMax has the lowest worst-group")
     assert sure in told
     assert "converged" not in told
 
@@ -204,4 +204,5 @@ def test_of_several_runs_those_that_have_not_converged_are_named(tmp_path: Path)
         write_run(tmp_path / "a", name="AFL", after=(0.5, 0.2), convergence=FALLING),
         write_run(tmp_path / "b"),
     ]
-    assert comparison(read_runs(folders)).endswith("because not all have converged: AFL.")
+    told = comparison(read_runs(folders))
+    assert told.endswith("because not all have converged: FedAvg (baseline of AFL) and AFL.")

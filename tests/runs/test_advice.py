@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census
+from fedminmax.core.small_groups import largest_standard_error
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights, standard_error
+from fedminmax.runs.advice import Advice, Reach, RunCost, advise, nearest_to_weights
 from fedminmax.runs.advice_text import answer, cost_cells, group_cells, remedies
 
 Table = list[list[int]]
@@ -122,7 +124,7 @@ def test_groups_that_no_holder_is_mostly_of_are_named() -> None:
 @pytest.mark.parametrize("rows", [2, 64, 1000])
 def test_the_standard_error_is_the_largest_that_scores_from_0_to_2_can_have(rows: int) -> None:
     widest = np.repeat([0.0, 2.0], rows // 2).std() / math.sqrt(rows)
-    assert standard_error(rows, "brier") == pytest.approx(float(widest), rel=1e-12)
+    assert largest_standard_error(rows, regression=False) == pytest.approx(float(widest), rel=1e-12)
 
 
 def test_small_groups_and_few_test_rows_are_said_with_what_would_help() -> None:
@@ -178,3 +180,13 @@ def test_the_page_about_advice_runs_as_written(capsys: pytest.CaptureFixture[str
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(block, {})  # noqa: S102 - our own page
     assert "('old', 0.3," in capsys.readouterr().out
+
+
+def test_a_method_that_stops_by_itself_sends_what_the_needed_rounds_take() -> None:
+    """200 configured rounds of 24 MB are no estimate where 3 to 8 are needed."""
+    messages = MessageBytes(down=100, up=24_000_000)
+    fast = RunCost("fedminmax-fast", Rounds(3, 8), 200, messages)
+    assert fast.bytes_up == (3 * 24_000_000, 8 * 24_000_000)
+    assert replace(fast, max_rounds=5).bytes_up == (3 * 24_000_000, 5 * 24_000_000)
+    assert replace(fast, rounds=None).bytes_up == (200 * 24_000_000,) * 2
+    assert replace(fast, method="fedminmax").bytes_up == (200 * 24_000_000,) * 2

@@ -86,10 +86,3 @@ MORE = "It may need many more rounds (--rounds)."
 )
 def test_every_verdict_in_words(found: Convergence | None, expected: str) -> None:
     assert verdict("A", found) == expected
-
-
-def test_under_a_promise_of_privacy_no_option_for_more_rounds_is_offered() -> None:
-    assert verdict("A", TOO_FEW, option=None) == (
-        "A has not converged as far as is known: 5 rounds are too few. Its rounds are fixed by the "
-        "promise of privacy; a new run with more of them has more noise in each."
-    )

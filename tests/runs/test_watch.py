@@ -13,7 +13,7 @@ from fedminmax.core.files import held
 from fedminmax.federation.server.news import News, PlannedJob
 from fedminmax.runs import watch_tables as module
 from fedminmax.runs.layout import LOCK_FILE, claim_run
-from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups
+from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups, worst_now
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.watch import watch_folder
 from fedminmax.runs.watch_network import NewsSoFar
@@ -209,3 +209,25 @@ def test_a_federation_that_cannot_be_followed_says_why(tmp_path: Path) -> None:
     source = watch_folder(tmp_path / "run", 0.1)
     assert states(source, 1) == [Stage.WAITING]
     assert "run.json is damaged" in next(source).message
+
+
+def test_where_all_groups_are_tied_nobody_is_called_the_worst(run: Path) -> None:
+    """Before training every group has the risk ln 2, but for rounding."""
+    tied = line(1) | {"risks": [0.6931471805599453, 0.6931471805599451, 0.99]}
+    add(run, tied)
+    live = next(watch_tables(run))
+    (model,) = live.models
+    assert worst_now(model, live.groups) == (None, 0.6931471805599453)
+    add(run, line(2))
+    (model,) = next(watch_tables(run)).models
+    assert worst_now(model, live.groups) == ("women", 0.5)
+
+
+def test_the_time_left_includes_the_baseline(run: Path) -> None:
+    (run / "planned.json").write_text(json.dumps(PLANNED | {"rounds_after": 20}))
+    add(run, line(1), line(2), line(3))
+    with claim_run(run):
+        live = next(watch_tables(run))
+    # Two seconds a round, five rounds to go, and twenty of the baseline.
+    assert live.models[0].seconds_left == pytest.approx(2.0 * (5 + 20))
+    assert live.group_rows == (60, 740)

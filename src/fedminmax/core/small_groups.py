@@ -6,6 +6,7 @@ either trains with its natural share, and is measured but never chosen, or is me
 small groups.
 """
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 
@@ -104,3 +105,15 @@ def small_group_notes(
         "with the same weight for every row"
     )
     return [note, alone]
+
+
+def largest_standard_error(rows: int, *, regression: bool) -> float:
+    """Return how large the standard error of a risk can be that is the mean over this many rows.
+
+    Scores between 0 and 2 have a standard deviation of at most 1 (Popoviciu 1935): for a Brier risk
+    this is the upper bound. For a squared error with normal residuals it is relative to the risk.
+
+    >>> largest_standard_error(100, regression=False), largest_standard_error(200, regression=True)
+    (0.1, 0.1)
+    """
+    return math.sqrt((2.0 if regression else 1.0) / rows)

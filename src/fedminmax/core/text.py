@@ -103,5 +103,7 @@ def listed(names: Sequence[str]) -> str:
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
+    >>> listed([])
+    ''
     """
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -24,9 +24,9 @@ from fedminmax.report.style import (
     readable_numbers,
     series_style,
 )
-from fedminmax.report.text import NOTHING, decimals_of, distinct, number, risk_name
+from fedminmax.report.text import NOTHING, decimals_of, distinct, number
 from fedminmax.runs.records import RiskAfterRound
-from fedminmax.runs.remarks import risk_with_error
+from fedminmax.runs.remarks import LOSS_NAMES, risk_with_error
 from fedminmax.runs.round_log import RoundRecord
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ MAX_LINEAR_RATIO = 20.0
 class Curves:
     """What the figure shows of a run; there is at least one round.
 
-    ``risk`` is the risk's name. ``chosen`` is the model that validation rows chose, or, if not
+    ``risk`` is the name of what training minimises, which may be another risk than that of test
+    rows. ``chosen`` is the model that validation rows chose, or, if not
     ``is_answer``, would have chosen. ``shares_weight`` means that the weights shown sum to 1.
-    With ``keeps_styles`` each of a few groups has the same style whatever its risk, so that lines
-    do not change their looks while rounds come.
+    A group's style depends on its share of ``group_rows``, so that it looks the same everywhere.
+    With ``keeps_styles`` the largest groups are named, whatever their risk, so that lines do not
+    change their looks while rounds come.
     """
 
     label: str
@@ -58,6 +60,7 @@ class Curves:
     holders: tuple[str, ...]
     risk: str
     decimals: int
+    group_rows: tuple[int, ...] = ()
     baseline: tuple[str, float] | None = None
     chosen: RiskAfterRound | None = None
     is_answer: bool = False
@@ -74,8 +77,9 @@ def curves_of(run: Run) -> Curves:
         run.label,
         run.chosen.rounds,
         groups=results.groups,
+        group_rows=tuple(map(sum, zip(*run.census.train, strict=True))),
         holders=run.census.holders,
-        risk=risk_name(results),
+        risk=LOSS_NAMES[results.loss],
         decimals=decimals_of(results),
         baseline=(baseline.results.method.name, level) if baseline else None,
         chosen=found.chosen if found else None,
@@ -85,7 +89,7 @@ def curves_of(run: Run) -> Curves:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over rounds: ``named`` ones in the order of their styles; the others are grey.
+    """Curves over rounds: ``named`` ones have these ``styles``; the others are grey.
 
     ``risks``: whether the values are risks rather than weights.
     """
@@ -94,6 +98,7 @@ class Panel:
     names: tuple[str, ...]
     _: KW_ONLY
     named: tuple[int, ...]
+    styles: tuple[int, ...]
     values: Callable[[RoundRecord], tuple[float | None, ...]]
     decimals: int
     risks: bool = True
@@ -107,11 +112,23 @@ def panels_of(run: Curves) -> list[Panel]:
     groups, last = run.groups, run.rounds[-1]
     names = {"groups": groups, "holders": run.holders}.get(last.weights_over, ())
     by_group = last.weights_over == "groups" and len(last.weights) == len(groups)
+    largest = _by_rows(run)
     order = _highest(last.risks, last.weights if by_group else ())
-    if run.keeps_styles and len(groups) <= MAX_SERIES:
-        order = tuple(range(len(groups)))
+    if run.keeps_styles:
+        order = largest[:MAX_SERIES]
+    order = tuple(sorted(order, key=largest.index))
+    styles = _styles(order, largest)
     title, decimals = "risk by group on training rows", run.decimals
-    panels = [Panel(title, groups, named=order, values=lambda line: line.risks, decimals=decimals)]
+    panels = [
+        Panel(
+            title,
+            groups,
+            named=order,
+            styles=styles,
+            values=lambda line: line.risks,
+            decimals=decimals,
+        )
+    ]
     if any(line.validation_risks for line in run.rounds):
         title = "risk by group on validation rows"
         panels.append(
@@ -119,6 +136,7 @@ def panels_of(run: Curves) -> list[Panel]:
                 title,
                 groups,
                 named=order,
+                styles=styles,
                 values=lambda line: line.validation_risks,
                 decimals=decimals,
             )
@@ -132,12 +150,26 @@ def panels_of(run: Curves) -> list[Panel]:
                 title,
                 names,
                 named=chosen,
+                styles=styles if by_group else tuple(range(len(chosen))),
                 values=lambda line: line.weights,
                 decimals=WEIGHT_DECIMALS,
                 risks=False,
             )
         )
     return panels
+
+
+def _by_rows(run: Curves) -> tuple[int, ...]:
+    """Return the groups by their training rows, the largest first; in their order if unknown."""
+    rows = run.group_rows or (0,) * len(run.groups)
+    return tuple(sorted(range(len(run.groups)), key=lambda group: -rows[group]))
+
+
+def _styles(named: Sequence[int], largest: Sequence[int]) -> tuple[int, ...]:
+    """Return the styles of named groups: the largest keep theirs, others have what is left."""
+    own = {group: place for place, group in enumerate(largest[:MAX_SERIES]) if group in named}
+    free = iter([place for place in range(MAX_SERIES) if place not in own.values()])
+    return tuple(own[group] if group in own else next(free) for group in named)
 
 
 def _highest(*columns: Sequence[float | None]) -> tuple[int, ...]:
@@ -197,7 +229,7 @@ def rounds_figure(run: Curves, name: str) -> ReportFigure:
         + ". Below: ".join(panel.title for panel in panels)
         + "."
         + _chosen_text(run),
-        caption=_caption(run, panels) + _grey_text(panels),
+        caption=_caption(run, panels) + _grey_text(panels, largest=run.keeps_styles),
         width=8.2,
         height=3.2 + 2.2 * (len(panels) - 1),
         narrow_height=3.2
@@ -249,10 +281,11 @@ def _baseline_text(baseline: tuple[str, float] | None) -> str:
     return f" Dotted: the worst group's last risk with {baseline[0]}." if baseline else ""
 
 
-def _grey_text(panels: Sequence[Panel]) -> str:
+def _grey_text(panels: Sequence[Panel], *, largest: bool) -> str:
     if all(len(panel.named) == len(panel.names) for panel in panels):
         return ""
-    return f" {MAX_SERIES} that are high at the end are named; the others are grey."
+    which = "largest" if largest else "highest at the end"
+    return f" The {MAX_SERIES} that are {which} are named; the others are grey."
 
 
 def _draw(figure: "Figure", run: Curves, panels: Sequence[Panel]) -> None:
@@ -288,7 +321,7 @@ def _curves(axes: "Axes", panel: Panel, lines: Sequence[RoundRecord]) -> None:
     every = max(1, len(lines) // MARKERS_ON_A_LINE)
     names = distinct([panel.names[index] for index in panel.named], 26)
     for place, index in enumerate(panel.named):
-        style = series_style(place)
+        style = series_style(panel.styles[place])
         axes.plot(
             rounds,
             [value_at(panel.values(line), index) for line in lines],

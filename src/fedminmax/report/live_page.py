@@ -77,6 +77,7 @@ def _drawn(live: LiveRun, place: int) -> Drawn | None:
             model.name,
             model.rounds,
             groups=live.groups,
+            group_rows=live.group_rows,
             holders=live.holders,
             risk="risk",
             decimals=_decimals(model),
@@ -134,7 +135,8 @@ def spoken(live: LiveRun) -> str:
     if model is None or worst is None:
         return live.message
     name, risk = worst
-    return f"{live.message} Worst off: “{name}”, training risk {number(risk, _decimals(model))}."
+    whose = f"Worst off: “{name}”, training risk" if name else "Highest training risk of a group:"
+    return f"{live.message} {whose} {number(risk, _decimals(model))}."
 
 
 def _short_state(live: LiveRun) -> str:
@@ -178,14 +180,10 @@ def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
     worst = worst_now(model, live.groups)
     if worst is None:
         return []
-    decimals = _decimals(model)
     name, risk = worst
-    first = worst_now(LiveModel("", model.rounds[:1], planned=None, stage=live.stage), live.groups)
-    detail = f"“{name}”"
-    if first is not None and model.done > 1:
-        start = f"round {model.rounds[0].round:,}"
-        detail += f"; in {start} the worst was {number(first[1], decimals)}, “{first[0]}”"
-    return [Fact("Highest training risk of a group", None, number(risk, decimals), detail)]
+    detail = f"“{name}”" if name else "several groups have it"
+    shown = number(risk, _decimals(model))
+    return [Fact("Highest training risk of a group", None, shown, detail)]
 
 
 def _gap(model: LiveModel) -> list[Fact]:
@@ -210,7 +208,8 @@ def _time_left(model: LiveModel) -> list[Fact]:
     detail = "at the pace of the last rounds"
     if model.may_stop_early:
         detail += "; it may stop earlier"
-    return [Fact("Time left", None, f"about {duration_text(left)}", f"for {model.name}, {detail}")]
+    whom = f"for {model.name}{' and then its baseline' if model.rounds_after else ''}"
+    return [Fact("Time left", None, f"about {duration_text(left)}", f"{whom}, {detail}")]
 
 
 def _answered(live: LiveRun, model: LiveModel) -> Fact:

@@ -24,6 +24,7 @@ from fedminmax.report.advice_figure import groups_table, mixes_figure, mixes_of_
 from fedminmax.report.bars import risk_by_group_figure
 from fedminmax.report.census import census_figure
 from fedminmax.report.curves import curves_of, rounds_figure
+from fedminmax.report.mistakes import mistakes, mistakes_fact, mistakes_table
 from fedminmax.report.people import MISJUDGED, people
 from fedminmax.report.questions import Answer, could_be_better, too_small, what_would_help
 from fedminmax.report.read_run import Run
@@ -52,7 +53,7 @@ from fedminmax.runs.advice_text import (
 from fedminmax.runs.measure import merged_groups_text, small_groups_text
 from fedminmax.runs.privacy import privacy_lines
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import validation_text, verdict_of
+from fedminmax.runs.remarks import LOSS_NAMES, validation_text, verdict_of
 
 NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
 MAX_NAMED = 6
@@ -131,9 +132,11 @@ class RunPart:
     story: str
     small_groups: str
     facts: tuple[Fact, ...]
+    mistakes: Table | None
     figures: tuple[ReportFigure, ...]
     questions: tuple[Answer, ...]
     measures: tuple[Table, ...]
+    other_measures: tuple[Table, ...]
     settings: Table
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
@@ -179,6 +182,7 @@ def render_report(report: Report, version: str) -> str:
         results=results,
         risk=risk_name(results),
         risk_meaning=risk_meaning(results),
+        loss=LOSS_NAMES[results.loss],
         misjudged=MISJUDGED,
         interval=interval_name(results),
         generator=GENERATOR,
@@ -207,7 +211,7 @@ def _part(run: Run, name: str) -> RunPart:
     return RunPart(
         name,
         run,
-        people=people(run),
+        people=" ".join(text for text in (people(run), mistakes(run)) if text),
         story=" ".join([story(run), *(text for text in further if text)]),
         small_groups=" ".join(
             text
@@ -217,7 +221,8 @@ def _part(run: Run, name: str) -> RunPart:
             )
             if text
         ),
-        facts=tuple(facts(run)),
+        facts=(*facts(run), *mistakes_fact(run)),
+        mistakes=mistakes_table(run),
         questions=(could_be_better(run), what_would_help(run), too_small(run)),
         figures=(
             risk_by_group_figure(run, f"{name}-risk-by-group"),
@@ -225,7 +230,8 @@ def _part(run: Run, name: str) -> RunPart:
             census_figure(run, f"{name}-census"),
             mixes_of_run(run, f"{name}-mixes"),
         ),
-        measures=tuple(chain.from_iterable(measures_tables(model.results) for model in models)),
+        measures=tuple(measures_tables(results)),
+        other_measures=tuple(measures_tables(run.baseline.results)) if run.baseline else (),
         settings=settings_table(run),
         warnings=tuple(
             dict.fromkeys(

@@ -25,6 +25,8 @@ HELP = "What would help?"
 SMALL = "Which groups are too small to say anything about?"
 # A gap below this share of the worst risk cannot matter to anybody.
 HARDLY = 0.001
+# A group with less weight had no influence on the model.
+NO_WEIGHT = 0.001
 # Losses that are also the risk on test rows, so that both can be compared.
 SAME_ON_TEST_ROWS = ("brier", "squared_error")
 MAX_NAMED = 8
@@ -53,24 +55,25 @@ def could_be_better(run: Run) -> Answer:
     what = f"{results.model.kind} model on these features"
     if proved.gap <= HARDLY:
         short = (
-            f"No: whatever its parameters, a {what} can bring the worst-off group's training risk, "
-            f"penalty included, at most {size} below this model's."
+            f"No: whatever its parameters, a {what} can bring the highest risk of any group in "
+            f"training, penalty included, at most {size} below this model's."
         )
     else:
         short = (
-            f"Perhaps: it is proved only that no {what} brings the worst-off group's training "
-            f"risk, penalty included, more than {size} below this model's."
+            f"Perhaps: it is proved only that no {what} brings the highest risk of any group in "
+            f"training, penalty included, more than {size} below this model's."
         )
     about = (
-        "The proof is about these training rows and these features. It does not cover other "
-        "features, other kinds of model, or other rows."
+        "The proof is about the highest risk, these training rows and these features. A group "
+        "whose risk is lower may be served better by another model. Other features, other kinds of "
+        "model and other rows are not covered."
     )
     return Answer(BETTER, short, (certificate_text(results) or "", about, *rounds))
 
 
 def _rounds_text(results: Results) -> Iterator[str]:
     """Say whether more rounds would help, if the method's own rounds show that."""
-    if results.convergence is not None:
+    if results.convergence is not None or results.privacy is not None:
         yield verdict_of(results)
 
 
@@ -95,7 +98,7 @@ def what_would_help(run: Run) -> Answer:
 def _from_results(run: Run) -> Iterator[str]:
     results = run.chosen.results
     found = results.convergence
-    if found and not (found.converged or found.reason == BY_VALIDATION or results.privacy):
+    if found and not (found.converged or found.reason == BY_VALIDATION):
         yield f"More rounds: {verdict_of(results)}"
     worst = worst_of(results)
     if worst is None:
@@ -123,10 +126,26 @@ def _from_results(run: Run) -> Iterator[str]:
             "so more rows of the same kind would hardly help."
         )
     elif results.proof is not None and results.proof.certificate.gap <= HARDLY:
+        kind = results.model.kind
         yield (
-            f"Other features, or another kind of model, {other}: for “{name}”, which is worst off, "
-            "this kind of model is as good as it can be on the training rows."
+            f"Other features, or another kind of model, {other}: no {kind} model on these features "
+            f"has a lower highest risk in training.{_not_protected(run, name)}"
         )
+
+
+def _not_protected(run: Run, name: str) -> str:
+    """Say for which groups the model was trained, if not for the one that is worst off."""
+    last, groups = run.chosen.rounds[-1], run.chosen.results.groups
+    if last.weights_over != "groups" or len(last.weights) != len(groups):
+        return ""
+    weights = dict(zip(groups, last.weights, strict=True))
+    if weights[name] >= NO_WEIGHT:
+        return ""
+    most = sorted((own for own in groups if weights[own] >= NO_WEIGHT), key=lambda g: -weights[g])
+    return (
+        f" “{name}”, which is worst off on test rows, had no weight in training, which was for "
+        f"{listed([f'“{own}”' for own in most[:3]])}: another model may serve it better."
+    )
 
 
 def _from_counts(run: Run) -> list[str]:

@@ -5,7 +5,7 @@ Groups with few test rows are not mentioned.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from fedminmax.core.text import counted, listed
 from fedminmax.metrics.intervals import MIN_ROWS, NO_ESTIMATE, Estimate, difference, has_worst
@@ -283,15 +283,24 @@ def _now(run: Run, own: Change) -> str:
 
 
 def facts(run: Run) -> list[Fact]:
-    """Return the key numbers: the worst group's risk, the mean over rows, the gap."""
+    """Return the key numbers: the worst group's risk, the mean over rows, the gap.
+
+    With a baseline, the interval is that of the change, which is what the numbers side by side ask
+    for; without one, it is that of the number.
+    """
     after, before = run.chosen.results, run.baseline.results if run.baseline else None
     decimals = decimals_of(after)
+    measured = measured_change(run)
 
-    def fact(name: str, new: Interval, old: Interval | None, who: str) -> Fact:
+    def fact(
+        name: str, new: Interval, old: Interval | None, own: Interval | None, who: str
+    ) -> Fact:
         shown = None if old is None else number(old.value, decimals)
         detail = f"{interval_name(after)} {span(new.low, new.high, decimals)}"
         if new.value is None:
             detail = TOO_FEW
+        elif old is not None:
+            detail = _change_text(run, old, new, own)
         return Fact(name, shown, number(new.value, decimals), f"{detail}{who}")
 
     worst, risk = worst_of(after), risk_name(after)
@@ -301,37 +310,76 @@ def facts(run: Run) -> list[Fact]:
             f"{risk} of the worst group",
             _risk_of_worst(after),
             _risk_of_worst(before) if before else None,
+            measured.worst if measured else None,
             f" · {worst[0]}" if worst else "",
         ),
         fact(
-            f"{risk} of all rows", after.risk.overall, before.risk.overall if before else None, ""
+            f"{risk} of all rows",
+            after.risk.overall,
+            before.risk.overall if before else None,
+            measured.overall if measured else None,
+            "",
         ),
         fact(
             "Gap, highest to lowest group with enough rows",
             gap_of(after),
             gap_of(before) if before else None,
+            None,
             "",
         ),
     ]
 
 
+def _change_text(run: Run, before: Interval, after: Interval, measured: Interval | None) -> str:
+    """Report the change with its interval, and whether it is more than noise."""
+    found = change_between("", MIN_ROWS, before, after)
+    own = estimate_of(measured) if measured else None
+    if found is not None and own is not None:
+        found = replace(found, value=own.value, low=own.low, high=own.high)
+    if found is None:
+        return "the change has no interval"
+    # One digit more: a change is smaller than what changes.
+    decimals = decimals_of(run.chosen.results) + 1
+    sign = "+" if found.value > 0 else ""
+    sure = "beyond noise" if found.is_sure else "within noise"
+    return (
+        f"change {sign}{number(found.value, decimals)}, {sure} ({interval_name(run.chosen.results)}"
+        f" {span(found.low, found.high, decimals)})"
+    )
+
+
 def comparison(runs: Sequence[Run]) -> str:
-    """Report which of several runs has the lowest worst-group risk, and whether that is noise."""
-    known = [run for run in runs if worst_of(run.chosen.results)]
+    """Report which of several runs, or baselines, has the lowest worst-group risk, and how sure."""
+    known = [(label, own) for label, own in _candidates(runs) if worst_of(own)]
     if len(known) < 2:
         return f"The runs cannot be compared: {TOO_FEW}."
-    ranked = sorted(known, key=lambda run: _risk_of_worst(run.chosen.results).value or 0.0)
-    first, second = (_risk_of_worst(run.chosen.results) for run in ranked[:2])
-    results = ranked[0].chosen.results
+    ranked = sorted(known, key=lambda pair: _risk_of_worst(pair[1]).value or 0.0)
+    first, second = (_risk_of_worst(own) for _, own in ranked[:2])
+    results = ranked[0][1]
     decimals = decimals_of(results)
-    doubts = [run.label for run in ranked if not run.chosen.results.converged]
+    doubts = [label for label, own in ranked if not own.converged]
     between = change_between("", min(first.rows, second.rows), second, first)
     sure = "more than noise" if between and between.is_sure else "a difference within noise"
+    baselines = " and their baselines" if any(run.baseline for run in runs) else ""
     return (
-        f"Of {len(runs)} runs, {ranked[0].label} has the lowest worst-group {risk_name(results)}, "
-        f"{estimate(first, decimals)}; next is {ranked[1].label} with "
+        f"Of {len(runs)} runs{baselines}, {ranked[0][0]} has the lowest worst-group "
+        f"{risk_name(results)}, {estimate(first, decimals)}; next is {ranked[1][0]} with "
         f"{estimate(second, decimals)}, {sure}{_may_change(doubts)}."
     )
+
+
+def _candidates(runs: Sequence[Run]) -> list[tuple[str, Results]]:
+    """Return all models with their names, a baseline that several runs share once."""
+    found = [(run.label, run.chosen.results) for run in runs]
+    seen: list[Results] = []
+    for run in runs:
+        if run.baseline is None:
+            continue
+        own = run.baseline.results
+        if all((own.method, own.risk) != (other.method, other.risk) for other in seen):
+            seen.append(own)
+            found.append((f"{own.method.name} (baseline of {run.label})", own))
+    return found
 
 
 def _may_change(doubts: Sequence[str]) -> str:

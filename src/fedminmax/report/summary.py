@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedminmax.core.text import counted, listed
 from fedminmax.federation.wire.plan import masked_words
 from fedminmax.metrics.intervals import MIN_ROWS
+from fedminmax.report.mistakes import mistakes, mistakes_fact
 from fedminmax.report.page import GENERATOR, NOT_STATED, about, page_template
 from fedminmax.report.people import people
 from fedminmax.report.questions import BETTER, could_be_better
@@ -36,7 +37,7 @@ def render_summary(run: Run, version: str) -> str:
     return page_template("summary.html").render(
         title=short(about(run).title, 120),
         parts=_parts(run),
-        facts=facts(run),
+        facts=[*facts(run), *mistakes_fact(run)],
         baseline=run.baseline.results.method.name if run.baseline else None,
         method=run.label,
         finished=run.chosen.results.finished or "not recorded",
@@ -65,7 +66,7 @@ def _worst(run: Run) -> tuple[str, ...]:
     """Return the result in people if it was measured, and in risk, with what that means."""
     results = run.chosen.results
     risk = f"{risk_name(results)[0].upper()}{risk_name(results)[1:]}: {risk_meaning(results)}."
-    texts = (short(people(run), LONG), short(story(run), LONG), risk)
+    texts = (short(people(run), LONG), mistakes(run), short(story(run), LONG), risk)
     return tuple(text for text in texts if text)
 
 

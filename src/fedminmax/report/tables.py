@@ -8,43 +8,56 @@ from fedminmax.report.read_run import Run
 from fedminmax.report.style import Table
 from fedminmax.report.text import NOTHING, decimals_of, estimate, interval_name, risk_name
 from fedminmax.runs.convergence import short_verdict
+from fedminmax.runs.metric_names import FALSE_ALARMS, MISSED, metric_name
 from fedminmax.runs.records import RISK, Interval, Results
 from fedminmax.runs.remarks import risk_with_error
+
+# What a model gets wrong; the risk, which training minimises, comes first.
+MAX_COLUMNS = 4
+ERRORS = ("accuracy", "absolute_error", MISSED, FALSE_ALARMS)
 
 
 def measures_tables(results: Results) -> list[Table]:
     """Return the model's scores and, if holders keep their own models, the scores of these."""
     name = results.method.name
-    tables = [_measures_table(results, name)]
+    tables = _measures(results, name)
     if results.personal and results.personal.metrics:
         own = results.model_copy(update={"test": results.personal})
-        label = f"{name}, personal models, each on its own holder's test rows"
-        tables.append(_measures_table(own, label))
+        tables += _measures(own, f"{name}, personal models, each on its own holder's test rows")
     if results.merged and results.merged.test.metrics:
         merged = {"groups": results.merged.groups, "test": results.merged.test}
-        label = f"{name}, each of the {MERGED_NAME}"
-        tables.append(_measures_table(results.model_copy(update=merged), label))
+        own = results.model_copy(update=merged)
+        tables += _measures(own, f"{name}, each of the {MERGED_NAME}")
     return tables
 
 
-def _measures_table(results: Results, label: str) -> Table:
-    """Return every metric by group and over all rows, and the gap."""
-    # The risk first: it is what training minimises.
-    metrics = {RISK: results.risk} | results.test.metrics
+def _measures(results: Results, label: str) -> list[Table]:
+    """Return every metric in tables that fit on a screen, errors before the rest."""
+    first = [name for name in (RISK, *ERRORS) if name in results.test.metrics]
+    others = [name for name in results.test.metrics if name not in first]
+    if len(first) + len(others) <= MAX_COLUMNS:
+        return [_measures_table(results, f"{label}: every measure by group", [*first, *others])]
+    parts = [(f"{label}: errors by group", first), (f"{label}: other measures by group", others)]
+    return [_measures_table(results, title, names) for title, names in parts if names]
+
+
+def _measures_table(results: Results, title: str, names: Sequence[str]) -> Table:
+    """Return these metrics by group and over all rows, and the gap."""
+    metrics = [results.test.metrics[name] for name in names]
     lines: list[tuple[str, str, list[Interval]]] = [
-        (name, f"{risk.rows:,}", [metric.by_group[number] for metric in metrics.values()])
+        (name, f"{risk.rows:,}", [metric.by_group[number] for metric in metrics])
         for number, (name, risk) in enumerate(
             zip(results.groups, results.risk.by_group, strict=True)
         )
     ]
     lines += [
-        ("all rows", f"{results.test.rows:,}", [metric.overall for metric in metrics.values()]),
-        ("gap", NOTHING, [metric.gap for metric in metrics.values()]),
+        ("all rows", f"{results.test.rows:,}", [metric.overall for metric in metrics]),
+        ("gap", NOTHING, [metric.gap for metric in metrics]),
     ]
-    decimals = [decimals_of(results, name) for name in metrics]
+    decimals = [decimals_of(results, name) for name in names]
     return Table(
-        f"{label}: every measure by group ({interval_name(results)})",
-        ("Group", "Test rows", *(_metric_name(name, results) for name in metrics)),
+        f"{title} ({interval_name(results)})",
+        ("Group", "Test rows", *(_metric_name(name, results) for name in names)),
         tuple(
             (
                 name,
@@ -123,4 +136,4 @@ def _plain(value: object) -> str:
 
 
 def _metric_name(metric: str, results: Results) -> str:
-    return risk_name(results) if metric == RISK else metric.replace("_", " ")
+    return risk_name(results) if metric == RISK else metric_name(metric, results.classes)

@@ -31,7 +31,7 @@ from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
 from fedminmax.core.old_names import current_name
 from fedminmax.core.simplex import Array, minimise_on_simplex
-from fedminmax.core.small_groups import MINIMUM_GROUP
+from fedminmax.core.small_groups import MINIMUM_GROUP, largest_standard_error
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS
@@ -46,8 +46,6 @@ MOSTLY = 0.5
 NEARLY_ALIKE = 0.05
 # The target standard error when more rows are recommended.
 SMALL_ERROR = 0.05
-# A Brier score is between 0 and 2.
-BRIER_RANGE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +168,22 @@ class RunCost:
 
     @property
     def bytes_up(self) -> tuple[int, int] | None:
-        """The bytes that a holder sends in a run, at least and at most; None if unknown."""
-        rounds = self.rounds
-        if self.max_rounds is not None:
-            rounds = Rounds(self.max_rounds, self.max_rounds)
+        """The bytes that a holder sends in a run, at least and at most; None if unknown.
+
+        A method that stops when it is done takes the needed rounds, others the configured ones.
+        """
+        rounds, most = self.rounds, self.max_rounds
+        if most is not None and (rounds is None or not stops_by_itself(self.method)):
+            rounds = Rounds(most, most)
         if rounds is None or self.messages is None:
             return None
-        return rounds.low * self.messages.up, rounds.high * self.messages.up
+        low, high = (min(own, most or own) for own in (rounds.low, rounds.high))
+        return low * self.messages.up, high * self.messages.up
+
+
+def stops_by_itself(method: str) -> bool:
+    """Return whether a method's runs end when there is nothing left to gain."""
+    return method in CARDS and "gap" in CARDS[method].option_types
 
 
 @dataclass(frozen=True)
@@ -280,29 +287,18 @@ def nearest_to_weights(counts: Sequence[Sequence[int]], weights: Sequence[float]
     return nearest_mix(mixes_of(torch.tensor(counts)), target)
 
 
-def standard_error(rows: int, loss: str) -> float | None:
-    """Return the standard error of a risk that is the mean over this many rows; None if 0.
-
-    Scores between 0 and 2 have a standard deviation of at most 1 (Popoviciu 1935): for a Brier risk
-    this is the upper bound. For a squared error with normal residuals it is relative to the risk.
-
-    >>> standard_error(100, "brier"), standard_error(200, "squared_error")
-    (0.1, 0.1)
-    """
-    return _row_deviation(loss) / math.sqrt(rows) if rows else None
-
-
 def rows_for(error: float, loss: str) -> int:
     """Return how many rows reduce the standard error of a risk to this value.
 
     >>> rows_for(0.05, "brier"), rows_for(0.05, "squared_error")
     (400, 800)
     """
-    return math.ceil(round((_row_deviation(loss) / error) ** 2, 6))
+    return math.ceil(round((_error_of(1, loss) or 0.0) ** 2 / error**2, 6))
 
 
-def _row_deviation(loss: str) -> float:
-    return math.sqrt(2.0) if loss == "squared_error" else BRIER_RANGE / 2
+def _error_of(rows: int, loss: str) -> float | None:
+    """Return the largest standard error of a risk over this many rows; None if there are none."""
+    return largest_standard_error(rows, regression=loss == "squared_error") if rows else None
 
 
 def _group_advice(
@@ -328,9 +324,9 @@ def _group_advice(
         largest_holder=holders[census.occupied[largest]] if rows else None,
         largest_share=float(mixes[largest, place]),
         distance=nearest_mix(mixes, alone).distance,
-        standard_error=standard_error(rows, loss),
+        standard_error=_error_of(rows, loss),
         test_rows=tested,
-        test_standard_error=None if tested is None else standard_error(tested, loss),
+        test_standard_error=None if tested is None else _error_of(tested, loss),
         is_small=0 < rows < (census.minimum_group or MINIMUM_GROUP),
     )
 

@@ -190,7 +190,7 @@ def explanation(advice: Advice) -> str:
 COST_EXPLAINED = (
     "Needed: how many rounds a run usually needs, an estimate. Configured: the rounds in the "
     "configuration. Down, up: what a holder receives and sends in a round, exact; total up: what "
-    "it sends in the configured rounds, or else in the needed ones."
+    "it sends in the needed rounds if the method stops by itself, else in the configured ones."
 )
 COST_HEADERS = ("method", "needed", "configured", "down", "up", "total up")
 

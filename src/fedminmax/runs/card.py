@@ -21,7 +21,6 @@ from fedminmax.runs.measure import (
     interval_text,
     merged_groups_text,
     metric_cells,
-    rates_text,
     small_groups_text,
 )
 from fedminmax.runs.model import SavedModel
@@ -45,11 +44,10 @@ def scores_section(results: Results) -> str:
         return "## Test results\n\nThere were no test rows: performance on new rows is unknown."
     worst = results.risk.worst_group
     named = "" if worst is None else f"; in risk it is {markdown_text(worst)}"
-    rates = rates_text(results) and f" {markdown_text(rates_text(results))}"
     return (
         f"## Test results\n\nOn {counted(test.rows, 'row')} not used in training. In "
         f"parentheses: {_intervals(test)}. A star marks the worst group of a column{named}. The "
-        f"gap is between the highest and the lowest group.{rates} Groups with fewer than "
+        "gap is between the highest and the lowest group. Groups with fewer than "
         f"{MIN_ROWS} test rows, or too few training rows, count for neither and are listed "
         f"last.\n\n{_table(results, test)}"
         f"{_small_groups(results)}{_merged_groups(results)}"
@@ -97,7 +95,7 @@ def personal_section(results: Results) -> str:
 
 
 def _table(results: Results, test: Measured) -> str:
-    return markdown_table(*metric_cells(results.groups, test))
+    return markdown_table(*metric_cells(results, test))
 
 
 def _small_groups(results: Results) -> str:
@@ -183,7 +181,9 @@ def _one_line(text: str) -> str:
 
 def _data(saved: SavedModel, census: CensusFile) -> str:
     protected = " x ".join(markdown_text(entry.column) for entry in saved.encoding.schema.protected)
-    seen = "sees" if saved.encoding.schema.protected_as_features else "does not see"
+    sees = "sees these columns"
+    if not saved.encoding.schema.protected_as_features:
+        sees = "does not see these columns themselves, but other columns may tell them"
     others = census.other_tests.values()
     lines = [
         [
@@ -197,7 +197,7 @@ def _data(saved: SavedModel, census: CensusFile) -> str:
     table = markdown_table(["group", "training rows", "test rows", "holders that have it"], lines)
     return (
         f"## Groups and rows\n\nGroups are the values of {protected} that occur in training; the "
-        f"model {seen} these columns themselves.\n\n{table}"
+        f"model {sees}.\n\n{table}"
     )
 
 

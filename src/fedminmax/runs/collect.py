@@ -220,7 +220,9 @@ def _facts(run: FinishedRun, plan: NetworkPlan, census: CensusFile) -> TrainingF
     seconds = round(sum(entry.seconds for entry in run.rounds), 3)
     method = run.table_run.trained_for(last.round)
     records = run.records(plan)
-    convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
+    convergence = None
+    if plan.privacy is None:
+        convergence = run.table_run.judge(records, census, run.saved.iterate, run.validation)
     return TrainingFacts(
         method,
         plan.seed,

@@ -12,11 +12,8 @@ MIN_SHOWN = 1e-6
 MARK = "\N{DAGGER}"
 
 
-def verdict(name: str, found: Convergence | None, option: str | None = "--rounds") -> str:
-    """Describe whether the run converged; if not, say what to do, and with which option.
-
-    There is no option for more rounds under a promise of privacy, which fixes them.
-    """
+def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
+    """Describe whether the run converged; if not, say what to do, and with which option."""
     if found is None:
         return f"It is unknown whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.remaining is not None:
@@ -36,11 +33,6 @@ def verdict(name: str, found: Convergence | None, option: str | None = "--rounds
             f"{name} has converged: its {found.measure} in training is within "
             f"{_percent(TOLERANCE)} of its limit, as far as "
             f"{counted(found.rounds, 'round shows', 'rounds show')}."
-        )
-    if option is None:
-        return (
-            f"{name} has not converged {_why(found)}. Its rounds are fixed by the promise of "
-            "privacy; a new run with more of them has more noise in each."
         )
     needed = found.rounds_needed
     rounds = "many more rounds" if needed is None else f"about {counted(needed, 'round')}"

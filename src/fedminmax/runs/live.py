@@ -14,6 +14,8 @@ from fedminmax.runs.round_log import RoundRecord
 
 # The pace is that of the last rounds: the first ones may be slower.
 ROUNDS_OF_PACE = 20
+# Risks that differ by less than this share are the same but for rounding.
+TIE = 1e-6
 
 
 class Stage(Enum):
@@ -27,7 +29,10 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class LiveModel:
-    """A method's rounds so far, and how many there will be; None if that is unknown."""
+    """A method's rounds so far, and how many there will be; None if that is unknown.
+
+    ``rounds_after`` are those of the baseline that is trained next.
+    """
 
     name: str
     rounds: tuple[RoundRecord, ...]
@@ -35,6 +40,7 @@ class LiveModel:
     planned: int | None
     stage: Stage
     may_stop_early: bool = False
+    rounds_after: int = 0
 
     @property
     def done(self) -> int:
@@ -48,12 +54,13 @@ class LiveModel:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the remaining rounds take at the pace of the last ones; None if unknown."""
+        """How long all remaining rounds take at the pace of the last ones; None if unknown."""
         if self.planned is None or not self.rounds or self.stage is not Stage.RUNNING:
             return None
         last = self.rounds[-ROUNDS_OF_PACE:]
         before = self.rounds[-len(last) - 1].seconds if len(last) < len(self.rounds) else 0.0
-        return max(0.0, last[-1].seconds - before) / len(last) * max(0, self.planned - self.done)
+        left = max(0, self.planned - self.done) + self.rounds_after
+        return max(0.0, last[-1].seconds - before) / len(last) * left
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,8 @@ class LiveSite:
 class LiveRun:
     """A run at one moment; ``message`` says in a sentence what happens.
 
-    ``groups`` and all rounds are without the ``small_groups``. ``threshold`` is the least number of
+    ``groups`` and all rounds are without the ``small_groups``; ``group_rows`` are their training
+    rows, if known. ``threshold`` is the least number of
     sites in a total, if sums are masked; None if they are not, or if there is no network. Between
     sites ``privacy`` is the promise alone: how much was spent on a table its site knows.
     """
@@ -82,6 +90,7 @@ class LiveRun:
     _: KW_ONLY
     groups: tuple[str, ...] = ()
     small_groups: tuple[str, ...] = ()
+    group_rows: tuple[int, ...] = ()
     holders: tuple[str, ...] = ()
     models: tuple[LiveModel, ...] = ()
     sites: tuple[LiveSite, ...] = ()
@@ -97,13 +106,20 @@ class LiveRun:
         return running[-1] if running else begun[-1] if begun else None
 
 
-def worst_now(model: LiveModel, groups: Sequence[str]) -> tuple[str, float] | None:
-    """Return the group with the highest risk in the last round; None if no risk is known."""
+def worst_now(model: LiveModel, groups: Sequence[str]) -> tuple[str | None, float] | None:
+    """Return the highest risk in the last round and whose it is; None if no risk is known.
+
+    An untrained model has the same risk for all groups: if two share the highest, nobody is named.
+    """
     if not model.rounds:
         return None
     risks = zip(groups, model.rounds[-1].risks, strict=True)
-    known = [(name, risk) for name, risk in risks if risk is not None]
-    return max(known, key=lambda entry: entry[1], default=None)
+    known = sorted(((risk, name) for name, risk in risks if risk is not None), reverse=True)
+    if not known:
+        return None
+    highest, name = known[0]
+    tied = len(known) > 1 and known[1][0] >= highest * (1.0 - TIE)
+    return None if tied else name, highest
 
 
 def without_groups(

@@ -25,6 +25,7 @@ from fedminmax.data.tables.config import Source, read_config
 from fedminmax.data.tables.encode import distance_warnings, drop_unknown_groups, encode
 from fedminmax.data.tables.file_format import FormatChanges
 from fedminmax.data.tables.load import FederatedTables
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import name_without_ending
 from fedminmax.data.tables.sources import format_of_file, read_source
 from fedminmax.data.tables.wording import listed
@@ -36,6 +37,7 @@ from fedminmax.metrics.row_scores import PAIRED, RISKS, RowScore
 from fedminmax.metrics.score_rows import score_predictions
 from fedminmax.metrics.sums import ScoreSums, sum_scores
 from fedminmax.runs.layout import CONFIG_FILE
+from fedminmax.runs.metric_names import metric_name
 from fedminmax.runs.model import SavedModel, load_model
 from fedminmax.runs.records import (
     NOT_MEASURED,
@@ -137,9 +139,10 @@ def measured(found: GroupMetrics, groups: Sequence[str], small: Collection[int])
 
 
 def metric_cells(
-    groups: Sequence[str], test: Measured, metrics: Sequence[str] | None = None
+    results: Results, test: Measured, metrics: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Return headers and lines: one per group, all rows, the gap, then groups with few rows."""
+    groups = results.groups
     shown = [name for name in test.metrics if metrics is None or name in metrics]
     columns = [test.metrics[name] for name in shown]
     first = next(iter(test.metrics.values()))
@@ -157,20 +160,13 @@ def metric_cells(
     }
     overall = [interval_text(column.overall) for column in columns]
     gaps = [interval_text(column.gap) for column in columns]
-    headers = ["group", "rows", *(name.replace("_", " ") for name in shown)]
+    headers = ["group", "rows", *(metric_name(name, results.classes) for name in shown)]
     return headers, [
         *(line for group, line in lines.items() if group not in small),
         ["all", f"{test.rows:,}", *overall],
         ["gap", "", *gaps],
         *(line for group, line in lines.items() if group in small),
     ]
-
-
-def rates_text(results: Results) -> str:
-    """Say which class rates and calibration are about; "" unless there are two."""
-    if len(results.classes) != 2:
-        return ""
-    return f"Rates and calibration are about “{results.classes[1]}”, the second class."
 
 
 def small_groups_text(groups: Sequence[str], test: Measured) -> str:
@@ -356,7 +352,7 @@ def measure_files(folder: Path, files: Sequence[Path], changes: FormatChanges) -
     ]
     warnings = [
         *(warning for _, chosen in formats for warning in chosen),
-        *(warning for source in read for warning in source.warnings),
+        *shown_here(found for source in read for found in source.odd),
     ]
     skipped: Counter[str] = Counter()
     examples = []

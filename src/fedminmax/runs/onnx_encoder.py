@@ -86,7 +86,7 @@ def _quantity(graph: Graph, feature: EncodedQuantity, schema: Schema) -> Iterato
     """Yield the parts of one number, in double precision until they are complete."""
     value = feature.column
     kind = next(own.kind for own in schema.features if own.column == feature.column)
-    for code in missing_codes(schema.missing_values) if kind is Kind.NUMERIC else []:
+    for code in missing_codes(schema.missing_of(feature.column)) if kind is Kind.NUMERIC else []:
         is_code = graph.add("Equal", value, graph.constant(np.array(code)))
         value = graph.add("Where", is_code, graph.constant(np.array(np.nan)), value)
     missing = graph.add("IsNaN", value)
@@ -115,10 +115,13 @@ def _category(graph: Graph, feature: EncodedCategory, schema: Schema) -> str:
     # The last line is of texts that are none of the categories.
     lines = np.vstack([np.eye(width, dtype=np.float32), np.zeros((1, width), np.float32)])
     # Without a flag for missing values, this is that last line, too.
-    places = dict.fromkeys(["", *schema.missing_values], len(feature.categories))
+    places = dict.fromkeys(["", *schema.missing_of(feature.column)], len(feature.categories))
     for place, category in enumerate(feature.categories):
         for text in _spellings(category, schema):
             places.setdefault(text, place)
+    for text, category in schema.maps.get(feature.column, {}).items():
+        if category in feature.categories:
+            places[text] = feature.categories.index(category)
     found = graph.add(
         "LabelEncoder",
         feature.column,

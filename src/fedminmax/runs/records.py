@@ -360,7 +360,8 @@ class PlannedFile(BaseModel):
     """planned.json: what an unfinished run set out to do, for those who watch it.
 
     ``privacy`` is what the whole run spends, which is written down before its first round. With
-    ``may_stop_early`` the run may end before its last round.
+    ``may_stop_early`` the run may end before its last round; ``rounds_after`` are those of the
+    baseline that is trained next.
     """
 
     model_config = FROZEN
@@ -369,6 +370,7 @@ class PlannedFile(BaseModel):
     name: str
     rounds: Count
     may_stop_early: bool = False
+    rounds_after: Count = 0
     privacy: PrivacyOfRun | None = None
 
 

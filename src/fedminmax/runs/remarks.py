@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.text import counted
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.runs.convergence import verdict
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
@@ -36,8 +37,13 @@ def with_proof(results: Results, last: RoundRecord) -> Results:
 
 def verdict_of(results: Results) -> str:
     """Describe whether a run on tables converged; if not, say what to do."""
-    name, promised = results.method.name, results.privacy is not None
-    return verdict(name, results.convergence, option=None if promised else "--rounds")
+    if results.privacy is not None:
+        return (
+            f"Whether {results.method.name} has converged cannot be told from sums with noise; the "
+            f"promise of privacy fixed its {counted(results.method.rounds, 'round')} beforehand, "
+            "and a new run with more of them has more noise in each."
+        )
+    return verdict(results.method.name, results.convergence)
 
 
 def certificate_text(results: Results) -> str | None:

@@ -34,7 +34,7 @@ class TrainingFacts:
     _: KW_ONLY
     seconds: float
     gradient_evaluations: int
-    convergence: Convergence
+    convergence: Convergence | None
     finished: str
 
 

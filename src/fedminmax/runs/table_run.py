@@ -24,6 +24,7 @@ from fedminmax.data.tables.sources import HELD_OUT_FILE, write_held_out
 from fedminmax.federation.certify import certify, check_certifiable, check_single_answer
 from fedminmax.federation.checkpoint import Stopwatch, restore, train_with_checkpoints
 from fedminmax.federation.inprocess import InProcessFederation
+from fedminmax.federation.planned_runs import planned_runs
 from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
 from fedminmax.federation.train import Round, is_out_of_patience
 from fedminmax.methods.method import is_done
@@ -125,7 +126,10 @@ def finish_table(
         config.seed,
         seconds=seconds,
         gradient_evaluations=progress.gradient_evaluations,
-        convergence=run.judge(rounds, census, saved.iterate, validation),
+        # Sums with noise tell nothing about convergence.
+        convergence=None
+        if config.privacy
+        else run.judge(rounds, census, saved.iterate, validation),
         finished=today(),
     )
     test = measure(saved, [part.examples for part in tables.test])
@@ -133,7 +137,10 @@ def finish_table(
     notes: list[str] = []
     if progress.kept.numel():
         personal, notes = measure_personal(saved, tables, federation, progress.kept)
-    remarks = Remarks((*tables.notes, *notes), tuple(tables.warnings))
+    remarks = Remarks((*tables.notes, *notes), tables.kept_warnings)
+    if config.privacy is not None:
+        # They depend on single rows, without noise: the screen of this run has shown them.
+        remarks = Remarks((), ())
     results = with_proof(results_of(saved, facts, test, remarks), last)
     task = task_of_tables(config.model, tables.encoding)
     results = add_advice(
@@ -305,13 +312,21 @@ def _planned(job: TableJob, run: TableRun) -> PlannedFile:
         name=run.method.name,
         rounds=run.rounds,
         may_stop_early=run.gap > 0 or run.patience is not None,
+        rounds_after=0
+        if run.folder.name == BASELINE_FOLDER
+        else sum(own.rounds for own in planned_runs(job.config.method)[1:]),
         **known,
     )
 
 
 def _write_held_out(job: TableJob, run: TableRun) -> None:
-    """Write which rows were held out for tests or validation, if any."""
+    """Write which rows were held out for tests or validation, if any.
+
+    Under a promise of privacy each row is drawn by what it contains, and a list would tell of it.
+    """
     held_out, set_aside = job.tables.held_out, job.tables.set_aside
+    if job.config.privacy is not None:
+        return
     if len(held_out) or len(set_aside):
         write_held_out(run.folder / HELD_OUT_FILE, job.config.seed, held_out, set_aside)
 

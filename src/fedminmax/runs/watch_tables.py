@@ -113,6 +113,11 @@ def _live_run(folder: Path, seen: dict[Path, FolderSoFar]) -> LiveRun:
         message,
         groups=tuple(name for name in census.groups if name not in census.small_groups),
         small_groups=census.small_groups,
+        group_rows=tuple(
+            sum(line[place] for line in census.train)
+            for place, name in enumerate(census.groups)
+            if name not in census.small_groups
+        ),
         holders=census.holders,
         models=tuple(model for model in models if model.name),
         threshold=results[0].secure_sums if results[0] else None,
@@ -150,6 +155,7 @@ def _model(
         planned=results.method.rounds if results is not None and is_finished else total,
         stage=stage,
         may_stop_early=planned is not None and planned.may_stop_early,
+        rounds_after=planned.rounds_after if planned else 0,
     )
 
 

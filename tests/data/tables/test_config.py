@@ -178,7 +178,7 @@ def test_any_name_survives_being_written(name: str) -> None:
             "",
             (
                 '[features.ward] has kind = "category" and 0 categories; a category lists its '
-                "categories, other kinds have none"
+                "categories (init --category ward does), other kinds have none"
             ),
         ),
         (
@@ -241,8 +241,8 @@ def test_any_name_survives_being_written(name: str) -> None:
             'kind = "logistic"',
             'kind = "linear"',
             (
-                '[model] kind = "linear" does not fit classification; give "logistic", "spline", '
-                '"mlp" or "auto"'
+                '[model] kind = "linear" does not fit classification; give "logistic", "spline" '
+                'or "mlp"'
             ),
         ),
         (

@@ -1,15 +1,18 @@
 """Warnings about the rows; which columns give the target away follows from how they are made."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from fedminmax.core.exact_sums import NO_ROWS, exact_sums
+from fedminmax.data.tables.between_holders import unit_warnings
 from fedminmax.data.tables.config import read_config
-from fedminmax.data.tables.data_warnings import leak_warnings, scale_warnings
+from fedminmax.data.tables.data_warnings import leak_warnings, protected_copy_warnings
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.parse_rows import parse_rows
@@ -37,7 +40,7 @@ def warned_columns(
         for part in range(parts)
     ]
     words = leak_warnings(rows, schema)
-    return {name for name in columns if any(f"column '{name}' alone" in line for line in words)}
+    return {name for name in columns if any(f"'{name}' (" in line for line in words)}
 
 
 @pytest.mark.parametrize("parts", [1, 40])
@@ -82,7 +85,7 @@ def test_categories_that_give_a_class_away() -> None:
         "noise": generator.choice(CATEGORIES, ROWS),
     }
     found = warned_columns(columns, np.array(["no", "yes"])[label], Kind.CATEGORY, ("no", "yes"))
-    assert found == {"copy"}
+    assert found == {"copy", "nine in ten"}
 
 
 def test_numbers_that_give_a_quantity_away() -> None:
@@ -144,10 +147,10 @@ def _patients(seed: int, ill: str | None = None) -> pl.DataFrame:
 def test_holders_with_the_same_rows(tmp_path: Path) -> None:
     north, west = _patients(0), _patients(1)
     shuffled = north.sample(fraction=1.0, shuffle=True, seed=5)
-    other = north.with_columns(ill=pl.Series(["no", "yes"] * 15))
+    other = north.with_columns(pl.col("ill").replace({"no": "yes", "yes": "no"}))
     said = _warnings(tmp_path, north=north, west=west, east=shuffled, south=other)
-    assert said.count("have the same") == 1
-    assert "holders 'north' and 'east' have the same 30 rows" in said
+    assert said.count("in common") == 1
+    assert "'north' and 'east' have 30 records in common (of 30 and 30)" in said
 
 
 def test_a_holder_with_one_target(tmp_path: Path) -> None:
@@ -156,21 +159,87 @@ def test_a_holder_with_one_target(tmp_path: Path) -> None:
     assert "'yes'" not in said
 
 
-@pytest.mark.parametrize(("factor", "warned"), [(1000.0, 1), (0.01, 1), (5.0, 0)])
+def summaries_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, HolderSummary]:
+    return {
+        name: HolderSummary(len(own), {"dose": exact_sums(own)}, {}, {}, NO_ROWS)
+        for name, own in columns.items()
+    }
+
+
+DOSE = Schema(Target("y", ("no", "yes")), (Feature("dose", Kind.NUMERIC),), (Protected("sex"),))
+
+
+@pytest.mark.parametrize(
+    ("factor", "warned"), [(1000.0, 1), (0.01, 1), (2.2046, 1), (1 / 2.54, 1), (1.3, 0), (1.0, 0)]
+)
 def test_a_column_in_another_unit_at_one_holder(factor: float, warned: int) -> None:
     generator = np.random.default_rng(0)
-    holders = {}
-    for name, own in {"north": 1.0, "south": factor, "west": 2.0}.items():
-        dose = exact_sums(own * generator.uniform(1.0, 3.0, 40))
-        holders[name] = HolderSummary(40, {"dose": dose}, {}, {}, NO_ROWS)
-    found = scale_warnings(holders)
+    factors = {"north": 1.0, "south": factor, "west": 1.2}
+    drawn = {name: own * generator.normal(75, 15, 200) for name, own in factors.items()}
+    found = unit_warnings(summaries_of(drawn), DOSE)
     assert len(found) == warned
     if warned:
         assert found[0].startswith("column 'dose' is about ")
-        assert "at 'south' as at other holders: check its unit" in found[0]
-    few = {
-        name: HolderSummary(3, {"dose": exact_sums(np.ones(3) * 10.0**place)}, {}, {}, NO_ROWS)
-        for place, name in enumerate(("a", "b", "c", "d"))
-    }
-    assert scale_warnings(few) == []
-    assert scale_warnings({}) == []
+        assert "at 'south', compared with other holders: check the unit there" in found[0]
+    few = {name: own[:3] for name, own in drawn.items()}
+    assert unit_warnings(summaries_of(few), DOSE) == []
+    assert unit_warnings({}, DOSE) == []
+
+
+def test_celsius_and_fahrenheit_hardly_overlap() -> None:
+    generator = np.random.default_rng(0)
+    celsius = {name: generator.normal(37, 0.5, 100) for name in ("north", "west")}
+    found = unit_warnings(summaries_of({**celsius, "south": 32 + 1.8 * celsius["west"]}), DOSE)
+    assert len(found) == 1
+    assert "column 'dose' has quite other values at 'south'" in found[0]
+
+
+def test_skewed_columns_differ_by_chance_without_a_warning() -> None:
+    """Sites of 60 rows: with few large values, mean and spread go up and down together."""
+    generator = np.random.default_rng(0)
+    warned = 0
+    for _ in range(50):
+        drawn = {f"site {n}": generator.lognormal(0.0, 1.5, 60) for n in range(10)}
+        warned += len(unit_warnings(summaries_of(drawn), DOSE))
+    assert warned == 0
+
+
+def test_half_of_the_records_of_one_holder_are_also_at_another(tmp_path: Path) -> None:
+    north, west = _patients(0), _patients(1)
+    mixed = pl.concat([north[:15], west[:15]]).sample(fraction=1.0, shuffle=True, seed=1)
+    said = _warnings(tmp_path, north=north, east=mixed)
+    assert "'north' and 'east' have 15 records in common (of 30 and 30)" in said
+    assert "held-out rows of one are training rows of the other" in said
+    assert "in common" not in _warnings(tmp_path, north=north, west=west)
+
+
+def test_records_that_are_alike_by_chance_are_no_overlap(tmp_path: Path) -> None:
+    """Whole doses from 1 to 20: of 800 possible records both holders have most."""
+    frames = {}
+    for seed, name in enumerate(("north", "south")):
+        generator = np.random.default_rng(seed)
+        frames[name] = pl.DataFrame(
+            {
+                "dose": generator.integers(1, 21, 400),
+                "sex": generator.choice(["f", "m"], 400),
+                "ill": generator.choice(["no", "yes"], 400),
+            }
+        )
+    assert "in common" not in _warnings(tmp_path, **frames)
+
+
+def test_a_copy_of_a_protected_column_is_named() -> None:
+    generator = np.random.default_rng(0)
+    sex = generator.choice(["f", "m"], ROWS)
+    wrong = generator.random(ROWS) < 0.02
+    gender = np.where((sex == "f") ^ wrong, "w", "man")
+    frame = {"gender": gender, "x": generator.normal(size=ROWS), "sex": sex}
+    frame["y"] = generator.choice(["no", "yes"], ROWS)
+    features = (Feature("gender", Kind.CATEGORY, ("w", "man")), Feature("x", Kind.NUMERIC))
+    schema = Schema(Target("y", ("no", "yes")), features, (Protected("sex"),))
+    rows = [parse_rows(table_of({name: own.tolist() for name, own in frame.items()}), schema)]
+    (said,) = protected_copy_warnings(rows, schema)
+    assert said.startswith("the model sees the protected column 'sex' after all, by columns that")
+    assert "'gender' (9" in said
+    assert "'x'" not in said
+    assert protected_copy_warnings(rows, replace(schema, protected_as_features=True)) == []

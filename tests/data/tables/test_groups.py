@@ -55,8 +55,8 @@ def test_rows_with_a_missing_value_left_out() -> None:
 
 def test_a_missing_value_as_an_error() -> None:
     assert complaint_of(lambda: names_of(MissingGroup.ERROR)) == (
-        "north.csv (5 rows): protected column 'sex', row 4 is missing (2 such rows); fill it, or "
-        'set missing in [groups] to "own_group" or "leave_out"'
+        "north.csv (5 rows): protected column 'sex', row 4 is missing (2 such rows); correct "
+        'it, or set missing in [groups] to "own_group" or "leave_out"'
     )
 
 

@@ -1,12 +1,9 @@
 """First guesses about columns, and sizes that leave only noise."""
 
-import math
-
 import polars as pl
 import pytest
 
 from fedminmax.data.tables.infer import Rare, guess_feature, guess_protected, guess_target
-from fedminmax.data.tables.load import standard_error
 from fedminmax.data.tables.schema import Feature, Kind, Protected
 
 SPREAD = [str(n) for n in range(18, 90)]
@@ -100,30 +97,3 @@ def test_values_with_too_few_rows_are_counted_and_not_listed() -> None:
     assert guess.rare == Rare(values=1, rows=1)
     assert guess_protected(column(values), 3) == (Protected("x", values=("b",)), Rare(2, 3))
     assert guess_feature(column(values), 4).feature is None
-
-
-def test_standard_errors_are_those_of_the_textbook() -> None:
-    # A fair coin's rate over 400 throws, and a chi-square mean over 50 squared normals.
-    assert math.sqrt(0.5 * 0.5 / 400) == 0.025
-    assert standard_error(400, regression=False) == "up to 0.025 in its error rate"
-    assert math.sqrt(2 / 50) == pytest.approx(0.2)
-    assert standard_error(50, regression=True) == "about 20 % of its squared error"
-
-
-@pytest.mark.parametrize(
-    ("values", "pairs"),
-    [
-        (["yes", "no", "1", "0"], 2),
-        (["true", "F", "false", "T"], 2),
-        (["Y", "N", "T", "F"], 0),
-        (["0", "1", "T"], 0),
-        (["yes", "no", "n"], 0),
-    ],
-)
-def test_words_of_several_pairs(values: list[str | None], pairs: int) -> None:
-    """Read as the same only if each pair is whole, and then the user is told."""
-    guess = guess_feature(column(values), 1)
-    assert guess.feature is not None
-    assert (guess.feature.kind is Kind.BOOLEAN) == (pairs > 0)
-    told = guess.remark == "Different words for yes and no are read as the same."
-    assert told == (pairs > 0)

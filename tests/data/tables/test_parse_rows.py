@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows, parse_features, parse_rows
 from fedminmax.data.tables.read_file import read_table
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
@@ -47,11 +48,10 @@ def test_all_columns_of_a_table() -> None:
 
 
 def test_a_category_that_is_not_listed_is_counted_in_a_warning() -> None:
-    assert parsed().features.warnings == (
-        (
-            "north.csv (3 rows): 1 row has a value of 'ward' that is not among its categories "
-            "(first: row 3); such a value is treated as none of them"
-        ),
+    (warning,) = shown_here(parsed().features.odd)
+    assert warning == (
+        "values that are not among their categories, and are ignored: 'ward' in 1 row of "
+        "north.csv (first: row 3)"
     )
 
 
@@ -113,7 +113,7 @@ def test_a_number_that_stands_for_missing_does_so_in_typed_files_too() -> None:
 def test_text_in_a_numeric_column() -> None:
     assert said(age=["30", "forty", "old"]) == (
         "north.csv (3 rows): column 'age', row 2: 'forty' is not a number; correct it, add it to "
-        'missing_values in [data], or set kind = "category" in [features.age]'
+        "missing_values in [data], or make the column a category (init --category age)"
     )
 
 
@@ -126,8 +126,8 @@ def test_an_infinite_number() -> None:
 def test_neither_true_nor_false() -> None:
     assert said(smoker=["yes", "no", "sometimes"]) == (
         "north.csv (3 rows): column 'smoker', row 3: 'sometimes' is not true or false, yes or no, "
-        '1 or 0; correct it, add it to missing_values in [data], or set kind = "category" in '
-        "[features.smoker]"
+        "1 or 0; correct it, add it to missing_values in [data], or make the column a category "
+        "(init --category smoker)"
     )
 
 
@@ -149,8 +149,8 @@ def test_a_class_that_is_not_listed() -> None:
 
 def test_a_missing_target() -> None:
     assert said(ill=["no", "", "?"]) == (
-        "north.csv (3 rows): target 'ill', row 2 is missing (2 such rows); fill or remove these "
-        "rows"
+        "north.csv (3 rows): target 'ill', row 2 is missing (2 such rows); remove rows without a "
+        "target"
     )
 
 

@@ -110,7 +110,7 @@ def test_a_plan_without_persons_has_the_name_that_sites_agreed_to_before(tmp_pat
 @pytest.mark.parametrize(
     ("patients", "column", "complaint"),
     [
-        ("a,,c,d", "patient", "person column 'patient', row 2 is missing (1 such rows)"),
+        ("a,,c,d", "patient", "person column 'patient', row 2 is missing (1 such row)"),
         ("a,b,c,d", "ill", "person_column = 'ill' is the target or the holder column"),
         ("a,b,c,d", "age", "[features.age] is the target, holder or person column"),
         ("a,b,c,d", "patent", "has no column 'patent', which the configuration names"),

@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from fedminmax.data.tables.propose import InitChoices, holder_names, propose
 from tests.complaints import complaint_of
 from tests.data.tables.small_tables import NORTH, SOUTH, write_files
-
-NARROW = "age,sex,ill\n30,Female,no\n41,Male,yes\n52,Female,no\n63,Male,yes\n"
 
 
 def refused(
@@ -35,20 +32,28 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("north", "south", "expected"),
-    [
-        (NORTH, SOUTH.replace("smoker", "pipe"), "south.csv (4 rows) has no 'smoker', which north"),
-        (NORTH.replace("ward", "room"), SOUTH, "south.csv (4 rows) has no 'room', which north"),
-        (NARROW, SOUTH, "north.csv (4 rows) has no 'ward', 'smoker', which south"),
-    ],
-)
-def test_different_columns_across_holders(
-    north: str, south: str, expected: str, tmp_path: Path
-) -> None:
-    write_files(tmp_path, north=north, south=south)
-    said = refused(tmp_path)
-    assert said == f"{expected}.csv (4 rows) has; give all files the same columns"
+def test_columns_that_one_file_lacks_are_named_and_not_used(tmp_path: Path) -> None:
+    write_files(tmp_path, south=SOUTH.replace("smoker", "pipe"))
+    found = propose(
+        [tmp_path / "north.csv", tmp_path / "south.csv"],
+        "ill",
+        ["sex"],
+        holder_column=None,
+        choices=InitChoices(minimum_category=1),
+    )
+    assert list(found.features) == ["age", "sex", "ward"]
+    (remark,) = (one for one in found.remarks if "lack" in one)
+    assert remark.replace(f"{tmp_path}/", "") == (
+        "columns that some files lack are not used: 'smoker' (only in north.csv), 'pipe' (only in "
+        "south.csv)"
+    )
+
+
+def test_a_column_in_another_letter_case_is_refused(tmp_path: Path) -> None:
+    write_files(tmp_path, south=SOUTH.replace("age", "Age"))
+    assert refused(tmp_path) == (
+        "south.csv has a column 'Age' and north.csv has 'age'; give them the same name"
+    )
 
 
 def test_a_file_twice(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from fedminmax.data.tables.file_format import AUTO, FileFormat
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.read_file import read_table, table_from
 from tests.complaints import complaint_of
 
@@ -91,9 +92,10 @@ def test_a_compressed_file_is_read(name: str, tmp_path: Path) -> None:
 
 def test_nul_bytes_are_warned_of(tmp_path: Path) -> None:
     path = written(tmp_path, "age,ill\n1,no\n2,y\0s\n\0\0,no\n")
-    (warning,) = read_table(path, WANTED).warnings
-    assert "2 rows have NUL bytes (first: row 2)" in warning
-    assert read_table(written(tmp_path, "age,ill\n1,no\n"), WANTED).warnings == ()
+    (warning,) = shown_here(read_table(path, WANTED).odd)
+    assert "NUL bytes" in warning
+    assert warning.endswith(f"2 rows of {path} (first: row 2)")
+    assert read_table(written(tmp_path, "age,ill\n1,no\n"), WANTED).odd == ()
 
 
 @pytest.mark.parametrize("content", ["", "\n", "  \n"])

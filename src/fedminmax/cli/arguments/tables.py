@@ -60,6 +60,23 @@ def add_init(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="read labels, groups and categories that differ in letter case or spaces as one",
     )
+    add(
+        "--category",
+        type=column_list,
+        default=[],
+        metavar="COLUMN[,COLUMN]",
+        help="columns whose numbers are codes: each number is a category",
+    )
+    add(
+        "--task",
+        choices=("classification", "regression"),
+        help="whether the target is a class or a quantity (as its values are)",
+    )
+    add(
+        "--positive",
+        metavar="CLASS",
+        help="of two classes, the one that rates are about: missed, false alarms (the second)",
+    )
     add("--ranges", action="store_true", help="write the ranges of numeric columns as comments")
     add("--out", type=Path, default=CONFIG_FILE, metavar="FILE", help=f"({CONFIG_FILE})")
     add("--force", action="store_true", help=FORCE)
@@ -85,6 +102,9 @@ def _run_init(options: argparse.Namespace) -> None:
         merge_spellings=options.merge_spellings,
         format=format_changes(options),
         person_column=options.person,
+        task=options.task,
+        positive=options.positive,
+        categories=tuple(options.category),
     )
     init_config(
         options.files,

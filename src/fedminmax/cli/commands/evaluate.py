@@ -8,7 +8,7 @@ from fedminmax.cli.terminal import print_table, say, wide_console
 from fedminmax.core.errors import InputError
 from fedminmax.core.text import counted
 from fedminmax.data.tables.file_format import FormatChanges
-from fedminmax.runs.measure import measure_files, metric_cells, rates_text, small_groups_text
+from fedminmax.runs.measure import measure_files, metric_cells, small_groups_text
 from fedminmax.runs.records import Measured, Results, record_as_json
 from fedminmax.runs.remarks import verdict_of
 from fedminmax.runs.results import finished_results
@@ -43,14 +43,11 @@ def evaluate(folder: Path, files: Sequence[Path], changes: FormatChanges, *, as_
 
 def _print(results: Results, test: Measured, title: str, skipped: Mapping[str, int]) -> None:
     console = wide_console()
-    print_table(console, title, *metric_cells(results.groups, test))
+    print_table(console, title, *metric_cells(results, test))
     intervals = f"{100 * test.confidence:g} % intervals"
     starred = any(metric.worst_group is not None for metric in test.metrics.values())
     stars = " A star marks the worst group." if starred else ""
     console.print(f"In parentheses: {intervals}.{stars}")
-    rates = rates_text(results)
-    if rates:
-        console.print(rates)
     if not results.converged:
         console.print(verdict_of(results))
     small = small_groups_text(results.groups, test)

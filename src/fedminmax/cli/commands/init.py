@@ -1,5 +1,6 @@
 """`fedminmax init`: from files to a configuration that the user can read and correct."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,11 +9,17 @@ from fedminmax.cli.terminal import say
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
+from fedminmax.data.tables.codes import DifferentCodesError
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.config_text import config_text, rare_note
 from fedminmax.data.tables.file_format import PLAIN, FileFormat, FormatChanges, changes_between
 from fedminmax.data.tables.load import load_federated_tables
 from fedminmax.data.tables.propose import InitChoices, Proposal, propose
+from fedminmax.data.tables.read_file import check_path, count_columns
+
+MANY_COLUMNS = 5_000
+# On a computer of 2026; a column is read twice, as a proposal and as training will.
+COLUMNS_PER_MINUTE = 20_000
 
 
 def init_config(
@@ -26,10 +33,15 @@ def init_config(
     force: bool = False,
 ) -> None:
     """Write the configuration, and print what was found and what was skipped."""
+    for file in files:
+        check_path(file)
     check_new_file(out, "--out", force=force)
+    _say_if_wide(files)
     proposal = propose(files, target, groups, holder_column=holder, choices=choices)
     write_text(out, config_text(proposal, out))
     print(f"{out}: {_summary(proposal)}")
+    for line in (*_positive(proposal), *proposal.remarks):
+        print(line)
     for name, found in proposal.formats.items():
         settings = _found_format(found, choices.format)
         if settings:
@@ -53,12 +65,34 @@ def init_config(
     print(f"Review {out}, then: fedminmax train {out}")
 
 
+def _say_if_wide(files: Sequence[Path]) -> None:
+    """Say beforehand that many columns take a while."""
+    columns = sum(count_columns(file) for file in files)
+    if columns > MANY_COLUMNS:
+        minutes = max(1, round(columns / COLUMNS_PER_MINUTE))
+        say(f"note: {columns:,} columns are read, which takes about {minutes} min")
+
+
 def _warnings(config: Path) -> tuple[str, ...]:
     """Read the files as training will, to show its warnings and errors now."""
     try:
         return load_federated_tables(read_config(config)).warnings
+    except DifferentCodesError as error:
+        raise InputError(f"{config} is written, but training will refuse it: {error}") from error
     except InputError as error:
         return (f"training will refuse this: {error}",)
+
+
+def _positive(proposal: Proposal) -> list[str]:
+    """Say which of two classes rates are about, and how to change that."""
+    if len(proposal.target.classes) != 2:
+        return []
+    other, positive = proposal.target.classes
+    line = (
+        f"'{positive}' is the positive class, which rates are about; for the other one give "
+        f"--positive {shlex.quote(other)}, or write it last in classes"
+    )
+    return [line]
 
 
 def _found_format(found: FileFormat, given: FormatChanges) -> str:

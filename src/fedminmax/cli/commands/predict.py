@@ -11,6 +11,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.tables.config import read_config
 from fedminmax.data.tables.encode import distance_warnings, encode_features
 from fedminmax.data.tables.file_format import FileFormat, FormatChanges, check_format
+from fedminmax.data.tables.odd_rows import shown_here
 from fedminmax.data.tables.parse_rows import parse_features
 from fedminmax.data.tables.sources import format_of_file
 from fedminmax.runs.layout import CONFIG_FILE
@@ -27,7 +28,11 @@ def predict(folder: Path, file: Path, out: Path, changes: FormatChanges, *, forc
     saved = replace(saved, format=own)
     table = saved.table(file)
     rows = parse_features(table, saved.encoding.schema)
-    for warning in (*chosen, *rows.warnings, *distance_warnings(rows, saved.encoding, str(file))):
+    for warning in (
+        *chosen,
+        *shown_here(rows.odd),
+        *distance_warnings(rows, saved.encoding, str(file)),
+    ):
         say(f"warning: {warning}")
     scores = saved.scores(encode_features(rows, saved.encoding))
     lines = saved.answer_columns(scores).insert_column(0, table.row_numbers.alias("row"))

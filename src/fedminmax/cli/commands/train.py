@@ -123,7 +123,7 @@ def _print_personal(console: Console, results: Results) -> None:
     if own is None or not own.rows:
         return
     title = "Personal models, each on its own holder's test rows"
-    print_table(console, title, *metric_cells(results.groups, own, [RISK]))
+    print_table(console, title, *metric_cells(results, own, [RISK]))
 
 
 @dataclass(frozen=True)

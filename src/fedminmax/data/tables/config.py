@@ -14,7 +14,6 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.privacy.mechanism import NETWORK_CLIP, Privacy, Unit, default_clip
-from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import checked_share
 from fedminmax.data.tables.config_checks import (
     changes_of,
@@ -24,6 +23,7 @@ from fedminmax.data.tables.config_checks import (
     method_options,
     validation_share,
 )
+from fedminmax.data.tables.config_schema import schema_of
 from fedminmax.data.tables.config_sections import (
     CHOOSE,
     CURRENT_NAME,
@@ -33,13 +33,12 @@ from fedminmax.data.tables.config_sections import (
     NO_BASELINE,
     SPLINE,
     ConfigSections,
-    FeatureSection,
     ReportSection,
     toml_error_message,
     validation_error_message,
 )
 from fedminmax.data.tables.file_format import FileFormat
-from fedminmax.data.tables.schema import Feature, Kind, MissingGroup, Protected, Schema, Target
+from fedminmax.data.tables.schema import Schema
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.methods.defaults import (
     DEFAULT_ROUNDS,
@@ -316,7 +315,7 @@ def _record(sections: ConfigSections, folder: Path) -> TableConfig:
         held_out=default if data.held_out is None else data.held_out,
         seed=data.seed,
         format=agreed,
-        schema=_schema(sections),
+        schema=schema_of(sections),
         model=model,
         method=MethodChoice(
             method.name,
@@ -370,33 +369,3 @@ def _model(sections: ConfigSections, kind: str) -> ModelChoice:
     if ridge is None:
         ridge = default_ridge(pace, loss, linear=linear, spline=kind == SPLINE)
     return ModelChoice(kind, tuple(model.hidden), loss, ridge)
-
-
-def _schema(sections: ConfigSections) -> Schema:
-    data, groups = sections.data, sections.groups
-    return Schema(
-        target=Target(data.target, tuple(data.classes)),
-        features=tuple(
-            _feature(column, section)
-            for column, section in sections.features.items()
-            if groups.as_features or column not in groups.columns
-        ),
-        protected=tuple(
-            Protected(
-                column, tuple(groups.bands.get(column, ())), tuple(groups.values.get(column, ()))
-            )
-            for column in groups.columns
-        ),
-        protected_as_features=groups.as_features,
-        missing_group=MissingGroup(groups.missing),
-        minimum_group_size=groups.minimum_size,
-        missing_values=tuple(data.missing_values),
-        unlisted_group=MissingGroup(groups.unlisted),
-        merge_spellings=data.merge_spellings,
-        small_groups=SmallGroupRule(groups.small),
-        person_column=data.person_column,
-    )
-
-
-def _feature(column: str, section: FeatureSection) -> Feature:
-    return Feature(column, Kind(section.kind), tuple(section.categories), section.format)

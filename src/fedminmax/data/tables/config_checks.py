@@ -8,6 +8,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.small_groups import SmallGroupRule
 from fedminmax.core.validation import DEFAULT_SHARE_FOR_NETWORKS
+from fedminmax.data.tables.config_schema import check_maps
 from fedminmax.data.tables.config_sections import (
     CHOOSE,
     LINEAR_OF_TASK,
@@ -50,6 +51,7 @@ def check_sections(sections: ConfigSections) -> None:
     for column, section in sections.features.items():
         _check_feature(column, section, sections)
     _check_groups(sections.groups, sections)
+    check_maps(sections)
     _check_model(sections)
     _check_method(sections)
     if sections.privacy is not None:
@@ -121,9 +123,12 @@ def _check_feature(column: str, section: FeatureSection, sections: ConfigSection
     if (section.kind == "category") != bool(section.categories):
         raise InputError(
             f'{where} has kind = "{section.kind}" and {len(section.categories)} categories; a '
-            "category lists its categories, other kinds have none"
+            f"category lists its categories (init --category {toml_key(column)} does), other kinds "
+            "have none"
         )
     _check_unique(section.categories, f"{where} categories", sections.data)
+    if section.unit and section.kind != "numeric":
+        raise InputError(f'{where} has a unit, but kind = "{section.kind}"; only numbers have one')
     if section.format and section.kind != "date":
         raise InputError(f'{where} has a format, but kind = "{section.kind}"; only dates have one')
 
@@ -167,8 +172,7 @@ def _check_model(sections: ConfigSections) -> None:
     if model.kind == wrong:
         right = {"linear": "logistic", "logistic": "linear"}[wrong]
         raise InputError(
-            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline", "mlp" or '
-            '"auto"'
+            f'[model] kind = "{wrong}" does not fit {task}; give "{right}", "spline" or "mlp"'
         )
     if bool(model.hidden) != (model.kind == "mlp"):
         raise InputError(

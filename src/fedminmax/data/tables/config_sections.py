@@ -26,6 +26,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
+ValueMap = Annotated[dict[str, Name], Field(min_length=1)]
 CURRENT_NAME = BeforeValidator(current_name)
 GroupRule = Annotated[Literal["error", "own_group", "leave_out"], CURRENT_NAME]
 DESCRIPTIONS = {
@@ -74,6 +75,8 @@ class DataSection(BaseModel):
     date_format: Name | None = None
     formats: dict[str, FormatSection] = {}
     merge_spellings: bool = False
+    map: dict[str, ValueMap] = {}
+    own_values: list[Name] = []
     missing_values: list[str] = list(DEFAULT_MISSING_VALUES)
 
 
@@ -84,6 +87,8 @@ class FeatureSection(BaseModel):
     kind: Literal["numeric", "category", "boolean", "date"]
     categories: list[Name] = []
     format: Name | None = None
+    missing_values: list[str] = []
+    unit: Name | None = None
 
 
 class GroupsSection(BaseModel):
@@ -94,6 +99,7 @@ class GroupsSection(BaseModel):
     bands: dict[str, Annotated[list[float], Field(min_length=1)]] = {}
     values: dict[str, Annotated[list[Name], Field(min_length=1)]] = {}
     missing: GroupRule = "error"
+    map: dict[str, ValueMap] = {}
     unlisted: GroupRule = "error"
     as_features: bool = False
     minimum_size: Annotated[int, Field(ge=0)] = MINIMUM_GROUP

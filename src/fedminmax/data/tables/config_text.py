@@ -85,6 +85,8 @@ def _data(proposal: Proposal, folder: Path) -> Iterator[str]:
         yield 'task = "regression"          # for classes: "classification" and classes = [...]'
     else:
         yield 'task = "classification"      # or "regression", without classes'
+        if len(target.classes) == 2:
+            yield "# The last of two classes is the positive one, which rates are about."
         yield from _list("classes", target.classes)
     yield "held_out = 0.2               # share of each holder's rows to test on"
     person = proposal.choices.person_column
@@ -187,6 +189,8 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
         return
     if guess.remark:
         yield f"# {guess.remark}"
+    if guess.may_be_codes:
+        yield "# If these numbers are codes: init --category lists them as categories."
     if guess.rare.values:
         yield f"# {rare_note(guess.rare, minimum, 'category')}"
     if proposal.choices.ranges and guess.limits:
@@ -194,6 +198,8 @@ def _feature(column: str, guess: Guess, proposal: Proposal, *, protected: bool) 
         yield f"# from {low} to {high}"
     yield f"{header}{'  # protected: seen only with as_features = true' if protected else ''}"
     yield f'kind = "{guess.feature.kind.value}"'
+    if guess.unit:
+        yield f"unit = {toml_string(guess.unit)}"
     if guess.feature.date_format:
         yield f"format = {toml_string(guess.feature.date_format)}"
     if guess.feature.categories:
@@ -206,12 +212,10 @@ def _model(proposal: Proposal) -> Iterator[str]:
     ridge = default_ridge(pace, loss, linear=True)
     yield "[model]"
     if regression:
-        yield 'kind = "linear"              # or "spline", or "auto": the better of both, or'
-        yield '                             # "mlp" with hidden = [64, 64]'
+        yield 'kind = "linear"              # or "spline", or "mlp" with hidden = [64, 64]'
         yield f'loss = "{loss}"'
     else:
-        yield 'kind = "logistic"            # or "spline", or "auto": the better of both, or'
-        yield '                             # "mlp" with hidden = [64, 64]'
+        yield 'kind = "logistic"            # or "spline", or "mlp" with hidden = [64, 64]'
         yield f'loss = "{loss}"       # or "brier", for which nothing can be proved'
     yield f"{f'ridge = {ridge:g}':<28} # penalty ridge/2 |parameters|^2; an mlp has none"
     yield ""

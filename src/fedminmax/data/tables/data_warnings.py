@@ -1,76 +1,36 @@
-"""Warnings about suspicious rows: copies, one-class holders, leaks, outliers.
+"""Warnings about suspicious rows: one-class holders, leaks, copies of protected columns.
 
 A column that leaks the target is usually derived from it, or recorded after it, and will not be
 available when the model is used. Columns are tested one at a time: how much of the error of the
 best constant prediction remains if the prediction may depend on that column. Every holder can check
 this on its own rows.
 
-Outliers are values so far from all others that they ruin the scale. Numbers are encoded in standard
-deviations, and a single 1e308 among ordinary values makes the deviation so large that all other
-rows look the same: the column is lost without any error. A robust scale (by quartiles) cannot be
-computed from sums over holders, so such a value is refused; one that is merely far away gets a
-warning.
-
-A warning names columns, holders, counts and row numbers, but no value of any row.
+A warning names columns and holders, and counts many rows at once, but no row and no value.
 """
 
-import hashlib
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from fedminmax.core.errors import InputError
-from fedminmax.core.exact_sums import ExactSums
 from fedminmax.core.text import counted
-from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.holder_summary import HolderSummary
 from fedminmax.data.tables.parse_rows import ParsedRows
-from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema
+from fedminmax.data.tables.wording import MAX_NAMES
 
 # With fewer rows two holders may look alike, and a column may fit the target, by chance.
 MIN_COPY_ROWS = 10
 MIN_LEAK_ROWS = 50
 MIN_CLASS_ROWS = 5
-# A column leaks the target if it removes this share of the error.
-LEAK = 0.95
-QUANTITY_LEAK = 0.99
+# A column is suspicious if it removes this share of the error.
+LEAK = 0.8
+QUANTITY_LEAK = 0.9
 # This many rows are enough to detect a leak, and cheap to sort.
 MAX_ROWS = 5000
 ROWS_PER_CATEGORY = 5
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
-# Multiples of the distance from the median that 99 % of the rows keep.
-FAR, TOO_FAR = 100.0, 1e6
-USUAL_SHARE = 0.99
-# With fewer rows the usual distance cannot be estimated.
-MINIMUM_ROWS = 20
-# A column that differs in size by more than this between holders has probably another unit.
-MAX_RATIO = 50.0
-# No measurement is this large, and sums of its square must not overflow.
-MAX_NUMBER = 1e100
-
-
-def copy_warnings(holders: Mapping[str, ParsedRows], schema: Schema) -> list[str]:
-    """Warn of holders with the same rows, in any order."""
-    seen: dict[bytes, str] = {}
-    warnings = []
-    sizes = Counter(map(len, holders.values()))
-    for name, rows in holders.items():
-        if len(rows) < MIN_COPY_ROWS or sizes[len(rows)] == 1:
-            continue
-        digest = hashlib.sha256(np.sort(_row_hashes(rows, schema)).tobytes()).digest()
-        if digest in seen:
-            warnings.append(
-                f"holders '{seen[digest]}' and '{name}' have the same {len(rows):,} rows: each "
-                "counts twice, and held-out rows of one are training rows of the other; remove one"
-            )
-        seen.setdefault(digest, name)
-    return warnings
 
 
 def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schema) -> list[str]:
@@ -86,62 +46,64 @@ def constant_target_warnings(holders: Mapping[str, HolderSummary], schema: Schem
     return [warning]
 
 
-def scale_warnings(holders: Mapping[str, HolderSummary]) -> list[str]:
-    """Warn of number columns that are far larger or smaller at one holder than at the others.
+def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
+    """Warn of features that alone predict the target, with how much of its error they remove."""
+    sample = _sample(parts)
+    target = np.concatenate([part.target for part in sample] or [np.zeros(0)])
+    found = _predictors(sample, target, schema)
+    if not found:
+        return []
+    warning = (
+        f"columns that alone predict the target '{schema.target.column}': {found}: if one is "
+        "derived from the target or known only after it, remove its section from the configuration"
+    )
+    return [warning]
 
-    Units and number formats are the usual reason: with another decimal mark 7,157 is 7157.
-    """
+
+def protected_copy_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
+    """Warn of features that tell a protected column, which the model is said not to see."""
+    sample = [] if schema.protected_as_features else _sample(parts)
     warnings = []
-    columns = next(iter(holders.values())).quantities if len(holders) > 1 else {}
-    for column in columns:
-        sizes = {name: _size(own.quantities[column]) for name, own in holders.items()}
-        logs = {name: math.log(size) for name, size in sizes.items() if size > 0.0}
-        if len(logs) < 2:
-            continue
-        # Relative to the median of the other holders, on the scale of factors.
-        factors = {
-            name: own - float(np.median([log for other, log in logs.items() if other != name]))
-            for name, own in logs.items()
-        }
-        name = max(factors, key=lambda own: abs(factors[own]))
-        if abs(factors[name]) > math.log(MAX_RATIO):
+    for place, entry in enumerate(schema.protected if sample else ()):
+        names = sorted({str(key[place]) for part in sample for key in part.group_keys})
+        values = np.concatenate(
+            [
+                np.array([names.index(str(key[place])) for key in part.group_keys])[part.group]
+                for part in sample
+            ]
+        )
+        found = _predictors(sample, values, schema)
+        if found:
             warnings.append(
-                f"column '{column}' is about {math.exp(abs(factors[name])):,.0f} times as "
-                f"{'large' if factors[name] > 0 else 'small'} at '{name}' as at other holders: "
-                "check its unit, decimal mark and thousands separator"
+                f"the model sees the protected column '{entry.column}' after all, by columns that "
+                f"tell it: {found}: remove their sections from the configuration, or set "
+                "as_features = true in [groups]"
             )
     return warnings
 
 
-def _size(sums: ExactSums) -> float:
-    """Return the root of the mean square; 0 with too few rows to say."""
-    if sums.count < MINIMUM_ROWS:
-        return 0.0
-    return math.hypot(sums.mean, sums.deviation)
+def _predictors(sample: Sequence[ParsedRows], target: NDArray[np.generic], schema: Schema) -> str:
+    """List the features that predict a target, the best first; "" if none does."""
+    least = QUANTITY_LEAK if target.dtype.kind == "f" else LEAK
+    shares = {
+        feature.column: _share_explained(feature, sample, target)
+        for feature in (schema.features if sample else ())
+    }
+    found = sorted((name for name, own in shares.items() if own >= least), key=lambda n: -shares[n])
+    named = [f"'{name}' ({100 * shares[name]:.0f} % of the error)" for name in found[:MAX_NAMES]]
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return ", ".join(named) + more
 
 
-def leak_warnings(parts: Sequence[ParsedRows], schema: Schema) -> list[str]:
-    """Warn of features that alone predict the target almost perfectly."""
+def _sample(parts: Sequence[ParsedRows]) -> list[ParsedRows]:
+    """Return some rows of each part, always the same ones; none of a table with too few rows."""
     rows = sum(map(len, parts))
     if rows < MIN_LEAK_ROWS:
         return []
-    # Random, because a table may repeat its classes in a pattern, but always the same rows.
+    # Random, because a table may repeat its classes in a pattern.
     generator = np.random.default_rng(0)
     chosen = [np.flatnonzero(generator.random(len(part)) * rows < MAX_ROWS) for part in parts]
-    sample = [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
-    target = np.concatenate([part.target for part in sample])
-    shares = {
-        feature.column: _share_explained(feature, sample, target, schema)
-        for feature in schema.features
-    }
-    least = QUANTITY_LEAK if schema.target.is_quantity else LEAK
-    return [
-        f"column '{column}' alone predicts the target '{schema.target.column}' almost perfectly "
-        f"(it removes {100 * share:.0f} % of the error): if it is derived from the target or known "
-        "only after it, remove its section from the configuration"
-        for column, share in shares.items()
-        if share >= least
-    ]
+    return [part.take(own) for part, own in zip(parts, chosen, strict=True) if len(own)]
 
 
 def _is_constant(summary: HolderSummary, schema: Schema) -> bool:
@@ -152,43 +114,31 @@ def _is_constant(summary: HolderSummary, schema: Schema) -> bool:
     return len(summary.class_counts) == 1
 
 
-def _row_hashes(rows: ParsedRows, schema: Schema) -> NDArray[np.uint64]:
-    names = pl.Series([group_name(key, schema) for key in rows.group_keys], dtype=pl.String)
-    columns = [
-        *(pl.Series(values) for values in rows.features.quantities.values()),
-        *(pl.Series(codes) for codes in rows.features.codes.values()),
-        pl.Series(rows.target),
-        names.gather(rows.group),
-    ]
-    frame = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
-    return frame.hash_rows(seed=0).to_numpy()
-
-
 def _share_explained(
-    feature: Feature, sample: Sequence[ParsedRows], target: NDArray[np.generic], schema: Schema
+    feature: Feature, sample: Sequence[ParsedRows], target: NDArray[np.generic]
 ) -> float:
     """Return the share of the constant prediction's error that this column removes."""
     if feature.kind is Kind.CATEGORY:
         codes = np.concatenate([part.features.codes[feature.column] for part in sample])
-        return _by_category(codes.astype(np.int64), target, schema)
+        return _by_category(codes.astype(np.int64), target)
     values = np.concatenate([part.features.quantities[feature.column] for part in sample])
     missing = np.isnan(values)
-    by_absence = _by_category(missing.astype(np.int64), target, schema) if missing.any() else 0.0
+    by_absence = _by_category(missing.astype(np.int64), target) if missing.any() else 0.0
     known = np.flatnonzero(~missing)
     if len(known) < max(MIN_LEAK_ROWS, len(values) // 2):
         return by_absence
     order = known[np.argsort(values[known], kind="stable")]
-    if schema.target.is_quantity:
+    if target.dtype.kind == "f":
         return max(by_absence, _by_order(values[order], target[order].astype(np.float64)))
     return max(by_absence, _by_intervals(values[order], target[order].astype(np.int64)))
 
 
-def _by_category(codes: Codes, target: NDArray[np.generic], schema: Schema) -> float:
+def _by_category(codes: Codes, target: NDArray[np.generic]) -> float:
     """Use a constant prediction per category."""
     _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
     if len(counts) * ROWS_PER_CATEGORY > len(codes):
         return 0.0
-    if schema.target.is_quantity:
+    if target.dtype.kind == "f":
         values = target.astype(np.float64)
         means = np.bincount(place, values) / counts
         return _removed(float(values.var()), float(((values - means[place]) ** 2).mean()))
@@ -241,50 +191,3 @@ def _has_two_classes(labels: Codes) -> bool:
 
 def _removed(before: float, after: float) -> float:
     return 1.0 - after / before if before > 0 else 0.0
-
-
-def outlier_rows(values: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows are far from all others, and which are too far to encode with them."""
-    known = ~np.isnan(values)
-    too_large = known & (np.abs(values) > MAX_NUMBER)
-    ordinary = values[known & ~too_large]
-    distance = np.zeros(len(values))
-    if len(ordinary) < MINIMUM_ROWS:
-        return too_large, too_large
-    distance[known] = np.abs(values[known] - np.median(ordinary))
-    usual = _usual(distance[known])
-    if usual == 0.0:
-        return too_large, too_large
-    return distance > FAR * usual, too_large | (distance > TOO_FAR * usual)
-
-
-def check_outliers(table: Table, column: str, values: Numbers) -> list[str]:
-    """Refuse rows that are too far from all others; warn of those that are far."""
-    far, too_far = outlier_rows(values)
-    if too_far.any():
-        first = int(too_far.argmax())
-        raise InputError(
-            f"{table.title}: column '{column}', row {int(table.row_numbers[first])} is "
-            f"{values[first]:g}, so far from the others that these would all look the same "
-            f"({int(too_far.sum()):,} such rows); correct it, or add it to missing_values in [data]"
-        )
-    if not far.any():
-        return []
-    # Warnings are stored in the run folder and its report, so they quote no value.
-    first_row = int(table.row_numbers[int(far.argmax())])
-    warning = (
-        f"{table.title}: {counted(int(far.sum()), 'value')} of '{column}' more than {FAR:g} "
-        f"times as far from the median as 99 % of the rows (first: row {first_row}), which "
-        "distort the scale for all others: correct them, or add them to missing_values in [data]"
-    )
-    return [warning]
-
-
-def _usual(distance: Numbers) -> float:
-    """Return the distance that 99 % of the rows keep, or the median of non-zero distances."""
-    place = int(USUAL_SHARE * (len(distance) - 1))
-    usual = float(np.partition(distance, place)[place])
-    if usual > 0.0:
-        return usual
-    others = np.sort(distance[distance > 0.0])
-    return float(others[(len(others) - 1) // 2]) if len(others) > 1 else 0.0

@@ -1,5 +1,7 @@
 """Encode rows as tensors, with an encoding that all holders share."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
 from fedminmax.data.tables.groups import group_name, key_by_value
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
-from fedminmax.data.tables.wording import listed
+from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 MAX_DEVIATIONS = 10.0
 
@@ -60,24 +62,38 @@ def encode_features(rows: FeatureRows, encoding: Encoding) -> Tensor:
 
 
 def distance_warnings(rows: FeatureRows, encoding: Encoding, source: str) -> list[str]:
-    """Warn of number columns that are far from training, which had another unit or format.
+    """Warn of numbers far from training, for which a model is not made, and of missing values.
 
     At most one training row in a hundred can be ten deviations from the mean (Chebyshev).
     """
-    warnings = []
+    far, missing = [], []
     for feature in encoding.features:
-        if not isinstance(feature, EncodedQuantity) or not feature.varies:
-            continue
-        values = rows.quantities[feature.column]
-        known = values[~np.isnan(values)]
-        far = np.abs(known - feature.mean) > MAX_DEVIATIONS * feature.deviation
-        if far.sum() > len(known) / 2:
-            warnings.append(
-                f"{source}: {int(far.sum()):,} of {len(known):,} values of '{feature.column}' are "
-                f"more than {MAX_DEVIATIONS:g} standard deviations from the training mean: check "
-                "its unit, decimal mark and thousands separator"
-            )
+        if isinstance(feature, EncodedCategory):
+            absent = rows.codes[feature.column] == len(_categories(encoding, feature.column))
+        else:
+            values = rows.quantities[feature.column]
+            absent = np.isnan(values)
+            distance = np.abs(values - feature.mean)
+            beyond = int((distance > MAX_DEVIATIONS * feature.deviation).sum())
+            if beyond and feature.varies:
+                far.append(f"'{feature.column}' in {beyond:,}")
+        if absent.any():
+            missing.append(f"'{feature.column}' in {int(absent.sum()):,}")
+    warnings, of_all = [], f"of {counted(rows.count, 'row')}"
+    if far:
+        warnings.append(
+            f"{source}: values more than {MAX_DEVIATIONS:g} standard deviations from the training "
+            f"mean, for which the model was not made: {_first(far)} {of_all}; check units, decimal "
+            "marks and thousands separators"
+        )
+    if missing:
+        warnings.append(f"{source}: missing values: {_first(missing)} {of_all}")
     return warnings
+
+
+def _first(places: Sequence[str]) -> str:
+    more = f" and {len(places) - MAX_NAMES} more columns" if len(places) > MAX_NAMES else ""
+    return ", ".join(places[:MAX_NAMES]) + more
 
 
 def _write_quantity(

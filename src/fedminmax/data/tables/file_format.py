@@ -231,7 +231,8 @@ def guess_number_format(columns: Sequence[pl.Series], file_format: FileFormat) -
     candidates = [replace(file_format, decimal=d, thousands=t) for d, t in pairs]
     texts = [column.drop_nulls().unique(maintain_order=True).head(5000) for column in columns]
     texts = [text for text in texts if len(text)]
-    if not any(bool(text.str.contains(MARKED_NUMBER).any()) for text in texts):
+    others = [text for text in texts if not _numeric_columns([text], file_format)]
+    if not any(bool(text.str.contains(MARKED_NUMBER).any()) for text in others):
         return file_format
     # The first of equally good ones is the plainest.
     return max([file_format, *candidates], key=lambda one: _numeric_columns(texts, one))
@@ -258,10 +259,25 @@ def days_as(text: pl.Series, date_format: str) -> pl.Series:
 
 def fitting_date_formats(values: pl.Series) -> list[str]:
     """Return the formats in which all these texts are dates."""
+    first = values[0] if len(values) else ""
     return [
         name
         for name, pattern in DATE_FORMATS.items()
-        if bool(values.str.contains(pattern).all()) and not days_as(values, name).null_count()
+        # The first text alone excludes most formats.
+        if re.match(pattern, first)
+        and bool(values.str.contains(pattern).all())
+        and not days_as(values, name).null_count()
+    ]
+
+
+def mostly_fitting_date_formats(values: pl.Series, odd: float) -> list[str]:
+    """Return the formats in which all but this share of the texts are dates."""
+    most = odd * len(values)
+    return [
+        name
+        for name, pattern in DATE_FORMATS.items()
+        if int((~values.str.contains(pattern)).sum()) <= most
+        and days_as(values, name).null_count() <= most
     ]
 
 

@@ -37,12 +37,11 @@ def parse_groups(table: Table, schema: Schema) -> tuple[NDArray[np.int64], list[
     values = pl.DataFrame([_labels(table, entry, schema) for entry in schema.protected])
     missing = values.select(pl.any_horizontal(pl.all().is_null())).to_series()
     if schema.missing_group is MissingGroup.ERROR and missing.any():
-        position, row = table.first_row(missing)
+        position, _ = table.first_row(missing)
         column = next(name for name in values.columns if values[name][position] is None)
         raise InputError(
-            f"{table.title}: protected column '{column}', row {row} is missing "
-            f"({missing.sum():,} such rows); fill it, or set missing in [groups] to "
-            '"own_group" or "leave_out"'
+            f"{table.title}: protected column '{column}', {table.first_missing(column, missing)}; "
+            'correct it, or set missing in [groups] to "own_group" or "leave_out"'
         )
     keys = values.unique(maintain_order=True)
     numbered = keys.with_columns(number=pl.int_range(len(keys), dtype=pl.Int64))
@@ -86,7 +85,7 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
         return values
     fix = f"correct it, or remove {toml_key(protected.column)} from [groups.bands]"
     column = Column(protected.column, Kind.NUMERIC, fix)
-    numbers = parse_numbers(table, column, schema.missing_values)
+    numbers = parse_numbers(table, column, schema.missing_of(column.name))
     bands = pl.Series(protected.column, protected.bands, dtype=pl.String)
     # An edge belongs to the band above it. NaN would sort above all edges.
     labels = bands.gather(np.digitize(numbers, np.asarray(protected.edges)))

@@ -4,21 +4,28 @@ The configuration is shared, so a guess quotes no value of a row: remarks have o
 categories are listed only if enough rows have them.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from fedminmax.core.text import counted
-from fedminmax.data.tables.data_warnings import outlier_rows
 from fedminmax.data.tables.file_format import (
     PLAIN,
     SHORT_YEAR,
     fitting_date_formats,
     guess_number_format,
+    mostly_fitting_date_formats,
 )
+from fedminmax.data.tables.number_roles import (
+    may_be_codes,
+    name_parts,
+    unit_of,
+    why_no_feature,
+    without_unit,
+)
+from fedminmax.data.tables.outliers import outlier_rows
 from fedminmax.data.tables.parse_columns import BOOLEAN_PAIRS, BOOLEAN_TEXTS, numbers_in
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Target
 
@@ -29,6 +36,9 @@ DEFAULT_MINIMUM_CATEGORY = 10
 MAX_ODD_TEXTS = 0.1
 # Whole numbers with at most this many values are classes or group codes, not quantities.
 MAX_CODES = 10
+# Classes with a typo, not a quantity: few values, and two of them in all but a few rows.
+MAX_STRAYS = 20
+MAX_STRAY_SHARE = 0.05
 DOT_BEFORE_THREE = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 DAY_IN_DIGITS = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$"
 AGE_EDGES = (30.0, 45.0, 60.0)
@@ -46,19 +56,23 @@ class Rare:
 class Guess:
     """A feature, or the reason why the column is not used, and a remark for the user.
 
-    ``limits`` are the minimum and the maximum of a numeric column.
+    ``limits`` are the minimum and the maximum of a numeric column, which has a ``unit`` if all its
+    texts have one, and whose numbers ``may_be_codes``.
     """
 
     feature: Feature | None
     remark: str = ""
     rare: Rare = Rare()
     limits: tuple[float, float] | None = None
+    unit: str = ""
+    may_be_codes: bool = False
 
 
-def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
+def guess_feature(text: pl.Series, minimum_rows: int, *, as_category: bool = False) -> Guess:
     """Guess a feature's kind from all its values (as trimmed text, null where missing).
 
-    Categories with fewer rows than the minimum are not listed.
+    Categories with fewer rows than the minimum are not listed. With ``as_category`` it is one,
+    however many values it has.
     """
     column, values = text.name, text.drop_nulls().unique(maintain_order=True)
     different = len(values)
@@ -66,15 +80,17 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(None, "has no values")
     if different == 1 and not text.null_count():
         return Guess(None, "is the same in every row")
+    if as_category:
+        return _category(text, minimum_rows)
     pairs = _pairs_of_booleans(values)
     for kind in (*([Kind.BOOLEAN] if pairs else []), Kind.NUMERIC, Kind.DATE):
         numbers = numbers_in(values, kind)
         if numbers.null_count() == 0 and bool(numbers.is_finite().all()):
-            remark = _remark(text, values, numbers) if kind is Kind.NUMERIC else ""
-            if kind is Kind.BOOLEAN and pairs > 1:
-                remark = "Different words for yes and no are read as the same."
-            limits = _limits(numbers) if kind is Kind.NUMERIC else None
-            return Guess(Feature(column, kind), remark, limits=limits)
+            if kind is Kind.NUMERIC:
+                return _numeric(text, values, numbers)
+            several = "Different words for yes and no are read as the same."
+            remark = several if kind is Kind.BOOLEAN and pairs > 1 else ""
+            return Guess(Feature(column, kind), remark)
     formats = fitting_date_formats(values)
     if any(SHORT_YEAR in own for own in formats):
         return Guess(
@@ -87,26 +103,60 @@ def guess_feature(text: pl.Series, minimum_rows: int) -> Guess:
         return Guess(Feature(column, Kind.DATE, date_format=formats[0]), remark)
     if formats:
         return Guess(None, f"has dates that are either {' or '.join(formats)}: give --date-format")
+    unit = unit_of(values)
+    if unit and not numbers_in(without_unit(values, unit), Kind.NUMERIC).null_count():
+        numbers = numbers_in(without_unit(values, unit), Kind.NUMERIC)
+        remark = f"Numbers are read without their unit, {unit}."
+        feature = Feature(column, Kind.NUMERIC)
+        return Guess(feature, remark, limits=_limits(numbers), unit=unit)
     other = _other_numbers(values)
-    if different > MAX_CATEGORIES:
-        if other:
-            return Guess(None, f"has {other}")
-        numbers = numbers_in(values, Kind.NUMERIC)
-        odd = values.filter(~numbers.is_finite().fill_null(value=False))
-        if len(odd) <= MAX_ODD_TEXTS * different:
-            rows = int(text.is_in(odd.to_list()).sum())
-            return Guess(
-                Feature(column, Kind.NUMERIC),
-                f"Training will refuse values that are not numbers: {len(odd):,} of them in "
-                f"{counted(rows, 'row')}. Correct them, or add them to missing_values in [data].",
-                limits=_limits(numbers.filter(numbers.is_finite())),
-            )
-        return Guess(None, f"has {different:,} different texts, too many for categories")
+    if different <= MAX_CATEGORIES:
+        guess = _category(text, minimum_rows)
+        remark = f"This column has {other}." if other and guess.feature else guess.remark
+        return replace(guess, remark=remark)
+    if other:
+        return Guess(None, f"has {other}")
+    for kind, name in ((Kind.NUMERIC, "numbers"), (Kind.DATE, "dates")):
+        found = _with_odd_texts(text, values, kind, name)
+        if found is not None:
+            return found
+    return Guess(None, f"has {different:,} different texts, too many for categories")
+
+
+def _category(text: pl.Series, minimum_rows: int) -> Guess:
     categories, rare = listed_values(text, minimum_rows)
     if not categories:
         return Guess(None, f"has no category with at least {minimum_rows:,} rows", rare)
-    remark = f"This column has {other}." if other else ""
-    return Guess(Feature(column, Kind.CATEGORY, categories), remark, rare)
+    return Guess(Feature(text.name, Kind.CATEGORY, categories), "", rare)
+
+
+def _numeric(text: pl.Series, values: pl.Series, numbers: pl.Series) -> Guess:
+    why_not = why_no_feature(text, values, numbers)
+    if why_not:
+        return Guess(None, f"{why_not} (if it is a feature, write its section)")
+    return Guess(
+        Feature(text.name, Kind.NUMERIC),
+        _remark(text, values, numbers),
+        limits=_limits(numbers),
+        may_be_codes=may_be_codes(text, values, numbers),
+    )
+
+
+def _with_odd_texts(text: pl.Series, values: pl.Series, kind: Kind, name: str) -> Guess | None:
+    """Return a column of numbers or dates of which a few are not; None if it is something else."""
+    formats = mostly_fitting_date_formats(values, MAX_ODD_TEXTS) if kind is Kind.DATE else []
+    date_format = formats[0] if len(formats) == 1 else None
+    numbers = numbers_in(values, kind, date_format=date_format)
+    odd = values.filter(~numbers.is_finite().fill_null(value=False))
+    if len(odd) > MAX_ODD_TEXTS * len(values):
+        return None
+    rows = int(text.is_in(odd.to_list()).sum())
+    return Guess(
+        Feature(text.name, kind, date_format=date_format),
+        f"Training will refuse values that are not {name}: {len(odd):,} of them in "
+        f"{counted(rows, 'row')}. Correct them, or add them to missing_values in [data].",
+        limits=_limits(numbers.filter(numbers.is_finite())) if kind is Kind.NUMERIC else None,
+    )
 
 
 def _pairs_of_booleans(values: pl.Series) -> int:
@@ -134,10 +184,24 @@ def listed_values(text: pl.Series, minimum_rows: int) -> tuple[tuple[str, ...], 
     )
 
 
-def guess_target(text: pl.Series) -> Target:
+def stray_values(text: pl.Series) -> tuple[str, ...]:
+    """Return the numbers that hardly occur in a column of two others, which are probably typos.
+
+    >>> stray_values(pl.Series(["0", "1"] * 50 + ["0.5"])), stray_values(pl.Series(["0", "1", "2"]))
+    (('0.5',), ())
+    """
+    counts = text.drop_nulls().value_counts(sort=True, name="rows")
+    if not 2 < len(counts) <= MAX_STRAYS or not _is_quantity(counts[text.name]):
+        return ()
+    strays, few = counts[2:], MAX_STRAY_SHARE * int(counts["rows"].sum())
+    is_stray = int(strays["rows"].sum()) <= few < int(counts["rows"][1])
+    return tuple(strays[text.name].to_list()) if is_stray else ()
+
+
+def guess_target(text: pl.Series, task: str | None = None) -> Target:
     """Return a quantity for numbers with many or fractional values, classes otherwise."""
     values = text.drop_nulls().unique()
-    if _is_quantity(values):
+    if task == "regression" or (task is None and _is_quantity(values)):
         return Target(text.name)
     numbers = numbers_in(values, Kind.NUMERIC)
     by_size = numbers.null_count() == 0
@@ -154,16 +218,12 @@ def guess_protected(text: pl.Series, minimum_rows: int) -> tuple[Protected, Rare
         values, rare = listed_values(text, minimum_rows)
         return Protected(text.name, values=values), rare
     numbers = numbers_in(text.drop_nulls(), Kind.NUMERIC).to_numpy()
-    if "age" in _name_parts(text.name):
+    if "age" in name_parts(text.name):
         edges: Sequence[float] = AGE_EDGES
     else:
         edges = [float(f"{edge:.3g}") for edge in np.quantile(numbers, (0.25, 0.5, 0.75))]
     inside = {edge for edge in edges if numbers.min() < edge <= numbers.max()}
     return Protected(text.name, tuple(sorted(inside))), Rare()
-
-
-def _name_parts(name: str) -> list[str]:
-    return re.findall("[a-z]+", name.lower())
 
 
 def _is_quantity(values: pl.Series) -> bool:
@@ -177,7 +237,7 @@ def _remark(text: pl.Series, values: pl.Series, numbers: pl.Series) -> str:
     """Describe what is unusual about a column of numbers, without its values."""
     remarks = []
     own = len(values) == len(text) and _are_whole(numbers)
-    if own or "id" in _name_parts(text.name):
+    if own or "id" in name_parts(text.name):
         remarks.append("Remove this section if the numbers only identify rows.")
     if len(values) > 1 and bool(values.str.contains(DAY_IN_DIGITS).all()):
         remarks.append('If these are dates: kind = "date", format = "%Y%m%d".')

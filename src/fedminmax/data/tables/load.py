@@ -3,7 +3,6 @@
 Notes and warnings tell users what they must know about group sizes before trusting a group's risk.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -16,35 +15,56 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples
 from fedminmax.core.randomness import Purpose
-from fedminmax.core.small_groups import MERGED_NAME, small_group_notes
+from fedminmax.core.small_groups import (
+    MERGED_NAME,
+    largest_standard_error,
+    small_group_notes,
+)
 from fedminmax.core.text import counted
+from fedminmax.data.tables.between_holders import overlap_warnings, unit_warnings
+from fedminmax.data.tables.codes import check_same_codes, code_warnings
 from fedminmax.data.tables.config import TableConfig
 from fedminmax.data.tables.data_warnings import (
     constant_target_warnings,
-    copy_warnings,
     leak_warnings,
-    scale_warnings,
+    protected_copy_warnings,
 )
 from fedminmax.data.tables.encode import encode, merged_numbers
 from fedminmax.data.tables.encoding import Encoding, agree_on_encoding
 from fedminmax.data.tables.groups import GroupKey, check_listed, group_name
 from fedminmax.data.tables.holder_summary import HolderSummary, summarise
+from fedminmax.data.tables.odd_rows import shown_here, without_rows
 from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sources import ListedRows, Part, SourceRows, hold_out, read_source
-from fedminmax.data.tables.wording import listed
+from fedminmax.data.tables.wording import MAX_NAMES, listed
 
 
 def size_warnings(
     encoding: Encoding, train: Mapping[GroupKey, int], test: Mapping[GroupKey, int]
 ) -> list[str]:
-    """Warn of groups so small that their risk is mostly noise."""
+    """Warn of groups so small that their risk is mostly noise, in one line."""
     least = encoding.schema.minimum_group_size
     rows = zip(encoding.group_names, encoding.count(train), encoding.count(test), strict=True)
-    return [
-        _warning(name, trained, tested, encoding)
+    small = [
+        (name, [(trained, "training")] * (trained < least) + [(tested, "test")] * (tested < least))
         for name, trained, tested in rows
         if trained < least or (test and tested < least)
     ]
+    if not small:
+        return []
+    named = [
+        f"'{name}' ({' and '.join(f'{count:,} {what}' for count, what in few)} rows)"
+        for name, few in small[:MAX_NAMES]
+    ]
+    more = f" and {len(small) - MAX_NAMES} more" if len(small) > MAX_NAMES else ""
+    regression = encoding.schema.target.is_quantity
+    error = largest_standard_error(least, regression=regression)
+    size = f"about {100 * error:.2g} % of it" if regression else f"up to {error:.2g}"
+    warning = (
+        f"groups under the minimum of {least:,} rows, whose risk is mostly noise (its standard "
+        f"error with {least:,} rows is {size}): {', '.join(named)}{more}"
+    )
+    return [warning]
 
 
 def small_group_remarks(encoding: Encoding, train: Mapping[GroupKey, int]) -> list[str]:
@@ -73,32 +93,6 @@ def absence_note(encoding: Encoding, holders: Sequence[HolderSummary]) -> list[s
     return [f"not every holder has every group: {', '.join(rare)}"] if rare else []
 
 
-def standard_error(rows: int, *, regression: bool) -> str:
-    """Return the standard error of a risk that is measured on this many rows, as text.
-
-    An error rate p has the standard error sqrt(p (1 - p) / n), at most 0.5 / sqrt(n). A mean
-    squared error with normal residuals has sqrt(2 / n) of itself.
-
-    >>> standard_error(25, regression=False)
-    'up to 0.1 in its error rate'
-    >>> standard_error(200, regression=True)
-    'about 10 % of its squared error'
-    """
-    if regression:
-        return f"about {100 * math.sqrt(2 / rows):.2g} % of its squared error"
-    return f"up to {0.5 / math.sqrt(rows):.2g} in its error rate"
-
-
-def _warning(name: str, train: int, test: int, encoding: Encoding) -> str:
-    regression = encoding.schema.target.is_quantity
-    error = standard_error(test or train, regression=regression)
-    return (
-        f"group '{name}' has {train:,} training and {test:,} test rows, under the minimum of "
-        f"{encoding.schema.minimum_group_size:,}: its risk is mostly noise, with a standard error "
-        f"of {error}"
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class OwnedExamples:
     """Encoded rows, their owner, and how many were skipped because they have no group.
@@ -119,7 +113,7 @@ class FederatedTables:
     ``summary`` is that of all training rows. ``validation`` are rows by holder that were set aside
     to choose the round; they are neither training nor test rows. ``held_out`` and ``set_aside`` are
     the row numbers, in each holder's file, of test and of validation rows. Notes inform; warnings
-    need attention.
+    need attention, and those that are ``kept_warnings``, for files that travel, name no row.
     """
 
     train: tuple[OwnedExamples, ...]
@@ -131,6 +125,7 @@ class FederatedTables:
     set_aside: ListedRows
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    kept_warnings: tuple[str, ...]
     validation: tuple[OwnedExamples, ...] = ()
 
     @property
@@ -157,6 +152,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
     tested = [part for file in test_files for part in file.parts]
     tested += [test for _, test in split if len(test.rows)]
     summaries = [summarise(part.rows, config.schema) for part in training]
+    by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
+    check_same_codes(by_owner, config.schema)
     total = reduce(add, summaries)
     if total.rows == 0:
         raise InputError(
@@ -165,6 +162,11 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
         )
     encoding = agree_on_encoding(config.schema, total, splines=config.model.is_spline)
     files = [*training_files, *test_files]
+    odd = [found for file in files for found in file.odd]
+    warnings = (
+        *_data_warnings(training_files, training, summaries, config.schema),
+        *size_warnings(encoding, total.group_counts, _group_counts(tested)),
+    )
     return FederatedTables(
         tuple(_encoded(part, encoding) for part in training),
         tuple(_encoded(part, encoding) for part in tested),
@@ -182,11 +184,8 @@ def load_federated_tables(config: TableConfig) -> FederatedTables:
             *_person_note([part for pair in split for part in pair], config),
             *([] if tested else ["there are no test rows: set held_out or test files in [data]"]),
         ),
-        warnings=(
-            *(warning for file in files for warning in file.warnings),
-            *_data_warnings(training_files, training, summaries, config.schema),
-            *size_warnings(encoding, total.group_counts, _group_counts(tested)),
-        ),
+        warnings=(*shown_here(odd), *warnings),
+        kept_warnings=(*without_rows(odd), *warnings),
         validation=tuple(_encoded(part, encoding) for part in set_aside)
         if config.validation
         else (),
@@ -211,14 +210,17 @@ def _data_warnings(
     summaries: Sequence[HolderSummary],
     schema: Schema,
 ) -> list[str]:
-    """Warn of copies among all rows of the holders, and of suspicious training targets."""
+    """Warn of records in common, of holders that differ, and of columns that tell too much."""
     owned = {part.owner: part.rows for file in files for part in file.parts}
-    owners = [part.owner for part in training]
+    by_owner = dict(zip((part.owner for part in training), summaries, strict=True))
+    rows = [part.rows for part in training]
     return [
-        *copy_warnings(owned, schema),
-        *constant_target_warnings(dict(zip(owners, summaries, strict=True)), schema),
-        *scale_warnings(dict(zip(owners, summaries, strict=True))),
-        *leak_warnings([part.rows for part in training], schema),
+        *overlap_warnings(owned, schema),
+        *constant_target_warnings(by_owner, schema),
+        *unit_warnings(by_owner, schema),
+        *code_warnings(by_owner, schema),
+        *leak_warnings(rows, schema),
+        *protected_copy_warnings(rows, schema),
     ]
 
 

@@ -6,6 +6,7 @@ report in which column a text failed to parse, and does not support missing-valu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,8 @@ from fedminmax.data.tables.file_format import (
     plain_numbers,
     with_plain_numbers,
 )
-from fedminmax.data.tables.read_file import Table
+from fedminmax.data.tables.number_roles import without_unit
+from fedminmax.data.tables.read_file import MICROSECONDS_PER_DAY, Table
 from fedminmax.data.tables.schema import Feature, Kind
 from fedminmax.data.tables.values import by_value, texts_of
 from fedminmax.data.tables.wording import toml_key
@@ -37,8 +39,9 @@ ISO_TIMES = (
     "%Y-%m-%dT%H:%M",
     "%Y-%m-%d %H:%M",
 )
+TIME_ZONE = r"(:\d{2}(?:\.\d+)?)(?:Z|[+-]\d{2}:?\d{2})$"
+AHEAD = r":\d{2}(?:\.\d+)?([+-])(\d{2}):?(\d{2})$"
 FULL_YEAR = r"^\s*\d{4}-"
-MICROSECONDS_PER_DAY = 86_400_000_000
 EXPECTED = {
     Kind.NUMERIC: "a number",
     Kind.BOOLEAN: "true or false, yes or no, 1 or 0",
@@ -54,14 +57,17 @@ class Column:
     kind: Kind
     fix: str
     date_format: str | None = None
+    unit: str = ""
 
 
-def column_of(feature: Feature) -> Column:
-    """Describe a feature's column."""
+def column_of(feature: Feature, unit: str = "") -> Column:
+    """Describe a feature's column, whose numbers may have a unit beside them."""
     section = f"[features.{toml_key(feature.column)}]"
-    other = {Kind.DATE: "give its format"}.get(feature.kind, 'set kind = "category"')
-    fix = f"correct it, add it to missing_values in [data], or {other} in {section}"
-    return Column(feature.column, feature.kind, fix, feature.date_format)
+    other = f"make the column a category (init --category {toml_key(feature.column)})"
+    if feature.kind is Kind.DATE:
+        other = f"give its format in {section}"
+    fix = f"correct it, add it to missing_values in [data], or {other}"
+    return Column(feature.column, feature.kind, fix, feature.date_format, unit)
 
 
 def text_of(raw: pl.Series, missing_values: Sequence[str]) -> pl.Series:
@@ -85,7 +91,7 @@ def parse_numbers(
     elif column.kind is Kind.DATE and isinstance(raw.dtype, pl.Date | pl.Datetime):
         values = _days(raw)
     else:
-        text = text_of(raw, missing_values)
+        text = without_unit(text_of(raw, missing_values), column.unit)
         values = numbers_in(text, column.kind, table.format, column.date_format)
         if values.null_count() > text.null_count():
             position, row = table.first_row(values.is_null() & text.is_not_null())
@@ -100,7 +106,7 @@ def parse_numbers(
             f"{table.title}: column '{column.name}', row {row} is infinite; {column.fix}"
         )
     numbers = values.to_numpy()
-    codes = missing_codes(missing_values) if column.kind is Kind.NUMERIC else []
+    codes = missing_codes(tuple(missing_values)) if column.kind is Kind.NUMERIC else []
     return np.where(np.isin(numbers, codes), np.nan, numbers) if codes else numbers
 
 
@@ -158,14 +164,21 @@ def _days_in(text: pl.Series, file_format: FileFormat, date_format: str | None) 
         iso = _days_in(text, PLAIN, None)
         return iso if iso.null_count() == text.null_count() else days
     # A year has four digits: 45-01-02 is not a day of the year 45.
-    plain = text.str.strip_suffix("Z").set(~text.str.contains(FULL_YEAR), None)
+    plain = text.str.replace(TIME_ZONE, "${1}").set(~text.str.contains(FULL_YEAR), None)
     days = _days(plain.str.strptime(pl.Date, "%Y-%m-%d", strict=False))
     for time_format in ISO_TIMES:
         if days.null_count() == text.null_count():
             break
         times = plain.str.strptime(pl.Datetime("us"), time_format, strict=False)
         days = days.zip_with(days.is_not_null(), _days(times))
-    return days
+    return days - _ahead_of_utc(text)
+
+
+def _ahead_of_utc(text: pl.Series) -> pl.Series:
+    """Return how many days a time such as 10:00+01:00 is ahead of UTC."""
+    parts = [text.str.extract(AHEAD, place).cast(pl.Float64) for place in (2, 3)]
+    signs = text.str.extract(AHEAD, 1).replace_strict({"+": 1.0, "-": -1.0}, default=None)
+    return (signs.cast(pl.Float64) * (parts[0] + parts[1] / 60) / 24).fill_null(0.0)
 
 
 def _days(dates: pl.Series) -> pl.Series:
@@ -173,7 +186,8 @@ def _days(dates: pl.Series) -> pl.Series:
     return dates.cast(pl.Datetime("us")).dt.epoch("us") / MICROSECONDS_PER_DAY
 
 
-def missing_codes(texts: Sequence[str]) -> list[float]:
+@lru_cache(maxsize=1_000)  # the same for most columns of every holder
+def missing_codes(texts: tuple[str, ...]) -> list[float]:
     """Return codes such as -999, which mean a missing value in typed columns as well."""
     parsed = pl.Series(list(texts), dtype=pl.String).cast(pl.Float64, strict=False)
     return parsed.filter(parsed.is_finite().fill_null(value=False)).to_list()

@@ -7,9 +7,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.text import counted
 from fedminmax.data.strata import number_of_name
 from fedminmax.data.tables.groups import GroupKey, parse_groups
+from fedminmax.data.tables.odd_rows import Oddity, OddRows
 from fedminmax.data.tables.parse_columns import Column, column_of, parse_numbers, text_of
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Feature, Kind, Schema, Target
@@ -28,7 +28,7 @@ class FeatureRows:
     count: int
     quantities: dict[str, NDArray[np.float64]]
     codes: dict[str, NDArray[np.int32]]
-    warnings: tuple[str, ...] = ()
+    odd: tuple[OddRows, ...] = ()
 
     def take(self, rows: NDArray[np.int64]) -> "FeatureRows":
         """Return these rows, in this order."""
@@ -93,10 +93,10 @@ def _parse_persons(table: Table, schema: Schema) -> NDArray[np.uint64] | None:
         return None
     values = read_values(table, schema.person_column, schema)
     if values.null_count():
-        _, row = table.first_row(values.is_null())
         raise InputError(
-            f"{table.title}: person column '{schema.person_column}', row {row} is missing "
-            f"({values.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: person column '{schema.person_column}', "
+            f"{table.first_missing(schema.person_column, values.is_null())}; correct or remove "
+            "these rows"
         )
     names, places = np.unique(values.to_numpy().astype(str), return_inverse=True)
     return np.array([number_of_name(name) for name in names.tolist()], np.uint64)[places]
@@ -107,20 +107,22 @@ def parse_features(table: Table, schema: Schema) -> FeatureRows:
     table.require(schema.feature_columns, "which is a feature")
     quantities: dict[str, NDArray[np.float64]] = {}
     codes: dict[str, NDArray[np.int32]] = {}
-    warnings = list(table.warnings)
+    odd = list(table.odd)
     for feature in schema.features:
         if feature.kind is Kind.CATEGORY:
             codes[feature.column], unseen = _parse_category(table, feature, schema)
-            warnings += unseen
+            odd += unseen
         else:
-            column = column_of(feature)
-            quantities[feature.column] = parse_numbers(table, column, schema.missing_values)
-    return FeatureRows(len(table.frame), quantities, codes, tuple(warnings))
+            column = column_of(feature, schema.units.get(feature.column, ""))
+            quantities[feature.column] = parse_numbers(
+                table, column, schema.missing_of(column.name)
+            )
+    return FeatureRows(len(table.frame), quantities, codes, tuple(odd))
 
 
 def _parse_category(
     table: Table, feature: Feature, schema: Schema
-) -> tuple[NDArray[np.int32], list[str]]:
+) -> tuple[NDArray[np.int32], list[OddRows]]:
     values = read_values(table, feature.column, schema, feature.categories)
     found = _positions(values, feature.categories)
     unseen = found.is_null() & values.is_not_null()
@@ -128,14 +130,9 @@ def _parse_category(
     codes = found.fill_null(many).set(unseen, many + 1).to_numpy()
     if not unseen.any():
         return codes, []
-    # Warnings are stored in the run folder and its report, so this one quotes no value.
     _, row = table.first_row(unseen)
-    warning = (
-        f"{table.title}: {counted(int(unseen.sum()), 'row has', 'rows have')} a value of "
-        f"'{feature.column}' that is not among its categories (first: row {row}); such a value "
-        "is treated as none of them"
-    )
-    return codes, [warning]
+    count = int(unseen.sum())
+    return codes, [OddRows(Oddity.UNLISTED, table.source, feature.column, count, row)]
 
 
 def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
@@ -146,19 +143,18 @@ def _positions(text: pl.Series, known: tuple[str, ...]) -> pl.Series:
 def _parse_target(table: Table, schema: Schema) -> NDArray[np.int64] | NDArray[np.float64]:
     target = schema.target
     if target.is_quantity:
-        values = text_of(table.frame[target.column], schema.missing_values)
+        values = text_of(table.frame[target.column], schema.missing_of(target.column))
     else:
         values = read_values(table, target.column, schema, target.classes)
     if values.null_count():
-        _, row = table.first_row(values.is_null())
         raise InputError(
-            f"{table.title}: target '{target.column}', row {row} is missing "
-            f"({values.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: target '{target.column}', "
+            f"{table.first_missing(target.column, values.is_null())}; remove rows without a target"
         )
     if target.is_quantity:
         fix = 'correct it, or set task = "classification" in [data]'
         column = Column(target.column, Kind.NUMERIC, fix)
-        return parse_numbers(table, column, schema.missing_values)
+        return parse_numbers(table, column, schema.missing_of(column.name))
     return _parse_classes(table, values, target)
 
 

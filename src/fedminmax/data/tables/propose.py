@@ -16,8 +16,15 @@ from fedminmax.data.tables.file_format import (
     check_format,
     guess_date_format,
     guess_number_format,
-    with_iso_dates,
     with_plain_numbers,
+)
+from fedminmax.data.tables.found_in_files import (
+    check_strays,
+    codes_note,
+    common_columns,
+    partial_note,
+    plain_texts,
+    rare_classes,
 )
 from fedminmax.data.tables.infer import (
     DEFAULT_MINIMUM_CATEGORY,
@@ -49,7 +56,10 @@ class InitChoices:
     """The user's choices for a proposal; file formats that are not given are detected.
 
     A category or group with fewer rows than ``minimum_category`` over all files is not listed.
-    Rows with the same value in the ``person_column`` are held out together.
+    Rows with the same value in the ``person_column`` are held out together. ``task`` is
+    classification or regression, if the target's values do not decide it; of two classes,
+    ``positive`` is the one that rates are about. ``categories`` are columns whose numbers are
+    codes.
     """
 
     minimum_category: int = DEFAULT_MINIMUM_CATEGORY
@@ -57,6 +67,9 @@ class InitChoices:
     merge_spellings: bool = False
     format: FormatChanges = NO_CHANGES
     person_column: str | None = None
+    task: str | None = None
+    positive: str | None = None
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,7 @@ class Proposal:
     """What `fedminmax init` found: files by holder (or one with a holder column) and columns.
 
     ``rare_groups`` counts the values of each protected column that are not listed. ``formats`` are
-    those of the files, by holder.
+    those of the files, by holder. ``remarks`` are for the user alone: they may name rows.
     """
 
     files: dict[str, Path]
@@ -78,6 +91,7 @@ class Proposal:
     formats: dict[str, FileFormat]
     features: dict[str, Guess]
     choices: InitChoices
+    remarks: tuple[str, ...] = ()
 
 
 def propose(
@@ -95,19 +109,36 @@ def propose(
     files = holder_names(paths)
     tables = [_read(path, named, choices.format) for path in paths]
     for table in tables:
-        table.require(named, "which the command names")
-    _check_same_columns(tables)
-    others = [column for column in tables[0].frame.columns if column not in (target, *unseen)]
-    guessed_target = guess_target(_pooled(tables, target, choices))
+        table.require((*named, *choices.categories), "which the command names")
+    common, partial = common_columns(tables)
+    others = [column for column in common if column not in (target, *unseen)]
+    pooled_target = _pooled(tables, target, choices)
+    if choices.task is None:
+        fix = "give --task regression (or classification) if all of them are right"
+        check_strays(tables, pooled_target, "target", fix)
+    guessed_target = guess_target(pooled_target, choices.task)
     _check_classes(guessed_target, tables)
+    if choices.positive is not None:
+        guessed_target = _with_positive(guessed_target, choices.positive)
+    for column in groups:
+        fix = "make them missing"
+        check_strays(tables, _pooled(tables, column, choices), "group column", fix)
     minimum = choices.minimum_category
     protected = {
         column: guess_protected(_pooled(tables, column, choices), minimum) for column in groups
     }
     _check_groups([entry for entry, _ in protected.values()], minimum)
+    nested = {
+        column
+        for table in tables
+        for column, kind in table.frame.schema.items()
+        if not is_plain(kind)
+    }
     features = {
-        column: guess_feature(_pooled(tables, column, choices), minimum)
-        if _is_plain(tables, column)
+        column: guess_feature(
+            _pooled(tables, column, choices), minimum, as_category=column in choices.categories
+        )
+        if column not in nested
         else Guess(None, "holds lists or structures, not one value per row")
         for column in others
     }
@@ -128,6 +159,11 @@ def propose(
         formats={name: table.format for name, table in zip(files, tables, strict=True)},
         features=features,
         choices=choices,
+        remarks=(
+            *rare_classes(tables, pooled_target, guessed_target, minimum),
+            *partial_note(partial),
+            *codes_note(tables, features),
+        ),
     )
 
 
@@ -149,10 +185,6 @@ def holder_names(paths: Sequence[Path]) -> dict[str, Path]:
     raise InputError(f"{twice} is given twice, so two holders have one name; give each file once")
 
 
-def _is_plain(tables: Sequence[Table], column: str) -> bool:
-    return all(is_plain(table.frame.schema[column]) for table in tables)
-
-
 def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
     """Read a file, and detect the parts of its format that the user did not give."""
     given = check_format(changes.apply(PLAIN), "the command's")
@@ -172,15 +204,9 @@ def _read(path: Path, named: Sequence[str], changes: FormatChanges) -> Table:
     return replace(table, format=replace(found, delimiter=given.delimiter, own_dates=False))
 
 
-def _texts(table: Table, column: str) -> pl.Series:
-    """Return a column as texts, with numbers and dates in plain notation."""
-    text = text_of(table.frame[column], PROPOSED_MISSING_VALUES)
-    return with_iso_dates(with_plain_numbers(text, table.format), table.format)
-
-
 def _pooled(tables: Sequence[Table], column: str, choices: InitChoices) -> pl.Series:
     """Return the column of all files, by value unless it has too many values for a list."""
-    pooled = pl.concat([_texts(table, column) for table in tables]).alias(column)
+    pooled = pl.concat([plain_texts(table, column) for table in tables]).alias(column)
     if pooled.n_unique() > MAX_LISTED_VALUES:
         return pooled
     found = spellings(pooled)
@@ -212,6 +238,17 @@ def _check_spellings(tables: Sequence[Table], column: str) -> None:
         )
 
 
+def _with_positive(target: Target, positive: str) -> Target:
+    """Put the positive class last of two."""
+    if positive not in target.classes or len(target.classes) != 2:
+        came = listed(target.classes) if target.classes else "a quantity"
+        raise InputError(
+            f"--positive {positive}: target '{target.column}' has {came}; name one of two classes"
+        )
+    other = next(name for name in target.classes if name != positive)
+    return replace(target, classes=(other, positive))
+
+
 def _check_arguments(
     paths: Sequence[Path], named: Sequence[str], holder_column: str | None
 ) -> None:
@@ -226,18 +263,6 @@ def _check_arguments(
                 f"column '{name}' is named twice; target, groups, holder and person are different "
                 "columns"
             )
-
-
-def _check_same_columns(tables: Sequence[Table]) -> None:
-    first = tables[0]
-    for table in tables[1:]:
-        for one, other in ((table, first), (first, table)):
-            lacking = [c for c in other.frame.columns if c not in one.frame.columns]
-            if lacking:
-                raise InputError(
-                    f"{one.title} has no {listed(lacking)}, which {other.title} has; give all "
-                    "files the same columns"
-                )
 
 
 def _check_groups(protected: Sequence[Protected], minimum: int) -> None:

@@ -9,6 +9,7 @@ import gzip
 import io
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -27,6 +28,7 @@ from fedminmax.data.tables.file_format import (
     guess_encoding,
     to_utf8,
 )
+from fedminmax.data.tables.odd_rows import Oddity, OddRows
 from fedminmax.data.tables.wording import did_you_mean, listed
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -36,6 +38,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 SHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 GZIP_MARK, PARQUET_MARK, ZIP_MARK = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 NUL = "\0"
+MICROSECONDS_PER_DAY = 86_400_000_000
 # Excel may write the delimiter into a line of its own above the header.
 DELIMITER_LINE = re.compile(rb'^"?sep=(.)"?\r?\n', re.IGNORECASE)
 SOURCE = "the given table"
@@ -47,13 +50,13 @@ PLAIN_KINDS, TIMES = "biuf", "M"
 class Table:
     """The rows of a file; ``row_numbers`` count from 1, without the header.
 
-    ``format`` defines how texts are parsed as numbers and dates.
+    ``odd`` rows may be damaged. ``format`` defines how texts are parsed as numbers and dates.
     """
 
     source: str
     frame: pl.DataFrame
     row_numbers: pl.Series
-    warnings: tuple[str, ...] = ()
+    odd: tuple[OddRows, ...] = ()
     format: FileFormat = PLAIN
 
     @property
@@ -63,8 +66,9 @@ class Table:
 
     def require(self, columns: Sequence[str], why: str) -> None:
         """Refuse the table if it lacks one of these columns."""
+        kinds = dict(self.frame.schema)
         for column in columns:
-            if column not in self.frame.columns:
+            if column not in kinds:
                 hint = did_you_mean(column, self.frame.columns)
                 if self.frame.width == 1:
                     hint = (
@@ -72,12 +76,21 @@ class Table:
                         "set its delimiter in [data]"
                     )
                 raise InputError(f"{self.title} has no column '{column}', {why}; {hint}")
-            kind = self.frame.schema[column]
+            kind = kinds[column]
             if not is_plain(kind):
                 raise InputError(
                     f"{self.title}: column '{column}', {why}, holds {str(kind).lower()} and not "
                     "one value per row; split it into columns of single values, or choose another"
                 )
+
+    def first_missing(self, column: str, missing: pl.Series) -> str:
+        """Say which row is the first without a value, and by which text if it has one."""
+        position, row = self.first_row(missing)
+        rows = counted(int(missing.sum()), "such row")
+        text = str(self.frame[column][position] or "").strip()
+        if not text:
+            return f"row {row} is missing ({rows})"
+        return f"row {row} is '{text}', which missing_values in [data] count as missing ({rows})"
 
     def first_row(self, mask: pl.Series) -> tuple[int, int]:
         """Return the position and the row number of the first true entry."""
@@ -101,17 +114,17 @@ def name_without_ending(path: Path) -> str:
 
 def read_table(path: Path, wanted: Sequence[str], file_format: FileFormat = PLAIN) -> Table:
     """Read a file; ``wanted`` columns decide between delimiters."""
-    _check_path(path)
+    check_path(path)
     try:
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            return _numbered(path, pl.read_parquet(path), file_format)
+            return _numbered(path, _plain_times(pl.read_parquet(path)), file_format)
         return _read_csv(path, wanted, file_format)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read ({reason}); write the file again") from error
 
 
-def _check_path(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Refuse a file that is not a table by its name or its first bytes."""
     known = ", ".join((*CSV_SUFFIXES, f"{CSV_SUFFIXES[0]}{GZIP_SUFFIX}", *PARQUET_SUFFIXES))
     if path.is_dir():
@@ -141,13 +154,34 @@ def _check_path(path: Path) -> None:
         )
 
 
+def count_columns(path: Path) -> int:
+    """Return about how many columns a file has, without reading its rows."""
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return len(pl.read_parquet_schema(path))
+    with path.open("rb") as file:
+        start = file.readline()
+    return max(start.count(mark.encode()) for mark in DELIMITERS) + 1
+
+
 def found_encoding(path: Path) -> str:
     """Return the probable encoding of a text file; "auto" for UTF-8 or a byte-order mark."""
-    _check_path(path)
+    check_path(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return AUTO
     content = _content(path)
     return AUTO if content.startswith(tuple(BYTE_ORDER_MARKS)) else guess_encoding(content)
+
+
+def _plain_times(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return times with a zone in UTC, and durations as numbers of days."""
+    changed = []
+    for column in frame:
+        if isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None:
+            in_utc = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            changed.append(in_utc)
+        elif isinstance(column.dtype, pl.Duration):
+            changed.append(column.dt.total_microseconds() / MICROSECONDS_PER_DAY)
+    return frame.with_columns(changed)
 
 
 def _numbered(
@@ -155,12 +189,12 @@ def _numbered(
     frame: pl.DataFrame,
     file_format: FileFormat,
     rows: pl.Series | None = None,
-    warnings: tuple[str, ...] = (),
+    odd: tuple[OddRows, ...] = (),
 ) -> Table:
     if len(frame) == 0:
         raise InputError(f"{path} has a header but no rows; add rows or remove the file")
     every = pl.Series("row", range(1, len(frame) + 1), pl.Int64)
-    return Table(str(path), frame, every if rows is None else rows, warnings, file_format)
+    return Table(str(path), frame, every if rows is None else rows, odd, file_format)
 
 
 def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Table:
@@ -179,7 +213,7 @@ def _read_csv(path: Path, wanted: Sequence[str], file_format: FileFormat) -> Tab
         blank = _blank_rows(path, content, frame, delimiter)
         if blank.any():
             frame, rows = frame.filter(~blank), rows.filter(~blank)
-    damaged = _nul_warning(path, frame, rows) if NUL.encode() in content else ()
+    damaged = _nul_rows(path, frame, rows) if NUL.encode() in content else ()
     return _numbered(path, frame, replace(file_format, delimiter=delimiter), rows, damaged)
 
 
@@ -221,19 +255,14 @@ def _blank_rows(path: Path, content: bytes, frame: pl.DataFrame, delimiter: str)
     return at_end | (empty & (widths == 0))
 
 
-def _nul_warning(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[str, ...]:
+def _nul_rows(path: Path, frame: pl.DataFrame, rows: pl.Series) -> tuple[OddRows, ...]:
     having = frame.select(
         pl.any_horizontal(pl.all().str.contains(NUL, literal=True).fill_null(value=False))
     ).to_series()
     if not having.any():
         return ()
     first = int(rows[having.arg_max() or 0])
-    warning = (
-        f"{path}: {counted(int(having.sum()), 'row has', 'rows have')} NUL bytes (first: row "
-        f"{first}), which a text table does not have: it may be damaged, or have another format; "
-        "write it again"
-    )
-    return (warning,)
+    return (OddRows(Oddity.NUL, str(path), "", int(having.sum()), first),)
 
 
 def _parsed(
@@ -243,8 +272,8 @@ def _parsed(
     header = _header_line(path, content)
     separator = _choose_delimiter(header, wanted) if delimiter == AUTO else delimiter
     columns = _fields(header, separator)
-    for column in columns:
-        if columns.count(column) > 1:
+    for column, times in Counter(columns).items():
+        if times > 1:
             raise InputError(f"{path} has two columns '{column}'; rename one of them")
     if delimiter != AUTO:
         _check_delimiter(path, header, wanted, delimiter)
@@ -337,7 +366,7 @@ def table_from(data: Any, wanted: Sequence[str], file_format: FileFormat = PLAIN
 
 def _frame(data: Any) -> pl.DataFrame:
     if isinstance(data, pl.DataFrame):
-        return data
+        return _plain_times(data)
     if isinstance(data, Mapping):
         return pl.DataFrame(data, strict=False)
     if hasattr(data, "columns") and hasattr(data, "iloc"):

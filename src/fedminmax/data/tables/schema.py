@@ -1,6 +1,7 @@
 """What the columns of the holders' tables mean: agreed once, before any row is read."""
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_t
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 # Those that `fedminmax init` proposes: databases and spreadsheets write some more.
-PROPOSED_MISSING_VALUES = (*DEFAULT_MISSING_VALUES, "NULL", "<NA>", "#N/A")
+PROPOSED_MISSING_VALUES = (*DEFAULT_MISSING_VALUES, "NULL", "<NA>", "#N/A", "None", "-", ".")
 
 
 class Kind(Enum):
@@ -95,7 +96,10 @@ class Schema:
     ``merge_spellings`` treats labels, groups and categories that differ only in letter case or
     spaces as one. ``small_groups`` is how groups with fewer training rows than
     ``minimum_group_size`` are handled. Rows with the same value in the ``person_column`` are of one
-    person: they are held out together.
+    person: they are held out together. ``maps`` tells, by column, what a value is read as, where
+    holders code the same thing differently; in the columns ``own_values`` holders may have values
+    that no other holder has. ``missing_by_column`` are further texts that mean a missing value, in
+    one column each; ``units`` are texts beside the numbers of a column, such as %.
     """
 
     target: Target
@@ -110,6 +114,14 @@ class Schema:
     merge_spellings: bool = False
     small_groups: SmallGroupRule = SmallGroupRule.SHARE
     person_column: str | None = None
+    maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    own_values: tuple[str, ...] = ()
+    missing_by_column: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def missing_of(self, column: str) -> tuple[str, ...]:
+        """Texts that mean a missing value in this column."""
+        return (*self.missing_values, *self.missing_by_column.get(column, ()))
 
     @property
     def feature_columns(self) -> tuple[str, ...]:

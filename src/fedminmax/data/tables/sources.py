@@ -22,7 +22,6 @@ from fedminmax.data.strata import (
     split_strata,
 )
 from fedminmax.data.tables.config import Source, TableConfig
-from fedminmax.data.tables.data_warnings import check_outliers
 from fedminmax.data.tables.file_format import (
     NO_CHANGES,
     PLAIN,
@@ -31,6 +30,8 @@ from fedminmax.data.tables.file_format import (
     check_format,
 )
 from fedminmax.data.tables.groups import LEFT_OUT
+from fedminmax.data.tables.odd_rows import OddRows, shown_here
+from fedminmax.data.tables.outliers import odd_numbers
 from fedminmax.data.tables.parse_rows import ParsedRows, parse_rows
 from fedminmax.data.tables.read_file import Table, name_without_ending, read_table
 from fedminmax.data.tables.schema import Schema
@@ -52,11 +53,16 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class SourceRows:
-    """All parts of one file, its unused columns, and warnings."""
+    """All parts of one file, its unused columns, and rows that need attention."""
 
     parts: tuple[Part, ...]
     unused_columns: tuple[str, ...]
-    warnings: tuple[str, ...]
+    odd: tuple[OddRows, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd, for the rows' owner."""
+        return tuple(shown_here(self.odd))
 
 
 def format_of_file(
@@ -97,7 +103,8 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     wanted = (*schema.columns, holder_column) if holder_column else schema.columns
     table = read_table(source.path, wanted, source.format or PLAIN)
     rows = parse_rows(table, schema)
-    unused = tuple(column for column in table.frame.columns if column not in wanted)
+    known = set(wanted)
+    unused = tuple(column for column in table.frame.columns if column not in known)
     if holder_column:
         owned = tuple(_split(table, rows, holder_column, schema))
     else:
@@ -105,12 +112,8 @@ def read_file_rows(source: Source, schema: Schema, column: str | None) -> Source
     quantities = dict(rows.features.quantities)
     if schema.target.is_quantity:
         quantities[schema.target.column] = rows.target.astype(np.float64)
-    far = [
-        warning
-        for column, own in quantities.items()
-        for warning in check_outliers(table, column, own)
-    ]
-    return SourceRows(owned, unused, (*rows.features.warnings, *far))
+    odd = [found for column, own in quantities.items() for found in odd_numbers(table, column, own)]
+    return SourceRows(owned, unused, (*rows.features.odd, *odd))
 
 
 def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Iterator[Part]:
@@ -118,10 +121,9 @@ def _split(table: Table, rows: ParsedRows, column: str, schema: Schema) -> Itera
     table.require([column], "which [data] names as the holder column")
     owners = read_values(table, column, schema)
     if owners.null_count():
-        _, row = table.first_row(owners.is_null())
         raise InputError(
-            f"{table.title}: holder column '{column}', row {row} is missing "
-            f"({owners.null_count():,} such rows); fill or remove these rows"
+            f"{table.title}: holder column '{column}', "
+            f"{table.first_missing(column, owners.is_null())}; correct or remove these rows"
         )
     names, numbers = np.unique(owners.to_numpy().astype(str), return_inverse=True)
     order = np.argsort(numbers, kind="stable")

@@ -1,11 +1,12 @@
 """Labels, groups and categories, read by value, independent of how a file spells them.
 
 A whole number, a float and a boolean of the same value are the same (1, 1.0, true), in text and in
-typed files. Texts that differ only in letter case or spaces may be one value or two. That is not
-guessed: they are refused, unless the schema merges such spellings, or lists both.
+typed files, and so are letters with accents, however Unicode composes them. Texts that differ only
+in letter case or spaces may be one value or two. That is not guessed: they are refused, unless the
+schema merges such spellings, or lists both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import polars as pl
@@ -41,7 +42,9 @@ def _value_of(plain: pl.Expr) -> pl.Expr:
 VALUE = _value_of(pl.col("plain")).alias("value")
 FOLDED = pl.col("value").str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
 SHOWN = (
-    pl.when(pl.col("value").str.contains(NUMBER)).then(pl.col("value")).otherwise(pl.col("spelled"))
+    pl.when(pl.col("value").str.contains(NUMBER))
+    .then(pl.col("value"))
+    .otherwise(pl.col("spelled").str.normalize("NFC"))
 )
 
 
@@ -51,7 +54,8 @@ def by_value(text: pl.Series) -> pl.Series:
     >>> by_value(pl.Series(["1", "+1.0", "-0.0", " 2.50", "TRUE", "007", "Ill"])).to_list()
     ['1', '1', '0', '2.5', '1', '007', 'Ill']
     """
-    return text.str.strip_chars().to_frame("plain").select(VALUE).to_series().alias(text.name)
+    plain = text.str.strip_chars().str.normalize("NFC")
+    return plain.to_frame("plain").select(VALUE).to_series().alias(text.name)
 
 
 def texts_of(raw: pl.Series) -> pl.Series:
@@ -114,9 +118,11 @@ def variants(found: pl.DataFrame, known: Sequence[str]) -> tuple[str, str] | Non
 def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] = ()) -> pl.Series:
     """Return a column by value, spelled as in ``known``; null if it is missing."""
     texts = with_plain_numbers(texts_of(table.frame[column]), table.format)
-    found = spellings(texts, schema.missing_values)
+    found = spellings(texts, schema.missing_of(column))
+    same = "folded" if schema.merge_spellings else "value"
+    mapped = _mapped(found, same, schema.maps.get(column, {}))
     if not schema.merge_spellings:
-        two = variants(found, known)
+        two = variants(found.filter(~pl.col("spelled").is_in(list(mapped))), known)
         if two is not None:
             raise InputError(
                 f"{table.title}: column '{column}' has '{two[1]}' where '{two[0]}' is a value too; "
@@ -130,5 +136,14 @@ def read_values(table: Table, column: str, schema: Schema, known: Sequence[str] 
         spelled: by_listed.get(value)
         or (by_folded.get(folded, folded) if schema.merge_spellings else value)
         for spelled, value, folded in found.select("spelled", "value", "folded").rows()
-    }
+    } | mapped
     return texts.replace_strict(final, default=None, return_dtype=pl.String).alias(column)
+
+
+def _mapped(found: pl.DataFrame, same: str, own_map: Mapping[str, str]) -> dict[str, str]:
+    """Return what spellings are read as, if the configuration maps their value to another one."""
+    if not own_map:
+        return {}
+    keys = dict(_listed(tuple(own_map)).select(same, "spelled").rows())
+    pairs = found.filter(pl.col(same).is_in(list(keys))).select("spelled", same).rows()
+    return {spelled: own_map[keys[key]] for spelled, key in pairs}

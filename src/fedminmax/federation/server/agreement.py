@@ -34,6 +34,7 @@ from fedminmax.core.linear_structure import linear_structure_of
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.core.task import Task
+from fedminmax.data.tables.codes import check_same_codes
 from fedminmax.data.tables.encoding import (
     Encoding,
     agree_on_encoding,
@@ -299,6 +300,7 @@ def _new_encoding(
     total = reduce(add, summaries.values())
     if total.rows == 0:
         raise InputError("no site has a training row; give at least one site with data")
+    check_same_codes(summaries, plan.schema)
     encoding = agree_on_encoding(plan.schema, total, splines=plan.model.is_spline)
     _check_small_groups(plan, encoding, summaries)
     return encoding

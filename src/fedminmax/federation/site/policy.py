@@ -14,9 +14,11 @@ import numpy as np
 from fedminmax.core.errors import InputError
 from fedminmax.core.randomness import Purpose
 from fedminmax.core.text import counted
+from fedminmax.data.tables.codes import check_own_codes
 from fedminmax.data.tables.config import Source
 from fedminmax.data.tables.file_format import check_format
 from fedminmax.data.tables.groups import GroupKey, check_listed, merged_key, sort_groups
+from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.parse_rows import ParsedRows
 from fedminmax.data.tables.schema import Schema
 from fedminmax.data.tables.sources import hold_out, read_file_rows
@@ -176,6 +178,7 @@ def read_own_rows(plan: NetworkPlan, settings: SiteSettings, site: str) -> SiteR
         raise InputError(f"{settings.data} has no rows of '{owner}'; correct the owner's name")
     rows = own[0].rows
     check_listed(rows.group, rows.group_keys, plan.schema, own[0].source)
+    check_own_codes(summarise(rows, plan.schema), plan.schema, owner)
     by_row = plan.privacy is not None
     train, held_out = hold_out(rows, plan.held_out, seed=plan.seed, holder=owner, by_row=by_row)
     return SiteRows(rows.take(train), rows.take(held_out), read.warnings)

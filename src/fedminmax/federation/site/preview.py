@@ -17,7 +17,11 @@ from fedminmax.core.privacy.mechanism import Unit
 from fedminmax.core.text import counted
 from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.config import TableConfig
-from fedminmax.data.tables.data_warnings import constant_target_warnings, leak_warnings
+from fedminmax.data.tables.data_warnings import (
+    constant_target_warnings,
+    leak_warnings,
+    protected_copy_warnings,
+)
 from fedminmax.data.tables.groups import GroupKey, group_name, sort_groups
 from fedminmax.data.tables.holder_summary import summarise
 from fedminmax.data.tables.parse_rows import ParsedRows
@@ -251,6 +255,7 @@ def check_site(config: TableConfig, settings: SiteSettings, site: str) -> SiteCh
             *own.warnings,
             *constant_target_warnings({site: summarise(own.train, schema)}, schema),
             *leak_warnings([own.train], schema),
+            *protected_copy_warnings([own.train], schema),
         ),
         planned_questions(plan),
         limits_of(plan, settings).questions,

@@ -29,7 +29,7 @@ from fedminmax.methods.catalogue import CARDS, MethodPackage, package_of
 from fedminmax.methods.method import AnyMethod
 
 MAX_ROWS = 10**9
-MINIMUM_GROUP = 5
+FEWEST_ROWS = 5
 # With fewer than two sites the results are those of one site alone.
 MINIMUM_SITES = 2
 # Stands for all sites if sums are masked; no site has a space in its name.
@@ -94,7 +94,7 @@ class SiteRules:
     give_up_after: float = 3600.0
     largest_step_ratio: float = MAX_STEP_RATIO
     max_rows: int = MAX_ROWS
-    minimum_group: int = MINIMUM_GROUP
+    minimum_group: int = FEWEST_ROWS
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,8 @@ def digest_of(plan: NetworkPlan) -> str:
     unused = {name for name in added if not getattr(plan, name)}
     left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
     left_out["runs"] = {"__all__": {"needs_patience"}}
-    if plan.schema.person_column is None:
-        left_out["schema"] = {"person_column"}
+    optional = ("person_column", "maps", "own_values", "missing_by_column", "units")
+    left_out["schema"] = {name for name in optional if not getattr(plan.schema, name)}
     content = plan_adapter().dump_python(bare, mode="json", exclude=left_out)
     # Nor of today's names.
     named = (("model", "loss"), ("schema", "missing_group"), ("schema", "unlisted_group"))

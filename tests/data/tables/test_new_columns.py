@@ -1,0 +1,172 @@
+"""Columns that a new user's files have: codes, indices, weights, units, odd dates, zones."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedminmax.data.tables.config import read_config
+from fedminmax.data.tables.infer import guess_feature
+from fedminmax.data.tables.load import load_federated_tables
+from fedminmax.data.tables.parse_columns import numbers_in
+from fedminmax.data.tables.schema import Kind
+from tests.cli.command import fedminmax
+from tests.data.tables.clinics import CLINICS, INIT, Change, draw_clinic, write_clinics
+
+ROWS = 200
+
+
+def with_column(column: str, **values: Any) -> Change:
+    """Add a column, with each clinic's values or the same for all."""
+
+    def change(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        own = values.get(name, values.get("every"))
+        return frame.with_columns(pl.Series(column, own))
+
+    return change
+
+
+def draws(codes: list[str], seed: int = 0) -> list[str]:
+    drawn: list[str] = np.random.default_rng(seed).choice(codes, ROWS).tolist()
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("column", "codes"),
+    [
+        ("ZIP", ["10115", "01067", "80331"]),
+        ("icd", ["250", "401", "786"]),
+        ("marital_status", ["1", "2", "3", "4"]),
+        ("job", [str(10 + 11 * n * n) for n in range(30)]),
+    ],
+)
+def test_codes_are_named_with_the_option_that_makes_them_categories(
+    tmp_path: Path, column: str, codes: list[str]
+) -> None:
+    write_clinics(tmp_path, with_column(column, every=draws(codes)))
+    done = fedminmax(*INIT, cwd=tmp_path)
+    told = (
+        f"numbers that may be codes are read as quantities: '{column}'; for codes give --category"
+    )
+    assert f"{told} {column}\n" in done.stdout
+    words = [*INIT, "--category", column, "--minimum-category", "1", "--force"]
+    assert "may be codes" not in fedminmax(*words, cwd=tmp_path).stdout
+    schema = read_config(tmp_path / "fedminmax.toml").schema
+    (feature,) = (own for own in schema.features if own.column == column)
+    assert feature.kind is Kind.CATEGORY
+    assert set(feature.categories) == set(codes)
+
+
+def test_quantities_are_not_called_codes() -> None:
+    generator = np.random.default_rng(0)
+    columns = {
+        "years": generator.integers(18, 90, 3000),
+        "price": 10 * generator.integers(1, 400, 3000),
+        "gain": np.where(generator.random(3000) < 0.9, 0, generator.integers(0, 90000, 3000)),
+        "children": generator.poisson(1.5, 3000),
+        "steps": generator.integers(0, 20000, 3000),
+        "age": np.where(generator.random(3000) < 0.1, 999, generator.integers(18, 90, 3000)),
+    }
+    for name, values in columns.items():
+        text = pl.Series(name, values).cast(pl.String)
+        assert not guess_feature(text, 1).may_be_codes, name
+
+
+def test_leading_zeros_that_one_file_lost_are_named(tmp_path: Path) -> None:
+    whole = draws(["01067", "10115"])
+    lost = [code.lstrip("0") for code in whole]
+    write_clinics(tmp_path, with_column("zip", north=whole, south=lost, west=whole))
+    said = fedminmax(*INIT, cwd=tmp_path).stdout
+    assert "column 'zip' has leading zeros in north.csv, west.csv and none in south.csv" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        ("", range(ROWS), "numbers the rows, as its name says"),
+        ("Unnamed: 0", range(ROWS), "numbers the rows, as its name says"),
+        ("instance_weight", np.random.default_rng(0).gamma(2, 900, ROWS), "is a weight of rows"),
+    ],
+)
+def test_an_index_and_a_weight_are_no_features(
+    tmp_path: Path, column: str, values: object, why: str
+) -> None:
+    write_clinics(tmp_path, with_column(column, every=values))
+    done = fedminmax(*INIT, cwd=tmp_path)
+    assert f"column '{column}' is skipped: it {why}" in done.stdout
+    features = read_config(tmp_path / "fedminmax.toml").schema.feature_columns
+    assert features == ("age", "dose", "ward")
+
+
+@pytest.mark.parametrize(("texts", "unit"), [("{}%", "%"), ("${}", "$"), ("{} kg", "kg")])
+def test_numbers_with_a_unit_are_read(tmp_path: Path, texts: str, unit: str) -> None:
+    numbers = (np.arange(ROWS) % 90 + 0.5).tolist()
+    write_clinics(tmp_path, with_column("share", every=[texts.format(one) for one in numbers]))
+    assert fedminmax(*INIT, cwd=tmp_path).returncode == 0
+    config = read_config(tmp_path / "fedminmax.toml")
+    assert config.schema.units == {"share": unit}
+    assert load_federated_tables(config).summary.quantities["share"].mean == pytest.approx(
+        np.mean(numbers), rel=0.05
+    )
+
+
+def test_a_date_column_with_one_bad_cell_is_kept_and_explained() -> None:
+    days = [f"{1 + n % 28:02d}/{1 + n % 12:02d}/{1990 + n % 30}" for n in range(ROWS)]
+    for texts in (
+        [*days, "00/00/0000"],
+        [f"2020-{1 + n % 12:02d}-{1 + n % 28:02d}" for n in range(ROWS)] + ["0000-00-00"],
+    ):
+        guess = guess_feature(pl.Series("born", texts), 1)
+        assert guess.feature is not None
+        assert guess.feature.kind is Kind.DATE
+        assert "values that are not dates: 1 of them in 1 row" in guess.remark
+
+
+def test_times_with_an_offset_are_read_in_utc() -> None:
+    texts = pl.Series(
+        ["2024-03-01T00:30:00+01:00", "2024-02-29T23:30:00Z", "2024-02-29 18:30:00-0500"]
+    )
+    days = numbers_in(texts, Kind.DATE)
+    expected = datetime(2024, 2, 29, 23, 30, tzinfo=UTC).timestamp() / 86400
+    assert days.to_list() == pytest.approx([expected] * 3, abs=1e-9)
+
+
+def test_parquet_with_zones_and_durations_is_read(tmp_path: Path) -> None:
+    start = datetime(2024, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+    for seed, name in enumerate(CLINICS):
+        frame = draw_clinic(ROWS, seed).with_columns(
+            seen=pl.Series([start + timedelta(hours=n) for n in range(ROWS)]),
+            stay=pl.Series([timedelta(hours=6 * (1 + n % 9)) for n in range(ROWS)]),
+        )
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+    words = [word.replace(".csv", ".parquet") for word in INIT]
+    done = fedminmax(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = read_config(tmp_path / "fedminmax.toml")
+    kinds = {own.column: own.kind for own in config.schema.features}
+    assert (kinds["seen"], kinds["stay"]) == (Kind.DATE, Kind.NUMERIC)
+    stay = load_federated_tables(config).summary.quantities["stay"]
+    assert stay.mean == pytest.approx(0.25 * 5, rel=0.05)
+
+
+@pytest.mark.parametrize("text", ["-", "None", "NA"])
+def test_a_text_that_counts_as_missing_is_said(tmp_path: Path, text: str) -> None:
+    def change(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        first = pl.Series(np.arange(len(frame)) == (3 if name == "south" else -1))
+        return frame.with_columns(sex=pl.when(first).then(pl.lit(text)).otherwise("sex"))
+
+    write_clinics(tmp_path, change)
+    said = fedminmax(*INIT, cwd=tmp_path).stderr
+    assert (
+        f"row 4 is '{text}', which missing_values in [data] count as missing (1 such row)" in said
+    )
+
+
+def test_a_file_that_does_not_exist_comes_before_a_configuration_that_does(tmp_path: Path) -> None:
+    (tmp_path / "fedminmax.toml").write_text("mine")
+    done = fedminmax("init", "nofile.csv", "--target", "y", "--groups", "sex", cwd=tmp_path)
+    assert "nofile.csv does not exist" in done.stderr
