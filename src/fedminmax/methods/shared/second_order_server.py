@@ -33,6 +33,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fedminmax.core.centring import centre_of, centred, from_centred, to_centred
 from fedminmax.core.certificate import (
     Cuts,
     Errors,
@@ -41,7 +42,13 @@ from fedminmax.core.certificate import (
     errors_of_quadratics,
     lower_bound,
 )
-from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
+from fedminmax.core.max_of_quadratics import (
+    Quadratics,
+    highest_mix,
+    lowest_mix,
+    minimise_max,
+    minimise_max_exactly,
+)
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
@@ -89,7 +96,8 @@ def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> S
         return _look_ahead(state, 1.0, epsilon)
     # Rows with extreme outputs have almost no curvature: 0 is the better start.
     zero, unseen = torch.zeros_like(state.parameters), torch.zeros_like(state.seen)
-    return replace(state, parameters=zero, promised=now - nothing, seen=unseen)
+    gain = now - nothing
+    return replace(state, parameters=zero, promised=gain, left=gain, seen=unseen)
 
 
 def _after_incomplete_round(
@@ -125,6 +133,10 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     number = state.rounds + 1
     return replace(
         state,
+        # Fixed once the trust region has a scale, which is in coordinates around it.
+        centre=state.centre
+        if bool(state.scale.any())
+        else centre_of(structure, reported.curvature),
         risks=risks,
         slopes=slopes,
         curvature=curvature,
@@ -206,55 +218,73 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     )
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
     structure = state.structure
-    own = _quadratics(state)
+    plain = _quadratics(state)
+    own = centred(structure, plain, state.centre)
     diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
-    mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
-    functions = Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
-    chosen = state.fixed.chosen(state.weights)
-    widest = diagonals.amax(dim=0)
-    least = MIN_CURVATURE * torch.where(widest > 0, widest, widest.max())
-    region = (0.0 if structure.is_quadratic else damping) * scale + least
-    lowest = minimise_max(functions, region, chosen, floor)
+    functions = _mixed(state, own)
+    chosen, floor = state.fixed.chosen(state.weights), state.fixed.floor(epsilon)
+    least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
+    if structure.is_quadratic:
+        lowest = minimise_max_exactly(functions, least, chosen, floor)
+    else:
+        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     least_value = max(state.lower, 0.0) if state.is_exact else 0.0
     while lowest.value < least_value and damping < MAX_DAMPING and not structure.is_quadratic:
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
-    point = structure.to_free(state.best) + lowest.step
-    parameters = structure.from_free(point).to(state.best)
+    worst = _worst(state, state.risks, epsilon)
+    step = from_centred(structure, lowest.step, state.centre)
     state = replace(
         state,
-        parameters=parameters,
+        parameters=structure.from_free(structure.to_free(state.best) + step).to(state.best),
         weights=state.fixed.weights(lowest.weights),
         scale=scale,
         damping=damping,
-        promised=_worst(state, state.risks, epsilon) - lowest.value,
+        promised=worst - lowest.value,
+        left=worst - lowest_mix(functions, least, lowest.weights),
     )
-    if structure.is_quadratic and state.is_exact:
-        return _with_known(state, functions, region, epsilon)
-    return state
+    if not structure.is_quadratic or not state.is_exact:
+        return state
+    step = structure.to_free(state.parameters) - structure.to_free(state.best)
+    there = functions.moved(to_centred(structure, step, state.centre))
+    lower = lowest_mix(there, least, lowest.weights)
+    return _with_known(state, _mixed(state, plain), lower, epsilon)
+
+
+def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:
+    """Return the functions that the adversary chooses from, given the players' own."""
+    mix = state.fixed.mix
+    return Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
+
+
+def _positive(widest: Tensor) -> Tensor:
+    """Return the largest curvature of each parameter; that of all where nothing bends."""
+    most = float(widest.max())
+    return torch.where(widest > 0, widest, most if most > 0 else 1.0)
 
 
 def _with_known(
-    state: SecondOrderState, functions: Quadratics, region: Tensor, epsilon: float
+    state: SecondOrderState, functions: Quadratics, lower: float, epsilon: float
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
-    What a further step from there would gain is due to rounding.
+    Its distance from ``lower``, which no model is below, is due to rounding or to a step that the
+    solver missed.
     """
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
-    step, floor = point - best, state.fixed.floor(epsilon)
+    step = point - best
     there = functions.moved(step)
-    answer = highest_mix(there.values, floor)
-    again = minimise_max(there, region, state.fixed.chosen(state.weights), floor)
-    # A gain too small to be seen beside the risk before the step is an uncertainty, and not 0.
+    answer = highest_mix(there.values, state.fixed.floor(epsilon))
+    # A gain too small to be seen beside the numbers that were added is an uncertainty, and not 0.
     # With residuals as small as rounding errors of the targets, there is nothing left to gain.
-    left = max(answer - again.value, UNSEEN * _worst(state, state.risks, epsilon))
+    added = float((functions.curvatures.abs() @ step.abs() @ step.abs()).max())
+    unseen = UNSEEN * max(_worst(state, state.risks, epsilon), added)
     digits = FIT_DIGITS * torch.finfo(state.parameters.dtype).eps
     targets = float(functions.moved(-best).values.abs().max())
-    promised = 0.0 if answer <= digits**2 * targets else left
-    state = replace(state, answer=answer, upper=min(state.upper, answer), promised=promised)
+    left = 0.0 if answer <= digits**2 * targets else max(answer - lower, unseen)
+    state = replace(state, answer=answer, upper=min(state.upper, answer), left=left)
     if not _proves(state):
         return state
     worst = float(functions.values.max())

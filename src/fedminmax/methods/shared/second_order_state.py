@@ -23,8 +23,10 @@ class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
     ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
-    parameter. ``promised`` is the predicted decrease at the next candidate; for squared error,
-    which determines that candidate's risk, what one more step would gain. ``cuts`` are linear
+    parameter; both are in coordinates around the columns' ``centre`` (see ``core.centring``).
+    ``promised`` is the predicted decrease at the next candidate, within the trust region, and
+    ``left`` the most that the quadratics leave to be gained by any step; for squared error, which
+    determines the next candidate's risk, by any step from there. ``cuts`` are linear
     lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
@@ -43,10 +45,12 @@ class SecondOrderState:
     risks: Tensor
     slopes: Tensor
     curvature: Tensor
+    centre: Tensor
     scale: Tensor
     cuts: Tensor
     damping: float
     promised: float
+    left: float
     upper: float
     lower: float
     answer: float
@@ -99,10 +103,10 @@ class SecondOrderState:
         if self.rounds == 0 or not self.is_exact:
             return None
         if self.structure.is_quadratic:
-            return self.promised / max(self.answer, 1e-300)
+            return self.left / max(self.answer, 1e-300)
         if self.damping > FIRST_DAMPING or self.promised < -UNSEEN * self.answer:
             return None
-        return PREDICTION_FACTOR * max(self.promised, 0.0) / max(self.answer, 1e-300)
+        return PREDICTION_FACTOR * max(self.left, 0.0) / max(self.answer, 1e-300)
 
     @property
     def selected(self) -> Tensor:
@@ -141,10 +145,12 @@ def start_second_order(
         risks=new(players),
         slopes=new(players, numbers),
         curvature=new(players, structure.curvature_numbers),
+        centre=new(structure.inputs),
         scale=new(numbers),
         cuts=new(0, numbers + 1),
         damping=FIRST_DAMPING,
         promised=0.0,
+        left=0.0,
         upper=float("inf"),
         lower=-float("inf"),
         answer=float("inf"),
