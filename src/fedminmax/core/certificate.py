@@ -50,6 +50,8 @@ UNIT = 2.0**-53
 # Roundings of a row's loss and slope besides those of its outputs, with some margin.
 PER_ROW = 10
 SAFETY = 2.0
+# Relative: rows that are the same up to their last bits do not differ by as much.
+SAME_ROWS = 1e-6
 
 Players = Literal["group", "holder"]
 
@@ -70,6 +72,14 @@ class Certificate:
     ridge: float
     players: Players = "group"
 
+    def __post_init__(self) -> None:
+        if self.lower > self.upper:
+            raise InputError(
+                f"the proved lower bound {self.lower:.9g} is above the risk {self.upper:.9g} of a "
+                "model that was measured, so some sums were wrong or the rows changed during the "
+                "run; nothing is proved: begin a new run"
+            )
+
     @property
     def is_of_groups(self) -> bool:
         """Whether this is about the worst group, which is what users ask for a proof of."""
@@ -78,7 +88,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """Maximum distance from the optimum, as a share of the worst risk with penalty."""
-        return max(self.upper - self.lower, 0.0) / self.upper if self.upper > 0 else 0.0
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
 
     @property
     def risk(self) -> float:
@@ -128,6 +138,15 @@ class Cuts:
     """Linear lower bounds on the risks without ridge: constants [m] and slopes [m, f], float64."""
 
     constants: Tensor
+    slopes: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Risks [A] without ridge and their gradients [A, f], as measured at a point."""
+
+    point: Tensor
+    risks: Tensor
     slopes: Tensor
 
 
@@ -193,6 +212,32 @@ def cuts_at(
     size = risks.abs() + ridge * length**2 + bare.norm(dim=1) * length
     lowered = lowered + SAFETY * UNIT * (len(point) + PER_ROW) * size
     return Cuts(risks - 0.5 * ridge * point @ point - bare @ point - lowered, bare)
+
+
+def steepest_change(structure: LinearStructure, size: RowSize) -> float:
+    """Return how fast a group's gradient can change: b L^2."""
+    return OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * size.length**2
+
+
+def check_same_rows(before: Measured, now: Measured, cuts: Cuts, steepest: float) -> None:
+    """Refuse what no convex risks have at two points, given the cuts of some points.
+
+    A risk is not below its cuts, and its gradient changes by at most ``steepest`` times the
+    distance. Rows that changed in between would make the bound false.
+    """
+    step = now.point - before.point
+    heights = (cuts.constants + cuts.slopes @ now.point).reshape(-1, len(now.risks))
+    back = now.risks - now.slopes @ step - before.risks
+    excess = max([float(back.max()), *(heights - now.risks).flatten().tolist()])
+    turned = float((now.slopes - before.slopes).norm(dim=1).max())
+    size = float(now.slopes.norm(dim=1).max() + before.slopes.norm(dim=1).max())
+    allowed = (1.0 + SAME_ROWS) * steepest * float(step.norm()) + SAME_ROWS * (size + steepest)
+    highest = float(before.risks.max() + now.risks.max()) + size * float(step.norm())
+    if excess > SAME_ROWS * highest or turned > allowed:
+        raise InputError(
+            "the sums of this round contradict those of earlier rounds: rows changed during the "
+            "run; restore them, or begin a new run"
+        )
 
 
 def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:

@@ -36,6 +36,8 @@ class Census:
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
     ``row_lengths`` are upper bounds on the roots of the sums of |x|^2 over each group's rows, with
     a 1 appended to each row: they bound rounding errors. Without them nothing can be proved.
+    ``value_marks`` [A, 5] tell other values of rows apart, up to rounding; None if the server
+    does not see rows.
     Groups with fewer rows than ``minimum_group`` are too small for an adversary to choose.
     With ``noise`` the counts, one line over all holders, and all later sums have noise (see
     ``core.privacy``); ``moment`` is then the sum of x x' of a linear model's rows.
@@ -47,6 +49,7 @@ class Census:
     linear: LinearStructure | None = None
     minimum_group: int = 0
     row_lengths: Tensor | None = None
+    value_marks: Tensor | None = None
     noise: NoiseLevels | None = None
     moment: Tensor | None = None
 

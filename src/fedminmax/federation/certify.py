@@ -121,7 +121,7 @@ def one_round_bound(
     )
     shift = _penalty_of_shift(structure, parameters)
     # Losses are not negative.
-    return Certificate(upper + shift, min(max(lower, 0.0), upper + shift), penalty + shift, ridge)
+    return Certificate(upper + shift, max(lower, 0.0), penalty + shift, ridge)
 
 
 def _penalty_of_shift(structure: LinearStructure, parameters: Tensor) -> float:
@@ -205,7 +205,7 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
             lower = max(lower, state.lower)
         if PROVER.is_done(state):
             break
-    return Certificate(worst, min(lower, worst), 0.5 * ridge * length**2, ridge)
+    return Certificate(worst, lower, 0.5 * ridge * length**2, ridge)
 
 
 def prover_for(structure: LinearStructure | None, groups: int) -> RowSumsMethod[Any]:

@@ -37,10 +37,13 @@ from fedminmax.core.centring import centre_of, centred, from_centred, to_centred
 from fedminmax.core.certificate import (
     Cuts,
     Errors,
+    Measured,
+    check_same_rows,
     cuts_at,
     errors_at,
     errors_of_quadratics,
     lower_bound,
+    steepest_change,
 )
 from fedminmax.core.max_of_quadratics import (
     Quadratics,
@@ -75,7 +78,9 @@ def after_second_order_round(
     """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
     if not torch.equal(reported.counts, state.counts):
         return _after_incomplete_round(state, reported, epsilon)
-    tried = _with_bounds(_with_sums(state, reported), epsilon)
+    tried = _with_sums(state, reported)
+    _check_same_rows(state, tried)
+    tried = _with_bounds(tried, epsilon)
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
     first, was_exact = state.rounds == 0, state.is_exact
     if was_exact and now >= before:
@@ -87,7 +92,10 @@ def after_second_order_round(
     if first:
         return _after_first_round(state, now, epsilon)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
-    return _look_ahead(state, gain, epsilon)
+    after = _look_ahead(state, gain, epsilon)
+    # A certificate refuses bounds that contradict each other.
+    _ = after.certificate
+    return after
 
 
 def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> SecondOrderState:
@@ -176,6 +184,24 @@ def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
     errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
     risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
     return _with_cuts(tried, point, risks, slopes, errors=errors, epsilon=epsilon)
+
+
+def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
+    """Refuse sums that contradict those of earlier rounds: their rows are not the same."""
+    if not _proves(state) or not state.is_exact:
+        return
+    structure, mix = state.structure, state.fixed.mix
+    points = (structure.to_free(own) for own in (state.best, tried.parameters))
+    before, now = (
+        Measured(
+            point,
+            mix(own.risks) - 0.5 * structure.ridge * point @ point,
+            mix(own.slopes) - structure.ridge * point,
+        )
+        for own, point in zip((state, tried), points, strict=True)
+    )
+    cuts = Cuts(state.cuts[:, 0], state.cuts[:, 1:])
+    check_same_rows(before, now, cuts, steepest_change(structure, state.size))
 
 
 def _proves(state: SecondOrderState) -> bool:
