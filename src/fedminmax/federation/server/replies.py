@@ -75,6 +75,7 @@ class ReplyReader:
             compressed=compressed,
             validates=validates,
         )
+        reply = replace(reply, rounding=answer.rounding)
         if self._agreement.plan.privacy is not None:
             missing = len(answer.absent)
             noisy = completed_reply(self._agreement, sent.method, sent.order, reply, missing)

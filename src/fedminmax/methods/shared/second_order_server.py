@@ -43,6 +43,7 @@ from fedminmax.core.certificate import (
     errors_at,
     errors_of_quadratics,
     lower_bound,
+    masked_errors,
     steepest_change,
 )
 from fedminmax.core.max_of_quadratics import (
@@ -148,6 +149,9 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
         risks=risks,
         slopes=slopes,
         curvature=curvature,
+        size=replace(
+            state.size, masked=masked_errors(structure, reported.rounding, reported.counts)
+        ),
         seen=number * reported.counts.double(),
         rounds=number,
     )
@@ -181,7 +185,9 @@ def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
         return tried
     point = tried.structure.to_free(tried.parameters)
     worst = float(tried.risks.max())
-    errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
+    # Parameters with a common shift of all outputs are longer than the point.
+    length = float(tried.parameters.double().norm())
+    errors = errors_at(tried.structure, tried.size, length, worst)
     risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
     return _with_cuts(tried, point, risks, slopes, errors=errors, epsilon=epsilon)
 
@@ -201,7 +207,9 @@ def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
         for own, point in zip((state, tried), points, strict=True)
     )
     cuts = Cuts(state.cuts[:, 0], state.cuts[:, 1:])
-    check_same_rows(before, now, cuts, steepest_change(structure, state.size))
+    steepest = steepest_change(structure, state.size)
+    masked = max(state.size.masked, tried.size.masked, key=lambda own: own.slope)
+    check_same_rows(before, now, cuts, steepest=steepest, masked=masked)
 
 
 def _proves(state: SecondOrderState) -> bool:

@@ -1,13 +1,20 @@
 """What the server for linear models knows between two rounds (see ``second_order_server``)."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Certificate, RowSize, errors_at, errors_of_quadratics
+from fedminmax.core.certificate import (
+    Certificate,
+    RowSize,
+    errors_at,
+    errors_of_quadratics,
+    masked_errors,
+)
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Sums
 from fedminmax.core.simplex import FixedShares
 
 # Maximum number of second derivatives that a server stores: 160 MB.
@@ -79,16 +86,17 @@ class SecondOrderState:
         penalty = 0.5 * ridge * float(answer @ answer)
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
-    def worst_of(self, risks: Tensor) -> float:
-        """Return the adversary's maximum over these risks of the next candidate, rounded up.
+    def worst_of(self, total: Sums) -> float:
+        """Return the adversary's maximum over the risks of the next candidate, rounded up.
 
         It includes the penalty; players that may not be chosen keep their share.
         """
-        point = self.structure.to_free(self.parameters)
-        worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
-            point @ point
-        )
-        return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
+        theta = self.parameters.double().cpu()
+        worst = float(self.fixed.mix(total.group_risks).max())
+        worst += 0.5 * self.structure.ridge * float(theta @ theta)
+        masked = masked_errors(self.structure, total.rounding, total.group_count.cpu())
+        size = replace(self.size, masked=masked)
+        return worst + errors_at(self.structure, size, float(theta.norm()), worst).value
 
     @property
     def remaining(self) -> float | None:
