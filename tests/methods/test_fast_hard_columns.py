@@ -18,6 +18,7 @@ from fedminmax.federation.train import Round, train
 from fedminmax.methods.fedavg_fast import FedAvgFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import AnyMethod
+from fedminmax.methods.shared.second_order_state import SecondOrderState
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -146,3 +147,31 @@ def test_nearly_equal_columns_are_not_called_done_at_the_start(loss: Loss) -> No
         found, last = fitted((near, y, group), loss, 2, FedMinMaxFast())
         assert last.remaining is not None
         assert found / best - 1.0 <= max(last.remaining, 1e-5)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+@pytest.mark.parametrize("loss", [cross_entropy_loss, squared_error_loss])
+def test_a_proof_that_rounding_limits_does_not_keep_it_running(
+    loss: Loss, precision: torch.dtype
+) -> None:
+    """A column in a large unit and a small ridge: the bound on rounding errors is the whole gap."""
+    x, y, group = labels(0)
+    x = x * np.array([2.0**17, 1.0, 1.0])
+    target = torch.from_numpy(y if loss is cross_entropy_loss else y + x[:, 1])
+    target = target.to(precision) if loss is squared_error_loss else target
+    model = nn.Linear(3, 1 if loss is squared_error_loss else 2).to(precision)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    rows = (torch.from_numpy(x).to(precision), target, torch.from_numpy(group))
+    federation = InProcessFederation(model, loss, [rows], ridge=1e-8)
+    *_, last = train(federation, FedMinMaxFast(), rounds=200)
+    *_, longest = train(federation, FedMinMaxFast(gap=0.0), rounds=30)
+    assert last.number < 15
+    assert last.certificate is not None
+    assert last.certificate.gap > 0.01
+    assert last.remaining is not None
+    assert last.remaining <= 1e-4
+    best, found = (done.progress.state for done in (longest, last))
+    assert isinstance(best, SecondOrderState)
+    assert isinstance(found, SecondOrderState)
+    assert found.answer == pytest.approx(best.answer, rel=1e-6)

@@ -56,7 +56,6 @@ from fedminmax.core.max_of_quadratics import (
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
-    UNSEEN,
     SecondOrderState,
 )
 
@@ -67,6 +66,8 @@ DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
 # Added to each curvature, relative to its column, which may have any unit.
 MIN_CURVATURE = 1e-12
+# Smaller gains, relative to the risk before the step, are rounding.
+UNSEEN = 1e-13
 # Residuals of a perfect fit, in units of the last place of targets.
 FIT_DIGITS = 100.0
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
@@ -89,7 +90,7 @@ def after_second_order_round(
     else:
         # After an incomplete round, the next absence is no reason to send a candidate again.
         repeats = 0 if was_exact or first else MAX_REPEATS
-        state = replace(tried, best=state.parameters, answer=now, repeats=repeats)
+        state = replace(tried, best=state.parameters, answer=now, repeats=repeats, left=math.inf)
     if first:
         return _after_first_round(state, now, epsilon)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
@@ -117,7 +118,7 @@ def _after_incomplete_round(
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
-    kept = replace(tried, best=state.parameters, answer=math.inf)
+    kept = replace(tried, best=state.parameters, answer=math.inf, left=math.inf)
     if state.rounds == 0:
         return _after_first_round(kept, now, epsilon)
     steady = GOOD_SHARE if state.damping > FIRST_DAMPING else MIN_SHARE
@@ -277,7 +278,8 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
         scale=scale,
         damping=damping,
         promised=worst - lowest.value,
-        left=worst - lowest_mix(functions, least, lowest.weights),
+        # A candidate that failed changes nothing about what other weights proved of the best.
+        left=min(state.left, worst - lowest_mix(functions, least, lowest.weights)),
     )
     if not structure.is_quadratic or not state.is_exact:
         return state

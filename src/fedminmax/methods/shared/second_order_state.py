@@ -21,8 +21,8 @@ from fedminmax.core.simplex import FixedShares
 MAX_CURVATURE = 20_000_000
 FIRST_DAMPING = 1e-3
 PREDICTION_FACTOR = 100.0
-# Smaller gains, relative to the risk before the step, are rounding.
-UNSEEN = 1e-13
+# Shares of the risk that are as good as nothing: a proof cannot be closer for other reasons.
+NOTHING_LEFT = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,21 +100,19 @@ class SecondOrderState:
 
     @property
     def remaining(self) -> float | None:
-        """The certificate's gap; else a large multiple of the next step's predicted decrease.
+        """The certificate's gap; else a large multiple of the gain that the quadratics leave.
 
-        The prediction is for a step within the trust region, and is not a proof. None while the
-        prediction is small only because the region is.
+        That gain is not a proof. But if it is tiny, the certificate's gap is due to the bounds on
+        rounding errors, which further rounds do not improve.
         """
-        proved = self.certificate
-        if proved is not None:
-            return proved.gap
         if self.rounds == 0 or not self.is_exact:
             return None
-        if self.structure.is_quadratic:
-            return self.left / max(self.answer, 1e-300)
-        if self.damping > FIRST_DAMPING or self.promised < -UNSEEN * self.answer:
-            return None
-        return PREDICTION_FACTOR * max(self.left, 0.0) / max(self.answer, 1e-300)
+        share = max(self.left, 0.0) / max(self.answer, 1e-300)
+        predicted = share * (1.0 if self.structure.is_quadratic else PREDICTION_FACTOR)
+        proved = self.certificate
+        if proved is None:
+            return predicted
+        return proved.gap if share > NOTHING_LEFT else min(proved.gap, predicted)
 
     @property
     def selected(self) -> Tensor:
@@ -158,7 +156,7 @@ def start_second_order(
         cuts=new(0, numbers + 1),
         damping=FIRST_DAMPING,
         promised=0.0,
-        left=0.0,
+        left=math.inf,
         upper=float("inf"),
         lower=-float("inf"),
         answer=float("inf"),
