@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fedminmax.core.convergence import WITHIN_GAP
 from fedminmax.runs.records import Results
-from fedminmax.runs.remarks import certificate_text
+from fedminmax.runs.remarks import certificate_text, verdict_of
 from tests.runs.run_folders import GROUPS, results
 
 LOGISTIC: dict[str, object] = {
@@ -61,3 +62,20 @@ def test_where_rounding_limits_the_proof_both_are_said() -> None:
     assert "Rounding errors of these columns allow no closer proof" in said
     assert "at most 0.0001 % is left to gain" in said
     assert "Rounding errors" not in words(proof=far, gap_left=1.0)
+
+
+def test_the_verdict_on_a_run_knows_its_loss() -> None:
+    """Brier of a softmax is not convex, cross-entropy is."""
+    found = {
+        "converged": True,
+        "reason": WITHIN_GAP,
+        "rounds": 6,
+        "measure": "worst group's risk",
+        "risk": 0.3,
+        "remaining": 1e-6,
+    }
+    content = results("FedMinMax", (0.3, 0.24), (0.03, 0.01), (150, 900), GROUPS)
+    for loss, words_of in (("brier", True), ("cross_entropy", False)):
+        changed = LOGISTIC | {"loss": loss, "convergence": found}
+        said = verdict_of(Results.model_validate(content | changed))
+        assert ("to a stationary point" in said) is words_of

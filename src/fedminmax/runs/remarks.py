@@ -10,6 +10,7 @@ from dataclasses import asdict
 from fedminmax.core.bound_text import bounds_text, upper_percent, upper_text
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.text import counted
 from fedminmax.core.validation import ValidationRisk
 from fedminmax.runs.convergence import MIN_SHOWN, verdict
@@ -44,7 +45,8 @@ def verdict_of(results: Results) -> str:
             f"promise of privacy fixed its {counted(results.method.rounds, 'round')} beforehand, "
             "and a new run with more of them has more noise in each."
         )
-    return verdict(results.method.name, results.convergence)
+    convex = results.loss in CONVEX_LOSSES and not results.model.hidden
+    return verdict(results.method.name, results.convergence, convex=convex)
 
 
 def certificate_text(results: Results) -> str | None:

@@ -58,6 +58,7 @@ from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
     SecondOrderState,
 )
+from fedminmax.methods.shared.trial import Trial
 
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1
@@ -117,12 +118,39 @@ def _after_incomplete_round(
     if state.is_exact and state.repeats < MAX_REPEATS:
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
+    tried = replace(tried, trial=_tried_out(state, tried, reported))
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
     kept = replace(tried, best=state.parameters, answer=math.inf, left=math.inf)
     if state.rounds == 0:
         return _after_first_round(kept, now, epsilon)
     steady = GOOD_SHARE if state.damping > FIRST_DAMPING else MIN_SHARE
     return _look_ahead(kept, steady if now <= FAR_OFF * before else 0.0, epsilon)
+
+
+def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskSums) -> Trial:
+    """Return the trial after a round without all holders.
+
+    The model that candidates must beat is the best one so far if it was measured on all rows, else
+    the start, or zeros where these are known to be better. Quadratic risks tell its risk on all
+    rows that were seen.
+    """
+    playable = state.fixed.playable & (reported.counts > 0)
+    if state.rounds == 0:
+        risks = reported.losses[playable] / reported.counts[playable]
+        risk, nothing = float(risks.max()) if len(risks) else math.inf, state.structure.risk_at_zero
+        start = torch.zeros_like(state.parameters) if nothing < risk else state.parameters
+        return state.trial.of(start, min(risk, nothing))
+    trial = state.trial
+    if state.is_exact:
+        point = state.structure.to_free(state.best)
+        risks = state.risks - 0.5 * state.structure.ridge * point @ point
+        trial = trial.of(state.best, float(risks[state.fixed.playable].max()))
+    elif state.structure.is_quadratic:
+        point, now = (state.structure.to_free(own) for own in (trial.kept, tried.parameters))
+        risks = _quadratics(tried).moved(point - now).values
+        risks = risks - 0.5 * state.structure.ridge * point @ point
+        trial = replace(trial, risk=float(risks[state.fixed.playable].max()))
+    return trial.with_round(state.rounds + 1, reported.losses, reported.counts)
 
 
 def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:

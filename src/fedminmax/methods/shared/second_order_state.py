@@ -16,6 +16,7 @@ from fedminmax.core.certificate import (
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Sums
 from fedminmax.core.simplex import FixedShares
+from fedminmax.methods.shared.trial import Trial, new_trial
 
 # Maximum number of second derivatives that a server stores: 160 MB.
 MAX_CURVATURE = 20_000_000
@@ -38,7 +39,8 @@ class SecondOrderState:
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
-    candidate was sent again. ``size`` determines rounding errors.
+    candidate was sent again. ``trial`` decides whether candidates are returned while holders are
+    missing. ``size`` determines rounding errors.
     """
 
     parameters: Tensor
@@ -64,6 +66,7 @@ class SecondOrderState:
     seen: Tensor
     repeats: int
     rounds: int
+    trial: Trial
 
     @property
     def is_exact(self) -> bool:
@@ -116,7 +119,12 @@ class SecondOrderState:
 
     @property
     def selected(self) -> Tensor:
-        """The model with the lowest worst risk; for squared error, the next candidate."""
+        """The model with the lowest worst risk; for squared error, the next candidate.
+
+        While holders are missing, it is the latest one, if such models passed their trial.
+        """
+        if not self.is_exact and not self.trial.is_passed(self.counts, self.fixed.playable):
+            return self.trial.kept.unsqueeze(0)
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
 
@@ -163,4 +171,5 @@ def start_second_order(
         seen=new(players),
         repeats=0,
         rounds=0,
+        trial=new_trial(start, players),
     )
