@@ -325,7 +325,8 @@ class InProcessFederation:
         """Return the losses on these holders' validation rows, from one pass over all of them."""
         if self._validation is None:
             return NO_LOSSES
-        rows = rows_of(self._validation, torch.tensor(participants)).examples
+        chosen = rows_of(self._validation, torch.tensor(participants))
+        rows = chosen.examples
         seeded_pass = (
             globally_seeded(order.key.seed, Purpose.VALIDATION, order.key.round)
             if self._random
@@ -335,7 +336,11 @@ class InProcessFederation:
             losses = evaluation_losses(
                 self._pass_workers(len(rows)), order.parameters, rows, self._size.rows_per_chunk
             )
-        return sum_losses(losses, rows.group, self._census.groups)
+        sums = sum_losses(losses, rows.group, self._census.groups)
+        if self._reveals is Reveals.SUMS:
+            return sums
+        by_holder = sum_losses(losses, chosen.holder, self._census.holders)
+        return replace(sums, by_holder=by_holder.as_columns)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -162,7 +162,10 @@ class ProofOfRun(BaseModel):
 
 
 class RiskAfterRound(BaseModel):
-    """The worst group's validation risk after a round; None is all small groups together."""
+    """The validation risk that judges the model after a round, and whose it is.
+
+    That is the worst group, all rows or the worst holder; None is all small groups together.
+    """
 
     model_config = FROZEN
     round: Count

@@ -12,7 +12,7 @@ from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.text import counted
-from fedminmax.core.validation import ValidationRisk
+from fedminmax.core.validation import ALL_ROWS, ONE_HOLDER, SMALL_GROUPS, ValidationRisk
 from fedminmax.runs.convergence import MIN_SHOWN, verdict
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
@@ -24,6 +24,8 @@ LOSS_NAMES = {
     "cross_entropy": "cross-entropy",
     "squared_error": "mean squared error",
 }
+# Whose validation risk it is, if it is no group's.
+OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_HOLDER: "worst holder"}
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -144,7 +146,7 @@ def validation_of(
             round=found.round,
             risk=found.risk * unit,
             standard_error=found.standard_error * unit,
-            group=groups[found.group] if found.group >= 0 else None,
+            group=OTHERS[found.group] if found.group < 0 else groups[found.group],
         )
 
     return ValidationOfRun(
@@ -168,7 +170,7 @@ def validation_text(results: Results) -> str:
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
         f"{rows} {verb} the model after round {found.chosen.round:,} of {results.method.rounds:,}: "
-        f"its worst risk is {risk_with_error(found.chosen)}; after round "
+        f"its validation risk is {risk_with_error(found.chosen)}; after round "
         f"{found.last.round:,} it is {risk_with_error(found.last)}{tie}."
     )
 
