@@ -95,6 +95,28 @@ def test_groups_too_small_to_play_for_count_by_their_share_in_a_model_of_any_met
     assert again.gap < 2e-4
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_model_in_single_precision_is_certified_as_it_is(seed: int) -> None:
+    """With a common shift of all outputs; its penalised risks are computed here in float64."""
+    rng = np.random.default_rng(seed)
+    x, y = torch.from_numpy(rng.normal(size=(90, 3))).float(), torch.arange(90) % 3
+    group = torch.from_numpy(rng.integers(0, 2, 90))
+    torch.manual_seed(seed)
+    model = nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight.add_(3.7 * torch.randn(1, 3))
+        model.bias.add_(2.9)
+    theta = torch.cat([model.weight.flatten(), model.bias]).detach()
+    federation = InProcessFederation(model, cross_entropy_loss, [(x, y, group)], ridge=1e-2)
+    with torch.no_grad():
+        losses = cross_entropy_loss(federation.model(theta).double()(x.double()), y)
+    risks = [float(losses[group == number].mean()) for number in (0, 1)]
+    penalty = 0.5e-2 * float(theta.double() @ theta.double())
+    proved = certify(federation, theta)
+    assert proved.upper == pytest.approx(max(risks) + penalty, rel=1e-12)
+    assert proved.penalty == pytest.approx(penalty, rel=1e-12)
+
+
 def test_what_is_proved_without_the_penalty_is_as_far_apart() -> None:
     proved = Certificate(upper=0.45, lower=0.44, penalty=0.05, ridge=1e-4)
     assert proved.risk - proved.min_risk == pytest.approx(0.01)

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
+from fedminmax.core.max_of_quadratics import (
+    Quadratics,
+    highest_mix,
+    lowest_mix,
+    minimise_max,
+    minimise_max_exactly,
+)
 from tests.epigraph import lowest_maximum
 from tests.problems import Vector
 
@@ -64,3 +70,37 @@ def test_a_mix_with_a_floor() -> None:
     values = torch.tensor([1.0, 5.0, 3.0], dtype=torch.float64)
     assert highest_mix(values, 0.0) == 5.0
     assert highest_mix(values, 0.1) == pytest.approx(0.8 * 5 + 0.1 * 1 + 0.1 * 3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_function_without_weight_still_decides_its_own_direction(seed: int) -> None:
+    """Each function bends in a direction of its own; some are low enough to have weight 0."""
+    rng = np.random.default_rng(seed)
+    count, size = 6, 3
+    rows = np.concatenate([rng.normal(size=(count, 8, size)), np.zeros((count, 8, count))], axis=2)
+    rows[np.arange(count), :, size + np.arange(count)] = 1.0
+    targets = rng.normal(size=(count, 8)) * 10.0 ** rng.uniform(-2.0, 0.5, size=(count, 1))
+    targets += 3.0 * rng.normal(size=(count, 1))
+    functions = Quadratics(
+        torch.from_numpy((targets**2).mean(axis=1)),
+        torch.from_numpy(-2.0 * np.einsum("ani,an->ai", rows, targets) / 8),
+        torch.from_numpy(2.0 * np.einsum("ani,anj->aij", rows, rows) / 8),
+    )
+    least = 1e-12 * functions.curvatures.diagonal(dim1=1, dim2=2).amax(dim=0)
+    start = torch.full((count,), 1.0 / count, dtype=torch.float64)
+    lowest = minimise_max_exactly(functions, least, start)
+    there = functions.moved(lowest.step)
+    assert float(there.values.max()) == pytest.approx(lowest.value, rel=1e-9)
+    assert lowest.value <= by_scipy(functions, 0.0) * (1.0 + 1e-7)
+    assert lowest_mix(there, least, lowest.weights) == pytest.approx(lowest.value, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_weights_give_a_mix_whose_minimum_is_above_the_lowest_maximum(seed: int) -> None:
+    functions = random_functions(seed, 5, 4)
+    damping = torch.full((4,), 0.1, dtype=torch.float64)
+    best = by_scipy(functions, 0.1)
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        weights = torch.from_numpy(rng.dirichlet(np.full(5, 0.3)))
+        assert lowest_mix(functions, damping, weights) <= best + 1e-9

@@ -29,7 +29,7 @@ from tests.problems import Point, Rows, half_squared_distance, points, pooled, s
 
 RATE = 0.1
 METHOD = FedMinMax(learning_rate=RATE, adversary_rate=0.3)
-ROWS = 40
+ROWS = 200
 PROBLEM = softmax_problem([[40, 30], [25, 50], [6, 2]], seed=3, classes=2)
 X, Y, GROUP = PROBLEM.holders[0]
 NO_ROWS = (X[:0], Y[:0], GROUP[:0])

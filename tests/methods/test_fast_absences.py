@@ -1,7 +1,9 @@
 """The fast servers when holders are missing, now and then or in every round."""
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from fedminmax.methods.afl_fast import AFLFast
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.shared.fast_server import FastState
 from fedminmax.methods.shared.first_order_server import FirstOrderState
+from fedminmax.methods.shared.trial import new_trial
 from tests.methods.test_fast_networks import network, worst_risk
 from tests.methods.test_fedminmax_fast import classes
 
@@ -173,3 +176,65 @@ def test_a_start_far_off_does_not_spoil_the_averages() -> None:
         for done in (whole, part)
     )
     assert found == pytest.approx(best, rel=0.02)
+
+
+def unlike_holders(seed: int) -> list[Rows]:
+    """Ten holders with patterns and features of their own, three groups."""
+    rng = np.random.default_rng(seed)
+    common, holders = rng.normal(size=(3, 5)), []
+    for _ in range(10):
+        rows = int(rng.integers(10, 80))
+        group = rng.choice(3, rows, p=rng.dirichlet(np.full(3, 0.5)))
+        x = rng.normal(size=(rows, 5)) + 2.0 * rng.normal(size=5)
+        own = common + 2.0 * rng.normal(size=(3, 5))
+        y = ((x * own[group]).sum(axis=1) + 0.5 * rng.logistic(size=rows) > 0).astype(np.int64)
+        holders.append((torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(group)))
+    return holders
+
+
+@pytest.mark.parametrize("loss", [cross_entropy_loss, brier_loss])
+@pytest.mark.parametrize(("participation", "rounds"), [(0.1, 5), (0.3, 5), (0.3, 12)])
+def test_a_few_holders_in_a_round_do_not_end_far_above_the_start(
+    loss: Loss, participation: float, rounds: int
+) -> None:
+    """A model of zeros has the same risk in every group."""
+    nothing = math.log(2.0) if loss is cross_entropy_loss else 0.5
+    worse = []
+    for seed in range(12):
+        holders = unlike_holders(seed)
+        model = nn.Linear(5, 2).double()
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        federation = InProcessFederation(model, loss, holders)
+        going = train(federation, METHOD, rounds=rounds, participation=participation, seed=seed)
+        *_, last = going
+        x, y, group = (torch.cat([own[part] for own in holders]) for part in range(3))
+        with torch.no_grad():
+            losses = loss(federation.model(last.members[0])(x), y)
+        worst = max(float(losses[group == number].mean()) for number in range(3))
+        worse.append(worst / nothing)
+    assert sum(own > 1.001 for own in worse) <= 2
+    assert max(worse) < 1.25
+
+
+def test_a_model_that_was_measured_on_all_rows_is_kept_until_others_are_better() -> None:
+    """Then only one holder is left, whose labels are the others' turned round."""
+    x, y, group = classes(5, 3, 3, 2, rows=300)
+    federation = InProcessFederation(
+        nn.Linear(3, 2).double(), cross_entropy_loss, [(x, y, group), (x, 1 - y, group)]
+    )
+    known = state_after(federation, [(0, 1)] * 4)
+    later = state_after(federation, [(0, 1)] * 4 + [(0,), (1,), (0,), (1,), (0,), (1,), (0,)])
+    assert torch.equal(known.selected, later.selected)
+
+
+def test_candidates_pass_their_trial_on_enough_rows_of_every_player_that_counts() -> None:
+    counts, playable = torch.tensor([50, 20, 2]), torch.tensor([True, True, False])
+    start = new_trial(torch.zeros(2), 3).of(torch.zeros(2), 0.6)
+    half = start.with_round(2, torch.tensor([25.0, 5.0, 9.0]), torch.tensor([50, 19, 0]))
+    assert not half.is_passed(counts, playable)
+    enough = half.with_round(3, torch.tensor([0.0, 0.5, 0.0]), torch.tensor([0, 1, 0]))
+    assert enough.is_passed(counts, playable)
+    # Round 9 counts three times as much as round 3: (2 x 25 + 9 x 8) / (2 x 50 + 9 x 10) > 0.6.
+    worse = enough.with_round(9, torch.tensor([8.0, 0.0, 0.0]), torch.tensor([10, 0, 0]))
+    assert not worse.is_passed(counts, playable)

@@ -76,7 +76,8 @@ def test_the_worst_group_is_the_one_that_fares_worst() -> None:
         found = FOUND.metrics[metric]
         worst = max(found.by_group, key=lambda name: of_value(found.by_group[name].value))
         assert found.worst_group == worst
-        assert found.worst == found.by_group[worst]
+        assert found.worst is not None
+        assert found.worst.value == found.by_group[worst].value
     assert FOUND.metrics["selection_rate"].worst is None
 
 

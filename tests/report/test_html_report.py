@@ -87,7 +87,7 @@ def test_validation_risks_are_drawn_and_the_chosen_round_is_marked(
     figure = rounds_figure(curves_of(read_run(validated_run(tmp_path / "run", iterate))), "rounds")
     marks = (
         f"The vertical line marks the model after round 40, which validation rows {verb}: its "
-        "worst risk is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
+        "validation risk is 0.32 \N{PLUS-MINUS SIGN} 0.02 (women)."
     )
     assert "risk by group on validation rows. Below: weight by group." in figure.description
     assert marks in figure.description

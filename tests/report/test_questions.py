@@ -32,7 +32,7 @@ def run_of(folder: Path, **changed: Any) -> Run:
 def test_a_proof_is_said_in_words(
     proof: dict[str, float], start: str, size: str, tmp_path: Path
 ) -> None:
-    """The gap is (upper - lower) / upper, by the definition of the certificate."""
+    """The gap is (upper - lower) / upper, by the definition of the certificate, rounded up."""
     answer = could_be_better(run_of(tmp_path, **LOGISTIC, proof=proof))
     assert answer.short.startswith(start)
     assert size in answer.short

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedminmax.core.convergence import Convergence
+from fedminmax.core.convergence import WITHIN_GAP, Convergence
 from fedminmax.runs.convergence import verdict
 
 FALLING = Convergence(
@@ -86,3 +86,11 @@ MORE = "It may need many more rounds (--rounds)."
 )
 def test_every_verdict_in_words(found: Convergence | None, expected: str) -> None:
     assert verdict("A", found) == expected
+
+
+def test_a_loss_that_is_not_convex_has_a_stationary_point() -> None:
+    within = replace(FALLING, converged=True, reason=WITHIN_GAP, remaining=1e-6)
+    assert verdict("A", within).startswith("A has converged after 500 rounds: further rounds")
+    said = verdict("A", within, convex=False)
+    assert said.startswith("A has converged to a stationary point after 500 rounds: further rounds")
+    assert said.endswith("not convex in the parameters: another start may end lower.")

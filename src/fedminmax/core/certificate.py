@@ -21,7 +21,8 @@ Cauchy and Schwarz) and b the largest second derivative in them. Outputs are off
 
 Any model better than one with worst risk U has m/2 |theta|^2 <= U, so a cut lowered by the first
 plus the second times (sqrt(2 U / m) + t) holds at all of them. We lower it by twice that, and the
-bound by the rounding error of its own sums.
+bound by the rounding error of its own sums. Masked totals are rounded to whole numbers besides
+(``SumErrors``).
 
 | symbol | name            |
 |--------|-----------------|
@@ -43,13 +44,15 @@ from fedminmax.core.bounds import OUTPUT_CURVATURES
 from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
-from fedminmax.core.messages import Census
+from fedminmax.core.messages import Census, SumRounding
 from fedminmax.core.simplex import maximise_on_simplex
 
 UNIT = 2.0**-53
 # Roundings of a row's loss and slope besides those of its outputs, with some margin.
 PER_ROW = 10
 SAFETY = 2.0
+# Relative: rows that are the same up to their last bits do not differ by as much.
+SAME_ROWS = 1e-6
 
 Players = Literal["group", "holder"]
 
@@ -70,6 +73,14 @@ class Certificate:
     ridge: float
     players: Players = "group"
 
+    def __post_init__(self) -> None:
+        if self.lower > self.upper:
+            raise InputError(
+                f"the proved lower bound {self.lower:.9g} is above the risk {self.upper:.9g} of a "
+                "model that was measured, so some sums were wrong or the rows changed during the "
+                "run; nothing is proved: begin a new run"
+            )
+
     @property
     def is_of_groups(self) -> bool:
         """Whether this is about the worst group, which is what users ask for a proof of."""
@@ -78,7 +89,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """Maximum distance from the optimum, as a share of the worst risk with penalty."""
-        return max(self.upper - self.lower, 0.0) / self.upper if self.upper > 0 else 0.0
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
 
     @property
     def risk(self) -> float:
@@ -131,6 +142,15 @@ class Cuts:
     slopes: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Risks [A] without ridge and their gradients [A, f], as measured at a point."""
+
+    point: Tensor
+    risks: Tensor
+    slopes: Tensor
+
+
 @dataclass(frozen=True)
 class Errors:
     """Bounds on the rounding error of a risk and of its gradient."""
@@ -140,11 +160,24 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class SumErrors:
+    """How far masked totals may put a risk, its gradient and its second derivatives off.
+
+    The latter two are bounds on the Euclidean and on the spectral norm.
+    """
+
+    value: float = 0.0
+    slope: float = 0.0
+    bend: float = 0.0
+
+
+@dataclass(frozen=True)
 class RowSize:
-    """What rounding errors depend on: L, and the number of roundings in a sum, N."""
+    """What rounding errors depend on: L, the number of roundings in a sum N, and masked totals."""
 
     length: float
     roundings: float
+    masked: SumErrors = SumErrors()
 
 
 def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
@@ -157,15 +190,25 @@ def row_size(census: Census, structure: LinearStructure, chunk: int) -> RowSize:
     return RowSize(float((census.row_lengths / rows.sqrt()).max()), depth)
 
 
+def masked_errors(structure: LinearStructure, rounding: SumRounding, rows: Tensor) -> SumErrors:
+    """Return the errors of means over groups of this many rows, from those of their sums."""
+    least, columns = float(rows[rows > 0].min()), structure.columns
+    sides = 2.0 * structure.blocks if structure.outputs > 1 else 1.0
+    return SumErrors(
+        rounding.loss / least,
+        rounding.step * math.sqrt(structure.outputs * columns) / least,
+        rounding.statistics * columns * sides / least,
+    )
+
+
 def errors_at(structure: LinearStructure, size: RowSize, length: float, worst: float) -> Errors:
     """Return the errors at parameters of this norm, if no risk is above ``worst``."""
     slope = math.sqrt(2.0) if structure.loss == "cross_entropy" else 2.0 * math.sqrt(worst)
     bend = OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * 2.0
     columns, depth, rows = structure.columns + PER_ROW, size.roundings + PER_ROW, size.length
-    return Errors(
-        SAFETY * UNIT * (slope * columns * rows * length + depth * (worst + 1.0)),
-        SAFETY * UNIT * (bend * columns * length * rows**2 + slope * depth * rows),
-    )
+    value = SAFETY * UNIT * (slope * columns * rows * length + depth * (worst + 1.0))
+    turn = SAFETY * UNIT * (bend * columns * length * rows**2 + slope * depth * rows)
+    return Errors(value + size.masked.value, turn + size.masked.slope)
 
 
 def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: int) -> Errors:
@@ -174,7 +217,7 @@ def errors_of_quadratics(errors: Errors, size: RowSize, step: float, numbers: in
     The curvature is 2 x x', whose sums are off by at most 2 (N + 10) u L^2.
     """
     depth = size.roundings + PER_ROW + numbers
-    bent = SAFETY * UNIT * 2.0 * depth * size.length**2 * step
+    bent = (SAFETY * UNIT * 2.0 * depth * size.length**2 + size.masked.bend) * step
     return Errors(errors.value + (errors.slope + bent) * step, errors.slope + bent)
 
 
@@ -193,6 +236,35 @@ def cuts_at(
     size = risks.abs() + ridge * length**2 + bare.norm(dim=1) * length
     lowered = lowered + SAFETY * UNIT * (len(point) + PER_ROW) * size
     return Cuts(risks - 0.5 * ridge * point @ point - bare @ point - lowered, bare)
+
+
+def steepest_change(structure: LinearStructure, size: RowSize) -> float:
+    """Return how fast a group's gradient can change: b L^2."""
+    return OUTPUT_CURVATURES[LOSSES_BY_NAME[structure.loss]] * size.length**2
+
+
+def check_same_rows(
+    before: Measured, now: Measured, cuts: Cuts, *, steepest: float, masked: SumErrors
+) -> None:
+    """Refuse what no convex risks have at two points, given the cuts of some points.
+
+    A risk is not below its cuts, and its gradient changes by at most ``steepest`` times the
+    distance. Rows that changed in between would make the bound false.
+    """
+    step = now.point - before.point
+    heights = (cuts.constants + cuts.slopes @ now.point).reshape(-1, len(now.risks))
+    back = now.risks - now.slopes @ step - before.risks
+    excess = max([float(back.max()), *(heights - now.risks).flatten().tolist()])
+    turned = float((now.slopes - before.slopes).norm(dim=1).max())
+    size = float(now.slopes.norm(dim=1).max() + before.slopes.norm(dim=1).max())
+    away = float(step.norm())
+    turn = (1.0 + SAME_ROWS) * steepest * away + SAME_ROWS * (size + steepest) + 2.0 * masked.slope
+    rise = SAME_ROWS * (float(before.risks.max() + now.risks.max()) + size * away)
+    if excess > rise + 2.0 * (masked.value + masked.slope * away) or turned > turn:
+        raise InputError(
+            "the sums of this round contradict those of earlier rounds: rows changed during the "
+            "run; restore them, or begin a new run"
+        )
 
 
 def lower_bound(cuts: Cuts, ridge: float, floor: float = 0.0) -> float:

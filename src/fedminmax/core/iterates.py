@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.validation import BestModel, LossSums, no_best_model, worst_risk
+from fedminmax.core.validation import BestModel, ValidationRisk, no_best_model
 
 
 class Iterate(Enum):
@@ -66,9 +66,8 @@ class Iterates:
             best=self.best,
         )
 
-    def measured(self, parameters: Tensor, sums: LossSums, rows: Tensor) -> "Iterates":
-        """Add the validation losses of the model after the last round; see ``worst_risk``."""
-        found = worst_risk(sums, rows, self.rounds)
+    def considered(self, parameters: Tensor, found: ValidationRisk) -> "Iterates":
+        """Take the model after the last round if its validation risk is the best so far."""
         return replace(self, best=self.best.consider(parameters, found))
 
     def parameters(self, which: Iterate) -> Tensor:

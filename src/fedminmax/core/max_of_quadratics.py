@@ -9,6 +9,13 @@ quadratically; the difference between the highest q_a and D is its gap. With lin
 functions and a common H this is the prox-linear step (Drusvyatskiy, Paquette: Efficiency of
 minimizing compositions of convex functions and smooth maps, 2019).
 
+If no function with a positive weight bends in some direction (such as the indicator column of a
+group of weight 0), H(mu) is singular and p(mu) is arbitrary there, although functions of weight 0
+depend on it. ``minimise_max_exactly`` therefore adds a small multiple of |p - c|^2, moves the
+centre c to the minimum and repeats, with smaller and smaller multiples (Rockafellar: Monotone
+operators and the proximal point algorithm, 1976). What it can still miss is not judged by these
+steps: D of any weights is below the minimum of the maximum (weak duality).
+
 | symbol | name       |
 |--------|------------|
 | r      | values     |
@@ -18,7 +25,7 @@ minimizing compositions of convex functions and smooth maps, 2019).
 | mu     | weights    |
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +39,11 @@ MAX_HALVINGS = 40
 RELATIVE_GAP = 1e-12
 ROUNDING = 1e-15
 UNSEEN_RISE = 1e-12
+# Of proximal steps, in units of the smallest damping, which is 1e-12 of the largest curvatures.
+PROXIMAL_FACTORS = (1.0, 1e9, 1e7, 1e5, 1e3)
+MAX_SWEEPS = 4
+# Relative to the value: the distance to the lower bound at which no further step is needed.
+CLOSE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +122,49 @@ def minimise_max(
             break
         dual = better
     return LowestPoint(dual.step, dual.weights, highest_mix(dual.values, floor))
+
+
+def minimise_max_exactly(
+    functions: Quadratics, least: Tensor, start: Tensor, floor: float = 0.0
+) -> LowestPoint:
+    """Minimise the maximum itself, by proximal steps; ``least`` [f] is their smallest damping.
+
+    The weights are those with the highest ``lowest_mix`` at the point found.
+
+    >>> line = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    >>> flat = torch.ones(2, 1, 1, dtype=torch.float64)
+    >>> functions = Quadratics(torch.tensor([1.0, 0.0], dtype=torch.float64), line, flat)
+    >>> half = torch.full((2,), 0.5, dtype=torch.float64)
+    >>> found = minimise_max_exactly(functions, torch.full((1,), 1e-12).double(), half)
+    >>> round(float(found.step), 9), round(found.value, 9)
+    (-0.5, 0.625)
+    """
+    moved = functions
+    best = LowestPoint(torch.zeros_like(least), start, highest_mix(functions.values, floor))
+    for _ in range(MAX_SWEEPS):
+        before, lower = best.value, lowest_mix(moved, least, best.weights)
+        for factor in PROXIMAL_FACTORS:
+            found = minimise_max(moved, factor * least, best.weights, floor)
+            there = moved.moved(found.step)
+            value = highest_mix(there.values, floor)
+            if value < best.value:
+                moved, best = there, replace(best, step=best.step + found.step, value=value)
+            proved = lowest_mix(moved, least, found.weights)
+            if proved > lower:
+                lower, best = proved, replace(best, weights=found.weights)
+            if best.value - lower <= CLOSE * abs(best.value):
+                return best
+        if before - best.value <= CLOSE * abs(best.value):
+            break
+    return best
+
+
+def lowest_mix(functions: Quadratics, damping: Tensor, weights: Tensor) -> float:
+    """Return the minimum over p of the weighted mean of the functions and of damping/2 p^2.
+
+    It is at most the minimum over p of the highest function plus damping/2 p^2, for any weights.
+    """
+    return _dual_at(functions, damping, weights / weights.sum()).value
 
 
 def _climb(

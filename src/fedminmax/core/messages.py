@@ -36,6 +36,8 @@ class Census:
     ``linear`` is the layout of a linear model, for methods that use its second derivatives.
     ``row_lengths`` are upper bounds on the roots of the sums of |x|^2 over each group's rows, with
     a 1 appended to each row: they bound rounding errors. Without them nothing can be proved.
+    ``value_marks`` [A, 5] tell other values of rows apart, up to rounding; None if the server
+    does not see rows.
     Groups with fewer rows than ``minimum_group`` are too small for an adversary to choose.
     With ``noise`` the counts, one line over all holders, and all later sums have noise (see
     ``core.privacy``); ``moment`` is then the sum of x x' of a linear model's rows.
@@ -47,6 +49,7 @@ class Census:
     linear: LinearStructure | None = None
     minimum_group: int = 0
     row_lengths: Tensor | None = None
+    value_marks: Tensor | None = None
     noise: NoiseLevels | None = None
     moment: Tensor | None = None
 
@@ -121,6 +124,23 @@ class Reveals(Enum):
         return list(Reveals).index(self)
 
 
+@dataclass(frozen=True)
+class SumRounding:
+    """How far each number of a sum may be off because it travelled in whole numbers."""
+
+    loss: float = 0.0
+    step: float = 0.0
+    statistics: float = 0.0
+
+    def __add__(self, other: "SumRounding") -> "SumRounding":
+        return SumRounding(
+            self.loss + other.loss, self.step + other.step, self.statistics + other.statistics
+        )
+
+
+NOT_ROUNDED = SumRounding()
+
+
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Holder to server. Replies form a commutative monoid: they have a zero and an addition.
@@ -133,7 +153,7 @@ class Sums:
     ``statistics`` are further sums that only this method needs, in its own order (empty for most
     methods).
     ``validation`` are the losses of the broadcast model on rows that are set aside; empty if there
-    are none.
+    are none. ``rounding`` is that of masked totals; sums that were not masked have none.
     """
 
     step: Tensor
@@ -147,6 +167,7 @@ class Sums:
     statistics: Tensor
     gradient_evaluations: int
     validation: LossSums = NO_LOSSES
+    rounding: SumRounding = NOT_ROUNDED
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(
@@ -160,6 +181,7 @@ class Sums:
             statistics=self.statistics + other.statistics,
             gradient_evaluations=self.gradient_evaluations + other.gradient_evaluations,
             validation=self.validation + other.validation,
+            rounding=self.rounding + other.rounding,
         )
 
     @property

@@ -23,6 +23,7 @@ from fedminmax.core.certificate import (
     cuts_at,
     errors_at,
     lower_bound,
+    masked_errors,
     row_size,
 )
 from fedminmax.core.errors import InputError
@@ -113,15 +114,16 @@ def one_round_bound(
     gradients = structure.to_free(total.step.reshape(len(counts), -1)) / counts[:, None]
     slopes = fixed.mix(gradients + ridge * point)
     worst = float(risks.max())
-    size = row_size(census, structure, linear_rows_per_chunk(structure))
-    errors = errors_at(structure, size, float(point.norm()), worst)
+    masked = masked_errors(structure, total.rounding, counts)
+    size = replace(row_size(census, structure, linear_rows_per_chunk(structure)), masked=masked)
+    errors = errors_at(structure, size, float(parameters.double().norm()), worst)
     upper = worst + errors.value
     lower = lower_bound(
         cuts_at(point, risks, slopes, ridge=ridge, errors=errors, worst=upper), ridge
     )
     shift = _penalty_of_shift(structure, parameters)
     # Losses are not negative.
-    return Certificate(upper + shift, min(max(lower, 0.0), upper + shift), penalty + shift, ridge)
+    return Certificate(upper + shift, max(lower, 0.0), penalty + shift, ridge)
 
 
 def _penalty_of_shift(structure: LinearStructure, parameters: Tensor) -> float:
@@ -187,10 +189,12 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
         _check_complete(only.total, census)
         return one_round_bound(structure, census, parameters, only.total)
     state = PROVER.init(parameters, census)
+    if isinstance(state, SecondOrderState):
+        # The model itself: in single precision, one without its common shift is another model.
+        state = replace(state, parameters=parameters, best=parameters)
     length = float(parameters.double().norm())
     worst = float("inf")
     lower, ridge = 0.0, census.linear.ridge if census.linear else 0.0
-    shift = _penalty_of_shift(census.linear, parameters) if census.linear else 0.0
     for number in range(1, rounds + 1):
         key = RoundKey(0, number)
         done = run_round(
@@ -199,13 +203,13 @@ def certify(federation: Federation, parameters: Tensor, rounds: int = MAX_ROUNDS
         if number == 1:
             _check_complete(done.total, census)
         if number == 1 and isinstance(state, SecondOrderState):
-            worst = state.worst_of(done.total.group_risks) + shift
+            worst = state.worst_of(done.total)
         state = done.state
         if isinstance(state, SecondOrderState):
             lower = max(lower, state.lower)
         if PROVER.is_done(state):
             break
-    return Certificate(worst, min(lower, worst), 0.5 * ridge * length**2, ridge)
+    return Certificate(worst, lower, 0.5 * ridge * length**2, ridge)
 
 
 def prover_for(structure: LinearStructure | None, groups: int) -> RowSumsMethod[Any]:

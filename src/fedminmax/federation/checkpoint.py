@@ -140,6 +140,8 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     flat["method"] = settings_of(str(flat.get("method", "")))
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
+    # They may differ in their last digits.
+    flat[f"{GAME_PREFIX}values"] = template.game.values
     for name in sorted(flat.keys() ^ expected.keys()):
         raise InputError(f"{path} is of another model, method or version (only one has '{name}')")
     progress = unpack(flat, template, str(path))

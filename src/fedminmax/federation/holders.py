@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.examples import Examples, check_consistent, check_examples
+from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Census
 from fedminmax.core.small_groups import (
     SmallGroupRule,
     groups_to_merge,
@@ -28,6 +30,7 @@ from fedminmax.core.text import counted
 from fedminmax.core.validation import checked_share
 from fedminmax.data.frames import NUMBERS, Frame, frame_columns, is_frame, rows_of_frames
 from fedminmax.data.strata import set_aside
+from fedminmax.federation.value_marks import value_marks
 from fedminmax.methods.shared.checks import check_whole
 
 Holding = Sequence[Tensor | NDArray[Any]] | Dataset[Any] | Frame
@@ -229,6 +232,21 @@ def _check_validation_groups(validation: list[Examples], groups: int) -> None:
                 f"validation rows of holder {number} have group {int(rows.group.max())}, which has "
                 "no training rows; give it some, or remove its validation rows"
             )
+
+
+def census_of(
+    rows: SortedRows, classes: int, linear: LinearStructure | None, minimum_group: int
+) -> Census:
+    """Count the rows, and add what tells their values apart and bounds rounding errors."""
+    groups = rows.counts.shape[1]
+    return Census(
+        rows.counts,
+        classes,
+        linear=linear,
+        minimum_group=minimum_group,
+        row_lengths=row_lengths_of(rows.holders, groups) if linear and linear.ridge else None,
+        value_marks=value_marks(rows.holders, groups),
+    )
 
 
 def row_lengths_of(holders: list[Examples], groups: int) -> Tensor:

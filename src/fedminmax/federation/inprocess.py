@@ -33,7 +33,7 @@ from fedminmax.core.validation import NO_LOSSES, LossSums, sum_losses
 from fedminmax.core.workers import work_size_of
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.fused import PooledRows, ask_fused, pool_rows, rows_of
-from fedminmax.federation.holders import Given, Holding, row_lengths_of, sorted_rows
+from fedminmax.federation.holders import Given, Holding, census_of, sorted_rows
 from fedminmax.federation.model_checks import (
     check_rows_independent,
     contrasting_rows,
@@ -142,11 +142,7 @@ class InProcessFederation:
             classes = classes_of(self._task, largest)
             least = minimum_to_play(minimum_group, small)
             linear = self._workspaces[0].linear
-            proved = linear is not None and linear.ridge > 0
-            lengths = row_lengths_of(self._holders, counts.shape[1]) if proved else None
-            self._census = Census(
-                counts, classes, linear=linear, minimum_group=least, row_lengths=lengths
-            )
+            self._census = census_of(rows, classes, linear, least)
             if privacy is not None:
                 key = noise_key or f"simulation {seed}".encode()
                 self._hidden = hide(privacy, self._task, rows, exact=self._census, key=key)
@@ -329,7 +325,8 @@ class InProcessFederation:
         """Return the losses on these holders' validation rows, from one pass over all of them."""
         if self._validation is None:
             return NO_LOSSES
-        rows = rows_of(self._validation, torch.tensor(participants)).examples
+        chosen = rows_of(self._validation, torch.tensor(participants))
+        rows = chosen.examples
         seeded_pass = (
             globally_seeded(order.key.seed, Purpose.VALIDATION, order.key.round)
             if self._random
@@ -339,7 +336,11 @@ class InProcessFederation:
             losses = evaluation_losses(
                 self._pass_workers(len(rows)), order.parameters, rows, self._size.rows_per_chunk
             )
-        return sum_losses(losses, rows.group, self._census.groups)
+        sums = sum_losses(losses, rows.group, self._census.groups)
+        if self._reveals is Reveals.SUMS:
+            return sums
+        by_holder = sum_losses(losses, chosen.holder, self._census.holders)
+        return replace(sums, by_holder=by_holder.as_columns)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -112,7 +112,7 @@ def hide(privacy: Privacy, task: Task, rows: SortedRows, *, exact: Census, key: 
             sums = census_sums(mechanism, own.x, by_group, exact.linear)
             counts, lower = counts + sums[0], lower + sums[1]
     noise = mechanism.noise("census", lower, counts)
-    known = replace(exact, row_lengths=None)
+    known = replace(exact, row_lengths=None, value_marks=None)
     return Hidden(
         mechanism,
         noisy_census(

@@ -1,8 +1,8 @@
 """What the round loop needs from a federation, wherever its holders are, and what defines a run.
 
 A run can be resumed only with the same rows, groups and model, which ``Game`` stores as digests.
-The values of rows are not part of it: they may differ in their last bits on another machine. Nor is
-the initial model, which is not needed after the first round.
+The values of rows are compared up to rounding, by a few numbers of each group, where the server
+sees rows. The initial model is not part of it: it is not needed after the first round.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.messages import Census, Order, Reveals, Sums
 from fedminmax.core.validation import LossSums
+from fedminmax.federation.value_marks import are_same, as_text
 from fedminmax.methods.method import KeepingMethod, StateT, SumsMethod, VectorMethod
 
 
@@ -92,14 +93,15 @@ class Federation(Protocol):
 class Game:
     """One digest for each part that must not change; a run can only be resumed in the same game.
 
-    ``small_groups`` is empty if the adversary may choose any group, as in runs of earlier
-    versions.
+    ``values`` are numbers, or empty (see ``federation.value_marks``). ``small_groups`` is empty if
+    the adversary may choose any group, as in runs of earlier versions.
     """
 
     groups: str
     model: str
     rows: str
     small_groups: str
+    values: str
 
 
 MISMATCHES = {
@@ -107,6 +109,7 @@ MISMATCHES = {
     "model": "the model's parameters had other shapes, another precision or another ridge",
     "rows": "the holders had other numbers of rows by group",
     "small_groups": "other groups were too small for the adversary to choose",
+    "values": "the rows had other values",
 }
 
 
@@ -119,13 +122,15 @@ def game_of(federation: Federation) -> Game:
         model=_digest(_model_of(federation)),
         rows=_digest((census.counts.tolist(), census.classes, *([set_aside] if set_aside else []))),
         small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
+        values=as_text(census.value_marks),
     )
 
 
 def check_same_game(before: Game, now: Game, refusal: str) -> None:
     """Refuse to resume with other groups, another model or other row counts."""
     for field in fields(Game):
-        if getattr(before, field.name) != getattr(now, field.name):
+        old, new = getattr(before, field.name), getattr(now, field.name)
+        if not (are_same(old, new) if field.name == "values" else old == new):
             raise InputError(
                 f"{refusal}: {MISMATCHES[field.name]}; give the data, the model and the minimum of "
                 "rows of a group that the run began with, or start a new run"

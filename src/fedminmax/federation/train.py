@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from fedminmax.core.certificate import Certificate
 from fedminmax.core.errors import InputError
-from fedminmax.core.iterates import Iterate
+from fedminmax.core.iterates import Iterate, Iterates
 from fedminmax.core.messages import RoundKey, Sums
 from fedminmax.core.models import single_model
-from fedminmax.core.validation import ValidationRisk
+from fedminmax.core.validation import LossSums, ValidationRisk
 from fedminmax.federation.one_round import check_modes, draw_participants, run_round, with_rate_of
 from fedminmax.federation.progress import Progress, answer_of, initial_progress, members_of
 from fedminmax.federation.protocol import Federation, check_same_game
+from fedminmax.methods.judging import judge_of
 from fedminmax.methods.method import (
     AnyMethod,
     JudgingState,
@@ -206,7 +207,7 @@ def _rounds(
     patience: int | None,
     progress: Progress[StateT],
 ) -> Iterator[Round[StateT]]:
-    census, set_aside = federation.census, _selection_rows(federation)
+    census, set_aside = federation.census, federation.validation_rows
     output = Iterate.BEST if len(set_aside) else method.output
     while not (
         progress.round >= rounds
@@ -227,8 +228,8 @@ def _rounds(
                 participants=participants,
             )
         # The replies measured the model that entered the round.
-        iterates = progress.iterates.measured(
-            progress.state.parameters, done.total.validation, set_aside
+        iterates = _judged(
+            federation, method, progress, progress.state.parameters, done.total.validation
         ).add(done.state.parameters)
         progress = Progress(
             progress.method,
@@ -243,7 +244,7 @@ def _rounds(
         )
         ends = progress.round == rounds or is_done(method, progress.state)
         if len(set_aside) and (ends or _may_be_over(progress, patience)):
-            progress = _with_last_measured(federation, method, progress, set_aside)
+            progress = _with_last_measured(federation, method, progress)
         yield Round(
             key.round,
             done.total,
@@ -262,10 +263,19 @@ def is_out_of_patience(progress: Progress[StateT], patience: int | None) -> bool
     return patience is not None and best.latest.round - best.chosen.round >= patience
 
 
-def _selection_rows(federation: Federation) -> Tensor:
-    """Return validation rows by group; 0 for groups that are too small to count."""
-    rows = federation.validation_rows
-    return torch.where(federation.census.playable, rows, 0) if len(rows) else rows
+def _judged(
+    federation: Federation,
+    method: AnyMethod[StateT],
+    progress: Progress[StateT],
+    parameters: Tensor,
+    sums: LossSums,
+) -> Iterates:
+    """Judge the model that entered a round by the losses on validation rows, if there are any."""
+    rows, playable = federation.validation_rows, federation.census.playable
+    if not len(rows):
+        return progress.iterates
+    found = judge_of(method).measure(sums, rows, playable, progress.round)
+    return progress.iterates.considered(parameters, found)
 
 
 def _may_be_over(progress: Progress[StateT], patience: int | None) -> bool:
@@ -279,7 +289,6 @@ def _with_last_measured(
     federation: Federation,
     method: AnyMethod[StateT],
     progress: Progress[StateT],
-    set_aside: Tensor,
 ) -> Progress[StateT]:
     """Measure the model after the last round on validation rows.
 
@@ -290,5 +299,5 @@ def _with_last_measured(
     participants = draw_participants(federation.census, progress.participation, key)
     order = method.order(progress.state, key)
     sums = federation.validate(order, participants)
-    iterates = progress.iterates.measured(order.parameters, sums, set_aside)
+    iterates = _judged(federation, method, progress, order.parameters, sums)
     return replace(progress, iterates=iterates)

@@ -45,6 +45,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib.util import find_spec
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,6 +53,7 @@ from torch import Tensor
 from fedminmax.core.errors import InputError, install_command
 from fedminmax.core.examples import Examples
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.judging import WORST_HOLDER, Judge
 from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
@@ -177,6 +179,7 @@ class FCFL:
     name: str = "FCFL"
     output: Iterate = Iterate.LAST
     reveals: Reveals = field(default=Reveals.OWN_VECTOR, init=False)
+    judge: ClassVar[Judge] = WORST_HOLDER
 
     def __post_init__(self) -> None:
         check_positive(self.name, learning_rate=self.learning_rate)

@@ -130,5 +130,6 @@ class FedAvgFast:
             total.group_loss.sum().reshape(1),
             total.step.unsqueeze(0),
             total.statistics.unsqueeze(0),
+            replace(total.rounding, loss=total.rounding.loss * len(total.group_loss)),
         )
         return replace(state, server=after_round(self, state.server, reported))

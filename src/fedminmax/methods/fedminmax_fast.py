@@ -150,5 +150,6 @@ class FedMinMaxFast:
             total.group_loss,
             total.step.reshape(groups, -1),
             total.statistics.reshape(groups, -1),
+            total.rounding,
         )
         return after_round(self, state, reported, self.epsilon)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.judging import Judge, Players
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.methods.card import OURS, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
@@ -87,6 +88,11 @@ class GroupTERM:
     def name(self) -> str:
         """The name in tables, with t."""
         return f"group TERM (t={self.tilt:g})"
+
+    @property
+    def judge(self) -> Judge:
+        """Validation rows judge by the same tilted mean."""
+        return Judge(Players.GROUPS, tilt=self.tilt)
 
     def init(self, parameters: Tensor, census: Census) -> GroupTERMState:
         """No risk is known yet: the first round weighs by rho."""

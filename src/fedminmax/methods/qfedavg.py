@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.workspace import Workspace
@@ -114,6 +115,11 @@ class QFedAvg:
     def name(self) -> str:
         """The name in tables, with q."""
         return f"q-FedAvg (q={self.q:g})"
+
+    @property
+    def judge(self) -> Judge:
+        """Validation rows judge by the same mean of powers."""
+        return Judge(Players.HOLDERS, power=self.q)
 
     def init(self, parameters: Tensor, census: Census) -> QFedAvgState:  # noqa: ARG002
         """Start from the initial model; no loss is known yet."""

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.judging import Judge, Players
 from fedminmax.core.local_epochs import LocalEpochs, train_locally
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.workspace import Workspace
@@ -89,6 +90,11 @@ class TERM:
         """The name in tables, with t and tau."""
         groups = f", tau={self.group_tilt:g}" if self.group_tilt else ""
         return f"TERM (t={self.tilt:g}{groups})"
+
+    @property
+    def judge(self) -> Judge:
+        """Validation rows judge by the same tilted mean."""
+        return Judge(Players.HOLDERS, tilt=self.tilt)
 
     def init(self, parameters: Tensor, census: Census) -> TERMState:  # noqa: ARG002
         """Start from the initial model; no loss is known yet."""

@@ -3,10 +3,11 @@
 If the rows are available, values are those of Fairlearn's MetricFrame (Weerts et al.: Fairlearn,
 JMLR 2023). The intervals are those of ``metrics.intervals``.
 
-The worst of several noisy values is bad partly by chance, and its interval does not account for
-this selection: the smaller the groups and the more of them, the more this matters. Groups with
-fewer than ``MIN_ROWS`` rows are therefore neither called the worst off nor part of the gap. If only
-one of several groups has enough rows, none is called the worst off.
+The worst of several noisy values is bad partly by chance: the smaller the groups and the more of
+them, the more this matters. Its interval and that of the gap account for this selection (see
+``metrics.intervals``); a group's own interval does not. Groups with fewer than ``MIN_ROWS`` rows
+are neither called the worst off nor part of the gap. If only one of several groups has enough rows,
+none is called the worst off.
 """
 
 import math
@@ -31,8 +32,10 @@ from fedminmax.metrics.intervals import (
     Bounds,
     Estimate,
     Scored,
-    difference,
+    gap_of_means,
     has_worst,
+    highest_mean,
+    lowest_mean,
     mean_interval,
 )
 from fedminmax.metrics.row_scores import RowScore, score_classes, score_quantities
@@ -79,21 +82,16 @@ BOUNDS = {
 class MetricByGroup:
     """One metric: by group, over all rows, and the highest group's value minus the lowest's.
 
-    The gap's interval is that of the difference between these two groups: it extends below 0 if it
-    is uncertain which of them is higher. It does not account for their selection as the extremes:
-    with many groups, part of the difference is due to that. Without two groups of enough rows there
-    is no gap.
+    ``worst`` is the worst group's value, with an interval for the worst of all groups; None if
+    there is none. Its interval and the gap's account for the selection of these groups. The gap's
+    begins at 0 if all groups may be equal. Without two groups of enough rows there is no gap.
     """
 
     by_group: dict[str, Estimate]
     overall: Estimate
     worst_group: str | None
     gap: Estimate
-
-    @property
-    def worst(self) -> Estimate | None:
-        """The worst group's value; None if there is no worst group."""
-        return None if self.worst_group is None else self.by_group[self.worst_group]
+    worst: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,23 @@ def metric_by_group(
     bounds = BOUNDS[metric]
     found = {name: mean_interval(own, bounds, confidence) for name, own in groups.items()}
     judged = [name for name, own in groups.items() if own.rows >= MIN_ROWS and name not in small]
-    enough = {name: found[name] for name in judged}
     if not has_worst(len(judged), sum(own.rows > 0 for own in groups.values())):
-        enough = {}
-    highest, lowest = _worst(enough, Worst.HIGHEST), _worst(enough, Worst.LOWEST)
-    gap = NO_ESTIMATE
-    if highest is not None and lowest is not None and len(enough) > 1:
-        gap = difference(enough[highest], enough[lowest])
+        judged = []
+    enough, direction = [groups[name] for name in judged], WORST.get(metric, Worst.HIGHEST)
+    worst_group = _worst({name: found[name] for name in judged}, direction)
+    worst = None
+    if worst_group is not None and direction is Worst.FARTHEST:
+        strict = 1.0 - (1.0 - confidence) / len(judged)
+        worst = mean_interval(groups[worst_group], bounds, strict)
+    elif worst_group is not None:
+        chosen = highest_mean if direction is Worst.HIGHEST else lowest_mean
+        worst = chosen(enough, bounds, confidence)
     return MetricByGroup(
         found,
         mean_interval(reduce(add, groups.values()), bounds, confidence),
-        _worst(enough, WORST.get(metric, Worst.HIGHEST)),
-        gap,
+        worst_group,
+        gap_of_means(enough, bounds, confidence) if len(enough) > 1 else NO_ESTIMATE,
+        worst,
     )
 
 
@@ -253,7 +256,7 @@ def group_metrics_as_markdown(found: GroupMetrics) -> str:
     | a | 57 | 1.000 (0.948 to 1.000) |
     | b | 62 | 0.500 (0.365 to 0.635) * |
     | all | 120 | 0.742 (0.656 to 0.823) |
-    | gap |  | 0.500 (0.356 to 0.635) |
+    | gap |  | 0.500 (0.336 to 0.635) |
     | few | 1 | 1.000 (0.000 to 1.000) |
     """
     metrics = found.metrics.values()

@@ -13,18 +13,29 @@ distribution, however many rows there are (Bahadur and Savage, Annals of Mathema
 deviations (Samuelson, Journal of the American Statistical Association 1968), but at most
 ``MAX_DEVIATIONS``; and with fewer than ``MIN_ROWS`` rows there is no interval.
 
+With 50 rows it covers the mean as often as it says for squares of errors with up to the tails of
+Student's t with 5 degrees of freedom. Heavier tails need more rows: with 50 rows, squares of t with
+3 degrees of freedom are covered in 84 % of tables, lognormal ones in 86 %, and errors of which 1 %
+are outliers in 47 %, because many tables have none of these.
+
+The highest of A means is high partly by chance. Its interval is from the highest lower end at an
+error of alpha / A to the highest upper end at an error of alpha: all lower ends hold at once, and
+the upper end of the group that is truly the highest holds. The gap, likewise, over pairs of groups.
+
 It is a function of the number of rows, the sum and the sum of squares: sites that send only these
 sums get the interval of the pooled rows. `benchmarks/interval_coverage.py` measures how often it
 covers the true mean.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 
 CONFIDENCE = 0.95
 # With fewer rows we do not say which group is worst off, gained or lost. From here on the coverage
-# is within 2 % of nominal even for squares of heavy-tailed errors.
+# is within 2 % of nominal for squares of errors with tails up to those of t with 5 degrees.
 MIN_ROWS = 50
 MAX_DEVIATIONS = 20.0
 
@@ -143,6 +154,51 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
         value,
         value - math.hypot(first.value - first.low, second.high - second.value),
         value + math.hypot(first.high - first.value, second.value - second.low),
+    )
+
+
+def highest_mean(
+    groups: Sequence[Scored], bounds: Bounds, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the highest mean of these groups with an interval that accounts for the choice.
+
+    >>> zero_or_one = Bounds(0.0, 1.0)
+    >>> alone = highest_mean([Scored(100, 0.5, 50.0)], zero_or_one)
+    >>> alone == mean_interval(Scored(100, 0.5, 50.0), zero_or_one)
+    True
+    """
+    means = [own.mean for own in groups]
+    strict = 1.0 - (1.0 - confidence) / len(groups)
+    return Estimate(
+        max(means),
+        max(mean_interval(own, bounds, strict).low for own in groups),
+        max(mean_interval(own, bounds, confidence).high for own in groups),
+    )
+
+
+def lowest_mean(
+    groups: Sequence[Scored], bounds: Bounds, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the lowest mean of these groups, likewise."""
+    turned = [Scored(own.rows, -own.mean, own.squares) for own in groups]
+    found = highest_mean(turned, Bounds(-bounds.upper, -bounds.lower), confidence)
+    return Estimate(-found.value, -found.high, -found.low)
+
+
+def gap_of_means(
+    groups: Sequence[Scored], bounds: Bounds, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the highest mean minus the lowest; the lower end is 0 if all may be equal."""
+    pairs = len(groups) * (len(groups) - 1)
+    strict = 1.0 - (1.0 - confidence) / pairs
+    sure, plain = (
+        [mean_interval(own, bounds, level) for own in groups] for level in (strict, confidence)
+    )
+    means = [own.mean for own in groups]
+    return Estimate(
+        max(means) - min(means),
+        max(0.0, *(difference(one, other).low for one, other in permutations(sure, 2))),
+        max(difference(one, other).high for one, other in permutations(plain, 2)),
     )
 
 

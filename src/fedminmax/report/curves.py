@@ -263,7 +263,7 @@ def _chosen_text(run: Curves) -> str:
         return ""
     return (
         f" The vertical line marks the model after round {chosen.round:,}, which validation rows "
-        f"{'chose' if run.is_answer else 'would have chosen'}: its worst risk is "
+        f"{'chose' if run.is_answer else 'would have chosen'}: its validation risk is "
         f"{risk_with_error(chosen)}."
     )
 

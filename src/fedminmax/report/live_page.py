@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from jinja2 import Template
 
+from fedminmax.core.bound_text import bounds_text, upper_percent
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.text import counted, duration_text, listed
 from fedminmax.report.curves import Curves, rounds_figure
@@ -151,7 +152,7 @@ def _facts(live: LiveRun) -> list[Fact]:
     model = live.current
     facts = []
     if model is not None and model.rounds:
-        facts = [_round(model), *_worst(live, model), *_gap(model), *_time_left(model)]
+        facts = [_round(model), *_worst(live, model), *_gap(live, model), *_time_left(model)]
         facts.append(_answered(live, model))
     if live.sites or live.threshold:
         masked = f"yes: totals over at least {live.threshold} sites" if live.threshold else NO_MASKS
@@ -186,15 +187,18 @@ def _worst(live: LiveRun, model: LiveModel) -> list[Fact]:
     return [Fact("Highest training risk of a group", None, shown, detail)]
 
 
-def _gap(model: LiveModel) -> list[Fact]:
+def _gap(live: LiveRun, model: LiveModel) -> list[Fact]:
     last = model.rounds[-1]
     if last.certificate is not None:
         proved = last.certificate
+        lower, upper = bounds_text(proved.lower, proved.upper)
         detail = (
             f"proved: no model of this kind brings the worst {proved.players}'s training risk, "
-            f"penalty included, below {proved.lower:.4g}; now {proved.upper:.4g}"
+            f"penalty included, below {lower}; now at most {upper}"
         )
-        return [Fact("Distance from the best possible", None, _percent(proved.gap), detail)]
+        if live.small_groups:
+            detail += " (with the groups that are too small to be trained for at their share)"
+        return [Fact("Distance from the best possible", None, upper_percent(proved.gap), detail)]
     if last.remaining is not None:
         detail = "the method's own estimate, as a share of the worst risk; nothing is proved"
         return [Fact("Left to gain", None, _percent(last.remaining), detail)]

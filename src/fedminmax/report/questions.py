@@ -6,6 +6,7 @@ Each has a short answer, and reasons. Where nothing is known, the answer says so
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 
+from fedminmax.core.bound_text import upper_percent
 from fedminmax.core.convergence import BY_VALIDATION
 from fedminmax.core.text import counted, listed
 from fedminmax.metrics.intervals import MIN_ROWS
@@ -51,7 +52,7 @@ def could_be_better(run: Run) -> Answer:
     if proved is None or not proved.is_of_groups:
         reason = unproved_reason(results) if proved is None else certificate_text(results) or ""
         return Answer(BETTER, "That is not known: nothing is proved here.", (reason, *rounds))
-    size = f"{100 * proved.gap:.2g} %"
+    size = upper_percent(proved.gap)
     what = f"{results.model.kind} model on these features"
     if proved.gap <= HARDLY:
         short = (

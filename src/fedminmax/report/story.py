@@ -170,11 +170,18 @@ def worst_of(results: Results) -> tuple[str, Interval] | None:
     ]
     if not has_worst(len(known), sum(risk.rows > 0 for risk in results.risk.by_group)):
         return None
-    return max(known, key=lambda entry: entry[1].value or 0.0, default=None)
+    found = max(known, key=lambda entry: entry[1].value or 0.0, default=None)
+    chosen = results.risk.worst
+    if found is None or chosen is None:
+        return found
+    # The interval of the worst of all groups, not of this group alone.
+    return found[0], found[1].model_copy(update={"low": chosen.low, "high": chosen.high})
 
 
 def gap_of(results: Results) -> Interval:
     """Return the highest group's risk minus the lowest's, of groups with enough rows."""
+    if results.risk.worst is not None:
+        return results.risk.gap
     known = [estimate_of(risk) for risk in results.risk.by_group if risk.has_enough_rows]
     ranked = sorted((risk for risk in known if risk), key=lambda risk: risk.value)
     return interval_of(difference(ranked[-1], ranked[0]) if len(ranked) > 1 else NO_ESTIMATE)

@@ -109,8 +109,8 @@ def _validation(results: Results) -> dict[str, str]:
         "validation rows": f"{sum(found.rows):,}",
         "patience": _plain(found.patience),
         "round chosen by validation": NOTHING if chosen is None else f"{chosen.round:,}",
-        "its worst validation risk": NOTHING if chosen is None else risk_with_error(chosen),
-        "worst validation risk at the end": NOTHING if last is None else risk_with_error(last),
+        "its validation risk": NOTHING if chosen is None else risk_with_error(chosen),
+        "validation risk at the end": NOTHING if last is None else risk_with_error(last),
     }
 
 

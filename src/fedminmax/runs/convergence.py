@@ -10,18 +10,25 @@ FAR = 0.5
 # Smaller shares are shown as this: further digits carry no information.
 MIN_SHOWN = 1e-6
 MARK = "\N{DAGGER}"
+STATIONARY = " Its loss is not convex in the parameters: another start may end lower."
 
 
-def verdict(name: str, found: Convergence | None, option: str = "--rounds") -> str:
-    """Describe whether the run converged; if not, say what to do, and with which option."""
+def verdict(
+    name: str, found: Convergence | None, option: str = "--rounds", *, convex: bool = True
+) -> str:
+    """Describe whether the run converged; if not, say what to do, and with which option.
+
+    Unless risks are ``convex`` in the parameters, a point that no step improves may not be optimal.
+    """
     if found is None:
         return f"It is unknown whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.remaining is not None:
         left = found.remaining / (found.risk or 1.0)
         return (
-            f"{name} has converged after {counted(found.rounds, 'round')}: further rounds would "
-            f"lower its {found.measure} in training by at most about "
-            f"{_percent(max(left, MIN_SHOWN))}."
+            f"{name} has converged{'' if convex else ' to a stationary point'} after "
+            f"{counted(found.rounds, 'round')}: further rounds would lower its {found.measure} in "
+            f"training by at most about {_percent(max(left, MIN_SHOWN))}."
+            f"{'' if convex else STATIONARY}"
         )
     if found.reason == BY_VALIDATION:
         return (

@@ -244,6 +244,7 @@ def _metric(
         ),
         worst_group=None if metric.worst_group is None else groups[int(metric.worst_group)],
         gap=interval_of(metric.gap),
+        worst=None if metric.worst is None else interval_of(metric.worst),
     )
 
 

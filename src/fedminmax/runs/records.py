@@ -55,13 +55,18 @@ class Interval(BaseModel):
 
 
 class Metric(BaseModel):
-    """One metric over all test rows and by group, in the order of the groups' names."""
+    """One metric over all test rows and by group, in the order of the groups' names.
+
+    The intervals of ``worst`` and ``gap`` account for the choice of these groups. Earlier versions
+    had no ``worst``.
+    """
 
     model_config = FROZEN
     overall: Interval
     by_group: tuple[Interval, ...]
     worst_group: str | None
     gap: Interval
+    worst: Interval | None = None
 
 
 class Measured(BaseModel):
@@ -162,7 +167,10 @@ class ProofOfRun(BaseModel):
 
 
 class RiskAfterRound(BaseModel):
-    """The worst group's validation risk after a round; None is all small groups together."""
+    """The validation risk that judges the model after a round, and whose it is.
+
+    That is the worst group, all rows or the worst holder; None is all small groups together.
+    """
 
     model_config = FROZEN
     round: Count

@@ -7,21 +7,25 @@ data in the results and formatted as text for the user.
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from fedminmax.core.bound_text import bounds_text, upper_percent, upper_text
+from fedminmax.core.certificate import Certificate
 from fedminmax.core.iterates import Iterate
+from fedminmax.core.linear_structure import CONVEX_LOSSES
 from fedminmax.core.text import counted
-from fedminmax.core.validation import ValidationRisk
-from fedminmax.runs.convergence import verdict
+from fedminmax.core.validation import ALL_ROWS, ONE_HOLDER, SMALL_GROUPS, ValidationRisk
+from fedminmax.runs.convergence import MIN_SHOWN, verdict
 from fedminmax.runs.records import ProofOfRun, Results, RiskAfterRound, ValidationOfRun
 from fedminmax.runs.round_log import RoundRecord
 
 # The method that proves its answers where possible.
 PROVING = "fedminmax-fast"
-MAX_DIGITS = 9
 LOSS_NAMES = {
     "brier": "Brier risk",
     "cross_entropy": "cross-entropy",
     "squared_error": "mean squared error",
 }
+# Whose validation risk it is, if it is no group's.
+OTHERS = {SMALL_GROUPS: None, ALL_ROWS: "all rows", ONE_HOLDER: "worst holder"}
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -43,7 +47,8 @@ def verdict_of(results: Results) -> str:
             f"promise of privacy fixed its {counted(results.method.rounds, 'round')} beforehand, "
             "and a new run with more of them has more noise in each."
         )
-    return verdict(results.method.name, results.convergence)
+    convex = results.loss in CONVEX_LOSSES and not results.model.hidden
+    return verdict(results.method.name, results.convergence, convex=convex)
 
 
 def certificate_text(results: Results) -> str | None:
@@ -51,19 +56,42 @@ def certificate_text(results: Results) -> str | None:
     if results.proof is None:
         return unproved_reason(results) if results.method.key == PROVING else None
     proved = results.proof.certificate
-    kind = results.model.kind
+    least, ours = bounds_text(proved.min_risk, proved.risk)
+    lowest, penalised = bounds_text(proved.lower, proved.upper)
+    return (
+        f"Proved: no {results.model.kind} model on these features whose parameter norm is at most "
+        f"this model's can bring the {_proved_measure(results, proved)} below {least}; this model "
+        f"has at most {ours}. With the penalty of ridge {proved.ridge:g} this holds for all "
+        f"parameters: none is below {lowest}, this model has at most {penalised} (gap "
+        f"{upper_text(proved.gap, 1)}).{_beyond_rounding(results, proved)}"
+    )
+
+
+def _proved_measure(results: Results, proved: Certificate) -> str:
+    """Say which risk is meant: a mixture of groups has one that no single group needs to have."""
     risk = f"training risk ({LOSS_NAMES[results.loss]})"
-    least, ours = _distinct(proved.min_risk, proved.risk)
     floor = results.method.options.get("epsilon") if results.method.key == PROVING else None
     terms = [f"every group has a weight of at least {floor:g}"] if floor else []
     if results.small_groups and proved.is_of_groups:
-        terms.append("groups too small to be trained for have their share of rows as weight")
-    whose = f"worst {proved.players}'s" + (f" ({', '.join(terms)})" if terms else "")
+        names = counted(len(results.small_groups), "group")
+        terms.append(f"the {names} too small to be trained for: the share of their rows")
+    if not terms:
+        return f"worst {proved.players}'s {risk}"
     return (
-        f"Proved: no {kind} model on these features whose parameter norm is at most this model's "
-        f"can bring the {whose} {risk} below {least}; this model has {ours}. With the penalty of "
-        f"ridge {proved.ridge:g} this holds for all parameters: none is below {proved.lower:.6g}, "
-        f"this model has {proved.upper:.6g} (gap {proved.gap:.1g})."
+        f"highest {risk} of a mixture, which is no single group's risk (one group has all the "
+        f"weight but this: {'; '.join(terms)}),"
+    )
+
+
+def _beyond_rounding(results: Results, proved: Certificate) -> str:
+    """Add what the method predicts where rounding errors keep the proof from showing it."""
+    left = results.gap_left
+    if left is None or left >= proved.gap:
+        return ""
+    return (
+        " Rounding errors of these columns allow no closer proof; the risks' second-order models "
+        f"predict, without proof, that at most {upper_percent(max(left, MIN_SHOWN))} is left to "
+        "gain."
     )
 
 
@@ -100,18 +128,6 @@ def unproved_reason(results: Results) -> str:
     )
 
 
-def _distinct(lower: float, upper: float) -> tuple[str, str]:
-    """Format two numbers with four digits, or as many more as it takes to distinguish them.
-
-    >>> _distinct(0.4498, 0.45), _distinct(0.3952810, 0.3952812)
-    (('0.4498', '0.45'), ('0.395281', '0.3952812'))
-    """
-    digits = 4
-    while f"{lower:.{digits}g}" == f"{upper:.{digits}g}" and digits < MAX_DIGITS:
-        digits += 1
-    return f"{lower:.{digits}g}", f"{upper:.{digits}g}"
-
-
 def validation_of(
     chosen: ValidationRisk,
     latest: ValidationRisk,
@@ -130,7 +146,7 @@ def validation_of(
             round=found.round,
             risk=found.risk * unit,
             standard_error=found.standard_error * unit,
-            group=groups[found.group] if found.group >= 0 else None,
+            group=OTHERS[found.group] if found.group < 0 else groups[found.group],
         )
 
     return ValidationOfRun(
@@ -154,7 +170,7 @@ def validation_text(results: Results) -> str:
     verb = "chose" if results.iterate == Iterate.BEST.value else "would have chosen"
     return (
         f"{rows} {verb} the model after round {found.chosen.round:,} of {results.method.rounds:,}: "
-        f"its worst risk is {risk_with_error(found.chosen)}; after round "
+        f"its validation risk is {risk_with_error(found.chosen)}; after round "
         f"{found.last.round:,} it is {risk_with_error(found.last)}{tie}."
     )
 

@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from fedminmax.cli.commands.train import print_trained
 from fedminmax.cli.terminal import Display, display, highest_risks, say
+from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
 from fedminmax.core.text import counted
@@ -114,7 +115,7 @@ def _show(bars: Display, plan: NetworkPlan, live: LiveRound) -> None:
         for name, risk in highest
     )
     if entry.certificate is not None:
-        risks += f"; gap {entry.certificate.gap:.1g}"
+        risks += f"; gap {upper_text(entry.certificate.gap, 1)}"
     answered = f"{len(entry.took_part)} of {len(plan.sites)} sites"
     bars.rename_run(escape(f"{method}, {answered}: {risks}"))
     bars.show_round(entry.round)

@@ -20,6 +20,7 @@ from rich.markup import escape
 
 from fedminmax import __version__
 from fedminmax.cli.terminal import Display, display, highest_risks, print_table, say, wide_console
+from fedminmax.core.bound_text import upper_text
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_json, write_text
 from fedminmax.core.text import counted, markdown_table, markdown_text
@@ -261,7 +262,7 @@ def _show_risks(
     highest = highest_risks((name, risk) for name, risk in risks if name not in small)
     text = ", ".join(f"{name} {risk:.3g}" for name, risk in highest)
     if record.certificate is not None:
-        text += f"; gap {record.certificate.gap:.1g}"
+        text += f"; gap {upper_text(record.certificate.gap, 1)}"
     if record.chosen_round is not None:
         text += f"; best round {record.chosen_round:,}"
     bars.rename_run(escape(f"{run.method.name}: {text}"))

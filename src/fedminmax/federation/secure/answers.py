@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.exact_sums import ExactSums
-from fedminmax.core.messages import Order, Sums, zero_sums
+from fedminmax.core.messages import Order, SumRounding, Sums, zero_sums
 from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.data.tables.groups import OTHER_VALUE, merged_key
 from fedminmax.data.tables.holder_summary import HolderSummary, Stratum
@@ -188,6 +188,13 @@ def reply_of(values: Mapping[str, Any]) -> Sums:
         gradient_evaluations=int(values["evaluations"][0]),
         validation=losses_of(values) if "validation_loss" in values else NO_LOSSES,
     )
+
+
+def rounding_of(layout: Layout, sites: int) -> SumRounding:
+    """Return how far the numbers of a reply's total over this many sites may be off."""
+    exponents = {own.name: own.exponent for own in layout.sections if own.kind is Kind.FIXED}
+    names = ("group_loss", "step", "statistics")
+    return SumRounding(*(math.ldexp(0.5 * sites, -exponents[name]) for name in names))
 
 
 def losses_layout(everyone: Sender, validation_rows: Tensor, sites: int) -> Layout:

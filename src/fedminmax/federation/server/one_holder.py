@@ -21,11 +21,13 @@ import torch
 
 from fedminmax.core.bounds import RowLengths
 from fedminmax.core.errors import InputError
+from fedminmax.core.messages import NOT_ROUNDED
 from fedminmax.data.tables.encoding import Encoding, encoding_from_json, row_lengths
 from fedminmax.federation.planned_runs import with_rate
 from fedminmax.federation.secure.answers import (
     losses_of,
     reply_of,
+    rounding_of,
     scores_of,
     summary_layout,
     summary_of,
@@ -222,11 +224,12 @@ class OneHolder:
             slowest = max(total.seconds.values(), default=0.0)
             read = reply_of if self._plan.privacy is None else noisy_reply_of
             message = sums_to_bytes(read(total.values), slowest)
-        absent = self._absent_from(total, order.key.round)
+        sums = endpoint != "validate" and self._plan.privacy is None
         return Answer(
             ALL_SITES,
             message,
-            absent=absent,
+            absent=self._absent_from(total, order.key.round),
+            rounding=rounding_of(layout, len(total.sites)) if sums else NOT_ROUNDED,
             bytes=total.bytes_in,
             further_bytes_out=total.bytes_out,
         )

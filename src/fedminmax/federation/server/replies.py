@@ -75,6 +75,7 @@ class ReplyReader:
             compressed=compressed,
             validates=validates,
         )
+        reply = replace(reply, rounding=answer.rounding)
         if self._agreement.plan.privacy is not None:
             missing = len(answer.absent)
             noisy = completed_reply(self._agreement, sent.method, sent.order, reply, missing)
@@ -101,6 +102,9 @@ class ReplyReader:
                 check_validation(reply.validation, reported, sent.limits, site)
                 if not set_aside.any():
                     reply = replace(reply, validation=NO_LOSSES)
+                elif not is_total:
+                    own = reply.validation.of_one_holder(place, census.holders)
+                    reply = replace(reply, validation=own)
             before, now = self._reported.get(site), sent.order
             if answer.absent:
                 # A total over some of the sites: it says itself over how many rows, and what

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from fedminmax.core.messages import NOT_ROUNDED, SumRounding
 from fedminmax.federation.wire.plan import SiteRules
 
 # How long a site may take to reply to a presence check.
@@ -35,7 +36,8 @@ class Answer:
 
     Where sums are masked it is that of all sites together: ``absent`` are the sites whose numbers
     are not in the total, each with the reason, ``bytes`` is what the longest upload and what
-    followed it took, and ``further_bytes_out`` what a site was sent besides the question itself.
+    followed it took, ``further_bytes_out`` what a site was sent besides the question itself, and
+    ``rounding`` how far its sums may be off.
     """
 
     site: str
@@ -46,6 +48,7 @@ class Answer:
     absent: Mapping[str, str] = field(default_factory=dict)
     bytes: int | None = None
     further_bytes_out: int = 0
+    rounding: SumRounding = NOT_ROUNDED
 
 
 @dataclass(frozen=True, eq=False)

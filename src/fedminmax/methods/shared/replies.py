@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.messages import Census, Order, Sums, zero_sums
+from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sums, zero_sums
 from fedminmax.core.one_step import losses_of
 from fedminmax.core.simplex import project_on_simplex
 from fedminmax.core.workspace import Workspace
@@ -92,3 +92,4 @@ class RiskSums:
     losses: Tensor
     gradients: Tensor
     curvature: Tensor
+    rounding: SumRounding = NOT_ROUNDED

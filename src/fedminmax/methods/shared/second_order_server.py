@@ -33,21 +33,32 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fedminmax.core.centring import centre_of, centred, from_centred, to_centred
 from fedminmax.core.certificate import (
     Cuts,
     Errors,
+    Measured,
+    check_same_rows,
     cuts_at,
     errors_at,
     errors_of_quadratics,
     lower_bound,
+    masked_errors,
+    steepest_change,
 )
-from fedminmax.core.max_of_quadratics import Quadratics, highest_mix, minimise_max
+from fedminmax.core.max_of_quadratics import (
+    Quadratics,
+    highest_mix,
+    lowest_mix,
+    minimise_max,
+    minimise_max_exactly,
+)
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 from fedminmax.methods.shared.second_order_state import (
     FIRST_DAMPING,
-    UNSEEN,
     SecondOrderState,
 )
+from fedminmax.methods.shared.trial import Trial
 
 # A step is good if the worst risk falls by half of the predicted decrease, and fails below a tenth.
 GOOD_SHARE, MIN_SHARE = 0.5, 0.1
@@ -56,6 +67,8 @@ DAMPING_FACTOR = 10.0
 MAX_CUT_ROUNDS = 3
 # Added to each curvature, relative to its column, which may have any unit.
 MIN_CURVATURE = 1e-12
+# Smaller gains, relative to the risk before the step, are rounding.
+UNSEEN = 1e-13
 # Residuals of a perfect fit, in units of the last place of targets.
 FIT_DIGITS = 100.0
 # A start this many times as bad as a model of zeros is replaced by zeros; that costs a round.
@@ -68,7 +81,9 @@ def after_second_order_round(
     """Keep the candidate if the worst risk fell as predicted; then choose the next one."""
     if not torch.equal(reported.counts, state.counts):
         return _after_incomplete_round(state, reported, epsilon)
-    tried = _with_bounds(_with_sums(state, reported), epsilon)
+    tried = _with_sums(state, reported)
+    _check_same_rows(state, tried)
+    tried = _with_bounds(tried, epsilon)
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
     first, was_exact = state.rounds == 0, state.is_exact
     if was_exact and now >= before:
@@ -76,11 +91,14 @@ def after_second_order_round(
     else:
         # After an incomplete round, the next absence is no reason to send a candidate again.
         repeats = 0 if was_exact or first else MAX_REPEATS
-        state = replace(tried, best=state.parameters, answer=now, repeats=repeats)
+        state = replace(tried, best=state.parameters, answer=now, repeats=repeats, left=math.inf)
     if first:
         return _after_first_round(state, now, epsilon)
     gain = (before - now) / max(state.promised, 1e-300) if was_exact else MIN_SHARE
-    return _look_ahead(state, gain, epsilon)
+    after = _look_ahead(state, gain, epsilon)
+    # A certificate refuses bounds that contradict each other.
+    _ = after.certificate
+    return after
 
 
 def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> SecondOrderState:
@@ -89,7 +107,8 @@ def _after_first_round(state: SecondOrderState, now: float, epsilon: float) -> S
         return _look_ahead(state, 1.0, epsilon)
     # Rows with extreme outputs have almost no curvature: 0 is the better start.
     zero, unseen = torch.zeros_like(state.parameters), torch.zeros_like(state.seen)
-    return replace(state, parameters=zero, promised=now - nothing, seen=unseen)
+    gain = now - nothing
+    return replace(state, parameters=zero, promised=gain, left=gain, seen=unseen)
 
 
 def _after_incomplete_round(
@@ -99,12 +118,39 @@ def _after_incomplete_round(
     if state.is_exact and state.repeats < MAX_REPEATS:
         return replace(state, repeats=state.repeats + 1, rounds=state.rounds + 1)
     tried = _averaged(state, reported)
+    tried = replace(tried, trial=_tried_out(state, tried, reported))
     before, now = _worst(state, state.risks, epsilon), _worst(state, tried.risks, epsilon)
-    kept = replace(tried, best=state.parameters, answer=math.inf)
+    kept = replace(tried, best=state.parameters, answer=math.inf, left=math.inf)
     if state.rounds == 0:
         return _after_first_round(kept, now, epsilon)
     steady = GOOD_SHARE if state.damping > FIRST_DAMPING else MIN_SHARE
     return _look_ahead(kept, steady if now <= FAR_OFF * before else 0.0, epsilon)
+
+
+def _tried_out(state: SecondOrderState, tried: SecondOrderState, reported: RiskSums) -> Trial:
+    """Return the trial after a round without all holders.
+
+    The model that candidates must beat is the best one so far if it was measured on all rows, else
+    the start, or zeros where these are known to be better. Quadratic risks tell its risk on all
+    rows that were seen.
+    """
+    playable = state.fixed.playable & (reported.counts > 0)
+    if state.rounds == 0:
+        risks = reported.losses[playable] / reported.counts[playable]
+        risk, nothing = float(risks.max()) if len(risks) else math.inf, state.structure.risk_at_zero
+        start = torch.zeros_like(state.parameters) if nothing < risk else state.parameters
+        return state.trial.of(start, min(risk, nothing))
+    trial = state.trial
+    if state.is_exact:
+        point = state.structure.to_free(state.best)
+        risks = state.risks - 0.5 * state.structure.ridge * point @ point
+        trial = trial.of(state.best, float(risks[state.fixed.playable].max()))
+    elif state.structure.is_quadratic:
+        point, now = (state.structure.to_free(own) for own in (trial.kept, tried.parameters))
+        risks = _quadratics(tried).moved(point - now).values
+        risks = risks - 0.5 * state.structure.ridge * point @ point
+        trial = replace(trial, risk=float(risks[state.fixed.playable].max()))
+    return trial.with_round(state.rounds + 1, reported.losses, reported.counts)
 
 
 def _worst(state: SecondOrderState, risks: Tensor, epsilon: float) -> float:
@@ -125,9 +171,16 @@ def _with_sums(state: SecondOrderState, reported: RiskSums) -> SecondOrderState:
     number = state.rounds + 1
     return replace(
         state,
+        # Fixed once the trust region has a scale, which is in coordinates around it.
+        centre=state.centre
+        if bool(state.scale.any())
+        else centre_of(structure, reported.curvature),
         risks=risks,
         slopes=slopes,
         curvature=curvature,
+        size=replace(
+            state.size, masked=masked_errors(structure, reported.rounding, reported.counts)
+        ),
         seen=number * reported.counts.double(),
         rounds=number,
     )
@@ -161,9 +214,31 @@ def _with_bounds(tried: SecondOrderState, epsilon: float) -> SecondOrderState:
         return tried
     point = tried.structure.to_free(tried.parameters)
     worst = float(tried.risks.max())
-    errors = errors_at(tried.structure, tried.size, float(point.norm()), worst)
+    # Parameters with a common shift of all outputs are longer than the point.
+    length = float(tried.parameters.double().norm())
+    errors = errors_at(tried.structure, tried.size, length, worst)
     risks, slopes = tried.fixed.mix(tried.risks), tried.fixed.mix(tried.slopes)
     return _with_cuts(tried, point, risks, slopes, errors=errors, epsilon=epsilon)
+
+
+def _check_same_rows(state: SecondOrderState, tried: SecondOrderState) -> None:
+    """Refuse sums that contradict those of earlier rounds: their rows are not the same."""
+    if not _proves(state) or not state.is_exact:
+        return
+    structure, mix = state.structure, state.fixed.mix
+    points = (structure.to_free(own) for own in (state.best, tried.parameters))
+    before, now = (
+        Measured(
+            point,
+            mix(own.risks) - 0.5 * structure.ridge * point @ point,
+            mix(own.slopes) - structure.ridge * point,
+        )
+        for own, point in zip((state, tried), points, strict=True)
+    )
+    cuts = Cuts(state.cuts[:, 0], state.cuts[:, 1:])
+    steepest = steepest_change(structure, state.size)
+    masked = max(state.size.masked, tried.size.masked, key=lambda own: own.slope)
+    check_same_rows(before, now, cuts, steepest=steepest, masked=masked)
 
 
 def _proves(state: SecondOrderState) -> bool:
@@ -206,55 +281,74 @@ def _look_ahead(state: SecondOrderState, gain: float, epsilon: float) -> SecondO
     )
     damping = min(max(state.damping * factor, MIN_DAMPING), MAX_DAMPING)
     structure = state.structure
-    own = _quadratics(state)
+    plain = _quadratics(state)
+    own = centred(structure, plain, state.centre)
     diagonals = own.curvatures.diagonal(dim1=1, dim2=2)
     scale = torch.maximum(state.scale, (state.weights[:, None] * diagonals).sum(dim=0))
-    mix, floor = state.fixed.mix, state.fixed.floor(epsilon)
-    functions = Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
-    chosen = state.fixed.chosen(state.weights)
-    widest = diagonals.amax(dim=0)
-    least = MIN_CURVATURE * torch.where(widest > 0, widest, widest.max())
-    region = (0.0 if structure.is_quadratic else damping) * scale + least
-    lowest = minimise_max(functions, region, chosen, floor)
+    functions = _mixed(state, own)
+    chosen, floor = state.fixed.chosen(state.weights), state.fixed.floor(epsilon)
+    least = MIN_CURVATURE * _positive(diagonals.amax(dim=0))
+    if structure.is_quadratic:
+        lowest = minimise_max_exactly(functions, least, chosen, floor)
+    else:
+        lowest = minimise_max(functions, damping * scale + least, chosen, floor)
     least_value = max(state.lower, 0.0) if state.is_exact else 0.0
     while lowest.value < least_value and damping < MAX_DAMPING and not structure.is_quadratic:
         # No model is that good: the prediction is beyond the range of the quadratics.
         damping *= DAMPING_FACTOR
         lowest = minimise_max(functions, damping * scale + least, chosen, floor)
-    point = structure.to_free(state.best) + lowest.step
-    parameters = structure.from_free(point).to(state.best)
+    worst = _worst(state, state.risks, epsilon)
+    step = from_centred(structure, lowest.step, state.centre)
     state = replace(
         state,
-        parameters=parameters,
+        parameters=structure.from_free(structure.to_free(state.best) + step).to(state.best),
         weights=state.fixed.weights(lowest.weights),
         scale=scale,
         damping=damping,
-        promised=_worst(state, state.risks, epsilon) - lowest.value,
+        promised=worst - lowest.value,
+        # A candidate that failed changes nothing about what other weights proved of the best.
+        left=min(state.left, worst - lowest_mix(functions, least, lowest.weights)),
     )
-    if structure.is_quadratic and state.is_exact:
-        return _with_known(state, functions, region, epsilon)
-    return state
+    if not structure.is_quadratic or not state.is_exact:
+        return state
+    step = structure.to_free(state.parameters) - structure.to_free(state.best)
+    there = functions.moved(to_centred(structure, step, state.centre))
+    lower = lowest_mix(there, least, lowest.weights)
+    return _with_known(state, _mixed(state, plain), lower, epsilon)
+
+
+def _mixed(state: SecondOrderState, own: Quadratics) -> Quadratics:
+    """Return the functions that the adversary chooses from, given the players' own."""
+    mix = state.fixed.mix
+    return Quadratics(mix(own.values), mix(own.slopes), mix(own.curvatures))
+
+
+def _positive(widest: Tensor) -> Tensor:
+    """Return the largest curvature of each parameter; that of all where nothing bends."""
+    most = float(widest.max())
+    return torch.where(widest > 0, widest, most if most > 0 else 1.0)
 
 
 def _with_known(
-    state: SecondOrderState, functions: Quadratics, region: Tensor, epsilon: float
+    state: SecondOrderState, functions: Quadratics, lower: float, epsilon: float
 ) -> SecondOrderState:
     """Add what quadratic risks determine about the next model before it is evaluated.
 
-    What a further step from there would gain is due to rounding.
+    Its distance from ``lower``, which no model is below, is due to rounding or to a step that the
+    solver missed.
     """
     best, point = (state.structure.to_free(own) for own in (state.best, state.parameters))
-    step, floor = point - best, state.fixed.floor(epsilon)
+    step = point - best
     there = functions.moved(step)
-    answer = highest_mix(there.values, floor)
-    again = minimise_max(there, region, state.fixed.chosen(state.weights), floor)
-    # A gain too small to be seen beside the risk before the step is an uncertainty, and not 0.
+    answer = highest_mix(there.values, state.fixed.floor(epsilon))
+    # A gain too small to be seen beside the numbers that were added is an uncertainty, and not 0.
     # With residuals as small as rounding errors of the targets, there is nothing left to gain.
-    left = max(answer - again.value, UNSEEN * _worst(state, state.risks, epsilon))
+    added = float((functions.curvatures.abs() @ step.abs() @ step.abs()).max())
+    unseen = UNSEEN * max(_worst(state, state.risks, epsilon), added)
     digits = FIT_DIGITS * torch.finfo(state.parameters.dtype).eps
     targets = float(functions.moved(-best).values.abs().max())
-    promised = 0.0 if answer <= digits**2 * targets else left
-    state = replace(state, answer=answer, upper=min(state.upper, answer), promised=promised)
+    left = 0.0 if answer <= digits**2 * targets else max(answer - lower, unseen)
+    state = replace(state, answer=answer, upper=min(state.upper, answer), left=left)
     if not _proves(state):
         return state
     worst = float(functions.values.max())

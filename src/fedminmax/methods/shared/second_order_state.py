@@ -1,21 +1,29 @@
 """What the server for linear models knows between two rounds (see ``second_order_server``)."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedminmax.core.certificate import Certificate, RowSize, errors_at, errors_of_quadratics
+from fedminmax.core.certificate import (
+    Certificate,
+    RowSize,
+    errors_at,
+    errors_of_quadratics,
+    masked_errors,
+)
 from fedminmax.core.linear_structure import LinearStructure
+from fedminmax.core.messages import Sums
 from fedminmax.core.simplex import FixedShares
+from fedminmax.methods.shared.trial import Trial, new_trial
 
 # Maximum number of second derivatives that a server stores: 160 MB.
 MAX_CURVATURE = 20_000_000
 FIRST_DAMPING = 1e-3
 PREDICTION_FACTOR = 100.0
-# Smaller gains, relative to the risk before the step, are rounding.
-UNSEEN = 1e-13
+# Shares of the risk that are as good as nothing: a proof cannot be closer for other reasons.
+NOTHING_LEFT = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +31,16 @@ class SecondOrderState:
     """The next candidate, the best model so far with what is known there, and the bounds.
 
     ``damping`` is the trust region's, relative to ``scale``, the largest curvature seen for each
-    parameter. ``promised`` is the predicted decrease at the next candidate; for squared error,
-    which determines that candidate's risk, what one more step would gain. ``cuts`` are linear
+    parameter; both are in coordinates around the columns' ``centre`` (see ``core.centring``).
+    ``promised`` is the predicted decrease at the next candidate, within the trust region, and
+    ``left`` the most that the quadratics leave to be gained by any step; for squared error, which
+    determines the next candidate's risk, by any step from there. ``cuts`` are linear
     lower bounds on the risks: constant and slope. ``upper`` and ``lower`` bound the game's value;
     lower is minus infinity if nothing is proved. ``answer`` is the worst risk of the selected
     model, with its penalty; infinite unless it was measured on all rows. ``seen`` has the rows
     behind each player's risk, weighted by round, and ``repeats`` is how often in a row the
-    candidate was sent again. ``size`` determines rounding errors.
+    candidate was sent again. ``trial`` decides whether candidates are returned while holders are
+    missing. ``size`` determines rounding errors.
     """
 
     parameters: Tensor
@@ -43,16 +54,19 @@ class SecondOrderState:
     risks: Tensor
     slopes: Tensor
     curvature: Tensor
+    centre: Tensor
     scale: Tensor
     cuts: Tensor
     damping: float
     promised: float
+    left: float
     upper: float
     lower: float
     answer: float
     seen: Tensor
     repeats: int
     rounds: int
+    trial: Trial
 
     @property
     def is_exact(self) -> bool:
@@ -75,38 +89,42 @@ class SecondOrderState:
         penalty = 0.5 * ridge * float(answer @ answer)
         return Certificate(self.answer + errors.value, self.lower, penalty, ridge)
 
-    def worst_of(self, risks: Tensor) -> float:
-        """Return the adversary's maximum over these risks of the next candidate, rounded up.
+    def worst_of(self, total: Sums) -> float:
+        """Return the adversary's maximum over the risks of the next candidate, rounded up.
 
         It includes the penalty; players that may not be chosen keep their share.
         """
-        point = self.structure.to_free(self.parameters)
-        worst = float(self.fixed.mix(risks).max()) + 0.5 * self.structure.ridge * float(
-            point @ point
-        )
-        return worst + errors_at(self.structure, self.size, float(point.norm()), worst).value
+        theta = self.parameters.double().cpu()
+        worst = float(self.fixed.mix(total.group_risks).max())
+        worst += 0.5 * self.structure.ridge * float(theta @ theta)
+        masked = masked_errors(self.structure, total.rounding, total.group_count.cpu())
+        size = replace(self.size, masked=masked)
+        return worst + errors_at(self.structure, size, float(theta.norm()), worst).value
 
     @property
     def remaining(self) -> float | None:
-        """The certificate's gap; else a large multiple of the next step's predicted decrease.
+        """The certificate's gap; else a large multiple of the gain that the quadratics leave.
 
-        The prediction is for a step within the trust region, and is not a proof. None while the
-        prediction is small only because the region is.
+        That gain is not a proof. But if it is tiny, the certificate's gap is due to the bounds on
+        rounding errors, which further rounds do not improve.
         """
-        proved = self.certificate
-        if proved is not None:
-            return proved.gap
         if self.rounds == 0 or not self.is_exact:
             return None
-        if self.structure.is_quadratic:
-            return self.promised / max(self.answer, 1e-300)
-        if self.damping > FIRST_DAMPING or self.promised < -UNSEEN * self.answer:
-            return None
-        return PREDICTION_FACTOR * max(self.promised, 0.0) / max(self.answer, 1e-300)
+        share = max(self.left, 0.0) / max(self.answer, 1e-300)
+        predicted = share * (1.0 if self.structure.is_quadratic else PREDICTION_FACTOR)
+        proved = self.certificate
+        if proved is None:
+            return predicted
+        return proved.gap if share > NOTHING_LEFT else min(proved.gap, predicted)
 
     @property
     def selected(self) -> Tensor:
-        """The model with the lowest worst risk; for squared error, the next candidate."""
+        """The model with the lowest worst risk; for squared error, the next candidate.
+
+        While holders are missing, it is the latest one, if such models passed their trial.
+        """
+        if not self.is_exact and not self.trial.is_passed(self.counts, self.fixed.playable):
+            return self.trial.kept.unsqueeze(0)
         known = self.structure.is_quadratic and self.rounds > 0
         return (self.parameters if known else self.best).unsqueeze(0)
 
@@ -141,14 +159,17 @@ def start_second_order(
         risks=new(players),
         slopes=new(players, numbers),
         curvature=new(players, structure.curvature_numbers),
+        centre=new(structure.inputs),
         scale=new(numbers),
         cuts=new(0, numbers + 1),
         damping=FIRST_DAMPING,
         promised=0.0,
+        left=math.inf,
         upper=float("inf"),
         lower=-float("inf"),
         answer=float("inf"),
         seen=new(players),
         repeats=0,
         rounds=0,
+        trial=new_trial(start, players),
     )

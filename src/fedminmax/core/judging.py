@@ -1,0 +1,118 @@
+"""How a model is judged by losses on validation rows: by the objective that its method minimises.
+
+The players are groups, holders, or a single one with all rows. With their risks r_k and shares p_k
+of the rows, the objective is the worst risk, the tilted mean (1/t) log sum_k p_k exp(t r_k), or the
+power mean (sum_k p_k r_k^(q+1))^(1/(q+1)), which orders models as the mean of powers does.
+
+Players with few rows are pooled (see ``core.validation``), and so they are in every objective. A
+server that does not see each holder's losses judges by the mean over all rows in place of an
+objective over holders.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from fedminmax.core.validation import (
+    ALL_ROWS,
+    NOT_MEASURED,
+    ONE_HOLDER,
+    LossSums,
+    ValidationRisk,
+    counted_groups,
+    standard_error,
+    worst_risk,
+)
+
+
+class Players(Enum):
+    """Whose risks an objective is about."""
+
+    GROUPS = "groups"
+    HOLDERS = "holders"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """An objective over players; the worst risk unless it has a ``tilt`` or a ``power`` q."""
+
+    players: Players
+    tilt: float | None = None
+    power: float | None = None
+
+    def measure(
+        self, sums: LossSums, rows: Tensor, playable: Tensor, after_round: int
+    ) -> ValidationRisk:
+        """Return the objective and its standard error, or that it was not measured.
+
+        Args:
+            sums: the reported losses.
+            rows: validation rows of each group over all holders.
+            playable: which groups are large enough for training to count alone.
+            after_round: the round that produced the model.
+        """
+        if not len(sums.count):
+            return NOT_MEASURED
+        if self.players is Players.GROUPS:
+            sums, rows = sums, torch.where(playable, rows, 0)
+        elif self.players is Players.HOLDERS and len(sums.by_holder):
+            # Without all rows, the worst holder may be missing.
+            if int(sums.count.sum()) != int(rows.sum()):
+                return NOT_MEASURED
+            sums = sums.of_holders
+            rows = sums.count
+        else:
+            missing = bool((sums.count[rows > 0] == 0).any())
+            return NOT_MEASURED if missing else _mean(sums, after_round)
+        if self.tilt is None and self.power is None:
+            found = worst_risk(sums, rows, after_round)
+            if self.players is Players.HOLDERS and found.is_measured:
+                return ValidationRisk(after_round, found.risk, found.standard_error, ONE_HOLDER)
+            return found
+        return self._averaged(sums, rows, after_round)
+
+    def _averaged(self, sums: LossSums, rows: Tensor, after_round: int) -> ValidationRisk:
+        """Return a tilted or power mean; its error by the derivatives in the players' risks."""
+        alone, small = counted_groups(rows)
+        parts = [[player] for player in alone] + ([small] if small else [])
+        counts = [int(sums.count[part].sum()) for part in parts]
+        if not parts or not all(counts) or not bool(torch.isfinite(sums.squares).all()):
+            return NOT_MEASURED
+        losses = [float(sums.loss[part].sum()) for part in parts]
+        squares = [float(sums.squares[part].sum()) for part in parts]
+        each = list(zip(losses, squares, counts, strict=True))
+        errors = torch.tensor([standard_error(*own) for own in each], dtype=torch.float64)
+        counted = torch.tensor(counts, dtype=torch.float64)
+        risks = torch.tensor(losses, dtype=torch.float64) / counted
+        shares = counted / counted.sum()
+        value, slopes = self._mean_of(risks, shares)
+        error = float((slopes * errors).square().sum().sqrt())
+        return ValidationRisk(after_round, value, error, ALL_ROWS)
+
+    def _mean_of(self, risks: Tensor, shares: Tensor) -> tuple[float, Tensor]:
+        """Return the mean and its derivatives."""
+        if self.tilt:
+            scores = shares.log() + self.tilt * risks
+            return float(torch.logsumexp(scores, 0)) / self.tilt, torch.softmax(scores, 0)
+        order = 1.0 + (self.power or 0.0)
+        total = float((shares * risks**order).sum())
+        if total == 0.0:
+            return 0.0, shares
+        return total ** (1.0 / order), shares * risks ** (order - 1.0) * total ** (1.0 / order - 1)
+
+
+WORST_GROUP = Judge(Players.GROUPS)
+WORST_HOLDER = Judge(Players.HOLDERS)
+MEAN = Judge(Players.ROWS)
+
+
+def _mean(sums: LossSums, after_round: int) -> ValidationRisk:
+    loss, squares, count = (float(own.sum()) for own in (sums.loss, sums.squares, sums.count))
+    if count == 0 or not math.isfinite(squares):
+        return NOT_MEASURED
+    error = standard_error(loss, squares, int(count))
+    return ValidationRisk(after_round, loss / count, error, ALL_ROWS)
