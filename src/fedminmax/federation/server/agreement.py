@@ -276,16 +276,14 @@ def summaries_of(
     answers = gather(transport(plan.holders, "prepare", {"plan": plan_to_bytes(plan)}))
     summaries, refused = {}, dict(answers.failures)
     max_rows = plan.site_rules.max_rows * plan.max_sites_per_reply
-    for site in plan.holders:
-        if site in answers.messages:
-            try:
-                summary = summary_from_bytes(
-                    answers.messages[site], plan.schema, site, counted=plan.privacy is None
-                )
-                _check_rows(summary, max_rows, site)
-                summaries[site] = summary
-            except RefusedError as error:
-                refused[site] = str(error)
+    for site in (site for site in plan.holders if site in answers.messages):
+        message, counted = answers.messages[site], plan.privacy is None
+        try:
+            summary = summary_from_bytes(message, plan.schema, site, counted=counted)
+            _check_rows(summary, max_rows, site)
+            summaries[site] = summary
+        except RefusedError as error:
+            refused[site] = str(error)
     return summaries, refused
 
 
