@@ -10,6 +10,7 @@ import numpy as np
 import nvflare
 import pytest
 from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.utils import fobs
@@ -234,6 +235,9 @@ def test_a_closed_command_has_no_processor() -> None:
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's way to read content, with our list; as it was after the test."""
+    # The engine remembers how to build what it has packed once.
+    flare_decomposers.register()
+    monkeypatch.setattr(packing, "_decomposers", dict(packing._decomposers))
     monkeypatch.setattr(packing.Packer, "unpack", wire_types._unpack)
     monkeypatch.setattr(lobs, "_get_one_section", wire_types._get_one_section)
 

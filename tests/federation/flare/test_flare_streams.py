@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +25,7 @@ SECONDS = 10.0
 
 
 @pytest.fixture(autouse=True)
-def _lightened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _lightened(monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name in (
         (RxTask, "_schedule_remove_task"),
         (RxTask, "_send_ack"),
@@ -35,9 +34,9 @@ def _lightened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (ConsumableBufferList, "__repr__"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
+    # Sessions of other tests in this process leave messages that are remembered for a while.
+    monkeypatch.setattr(RxTask, "rx_task_map", {})
     reduce_stream_overhead()
-    yield
-    RxTask.rx_task_map.clear()
 
 
 class Wire:

@@ -59,7 +59,10 @@ MAX_NAME_LENGTH = 100
 # Between participants the engine would connect to whatever address a message names, or decrypt
 # what it says is encrypted, for which it asks the sender back.
 CLOSED_HEADERS = (MessageHeaderKey.CONN_URL, MessageHeaderKey.ENCRYPTED)
+SECONDS_TO_CONNECT = 60.0
+POLL_SECONDS = 0.01
 _engine_receive = CoreCell.process_message
+_engine_start = CoreCell.start
 _engine_connectors = ConnectorManager.__init__
 
 
@@ -77,6 +80,7 @@ def install_allow_list() -> None:
     check_engine_version()
     CoreCell.process_message = _receive
     CoreCell._add_adhoc_connector = _connect_nowhere
+    CoreCell.start = _start_connected
     ConnectorManager.__init__ = _close_internal_port
 
 
@@ -194,6 +198,17 @@ def _waiting_requests(cell: Any) -> dict[str, Any]:
 
 def _connect_nowhere(cell: Any, to_cell: str, url: str) -> None:
     """Do not connect to an address that a message names: all connections are in the kit."""
+
+
+def _start_connected(cell: Any) -> None:
+    """Start a cell; a job's is ready when it is connected with its main process.
+
+    The engine would send what comes before that by way of the server, where others could.
+    """
+    _engine_start(cell)
+    until = time.monotonic() + SECONDS_TO_CONNECT
+    while cell.my_info.gen > 1 and not cell.is_backbone_ready() and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
 
 
 def _close_internal_port(manager: Any, *arguments: Any, **named: Any) -> None:
