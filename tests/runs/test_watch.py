@@ -16,7 +16,7 @@ from fedminmax.runs.layout import LOCK_FILE, claim_run
 from fedminmax.runs.live import LiveModel, LiveRun, Stage, without_groups, worst_now
 from fedminmax.runs.round_log import RoundRecord
 from fedminmax.runs.watch import watch_folder
-from fedminmax.runs.watch_network import NewsSoFar
+from fedminmax.runs.watch_network import NewsSoFar, live_run
 from fedminmax.runs.watch_tables import watch_tables
 from tests.federation.made_up_rounds import made_up_round
 
@@ -197,6 +197,18 @@ def test_a_round_over_the_network_that_is_done_again_replaces_what_came_after() 
     so_far = NewsSoFar().with_news(first).with_news(again)
     assert [entry.round for entry in so_far.rounds[0]] == [1, 2]
     assert so_far.rounds[0][-1].risks == (0.1, 0.2)
+
+
+def test_over_the_network_time_left_counts_the_baseline_too() -> None:
+    planned = PlannedJob((("fedminmax", 4), ("fedavg", 6)), ("north", "south"))
+    rounds = tuple((0, made_up_round(number)) for number in (1, 2))
+    news = News(rounds, groups=("women", "men"), planned=planned)
+    live = live_run("here", NewsSoFar().with_news(news), Stage.RUNNING, "")
+    (model,) = live.models
+    assert (model.planned, model.rounds_after) == (4, 6)
+    later = News(((1, made_up_round(1)),), groups=("women", "men"), planned=planned)
+    both = live_run("here", NewsSoFar().with_news(news).with_news(later), Stage.RUNNING, "")
+    assert both.models[-1].rounds_after == 0
 
 
 def states(source: Generator[LiveRun], number: int) -> list[Stage]:

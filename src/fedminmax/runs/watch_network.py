@@ -74,7 +74,7 @@ def watch_kit(kit: Path, wait: float, folder: Path | None = None) -> Generator[L
             so_far = so_far.with_news(observed.news)
         stage, message = _stage_of_job(observed, folder, so_far)
         name = f"{place}: {observed.name}" if observed.name and folder is None else place
-        yield _live_run(name, so_far, stage, message)
+        yield live_run(name, so_far, stage, message)
 
 
 def watch_server(kit: Path, wait: float) -> Generator[LiveRun]:
@@ -134,7 +134,7 @@ def _watch_server_files(folder: Path, record: FederationRecord) -> Generator[Liv
             )
         elif not any(so_far.rounds):
             message = "Server and sites are starting, and agree on how rows are encoded."
-        yield _live_run(str(folder), so_far, stage, message)
+        yield live_run(str(folder), so_far, stage, message)
 
 
 def _last(rounds: Sequence[NetworkRound]) -> int:
@@ -157,7 +157,7 @@ def _name(planned: PlannedJob | None, number: int) -> str:
     return planned.runs[number][0]
 
 
-def _live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveRun:
+def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveRun:
     news = so_far.news
     hidden = news.small_groups
     begun = [number for number, rounds in enumerate(so_far.rounds) if rounds]
@@ -170,6 +170,7 @@ def _live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> Live
             planned=runs[number][1] if number < len(runs) else None,
             # The runs of a job come one after the other.
             stage=stage if number == current else Stage.FINISHED,
+            rounds_after=sum(rounds for _, rounds in runs[number + 1 :]),
         )
         for number in sorted({0, *begun})
     )
