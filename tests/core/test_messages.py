@@ -44,12 +44,12 @@ replies = st.builds(
 
 
 def as_lists(sums: Sums) -> dict[str, object]:
-    parts = (("", sums), ("validation ", sums.validation))
+    parts = (("", sums), ("validation ", sums.validation), ("rounding ", sums.rounding))
     values = {
         prefix + field.name: getattr(part, field.name)
         for prefix, part in parts
         for field in fields(part)
-        if field.name != "validation"
+        if field.name not in ("validation", "rounding")
     }
     return {
         name: value.tolist() if isinstance(value, Tensor) else value

@@ -158,6 +158,7 @@ def _name(planned: PlannedJob | None, number: int) -> str:
 
 
 def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveRun:
+    """Return what a watcher sees of this news."""
     news = so_far.news
     hidden = news.small_groups
     begun = [number for number, rounds in enumerate(so_far.rounds) if rounds]
