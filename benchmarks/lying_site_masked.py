@@ -48,7 +48,7 @@ from fedminmax.federation.site.settings import SiteSettings
 from fedminmax.federation.site.site import Site
 from fedminmax.federation.train import train
 from fedminmax.federation.wire.codec import RefusedError
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums, threshold_for
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
 from fedminmax.federation.wire.summary import summary_from_bytes, summary_to_bytes
 
 LOCAL = PlannedRun("fedavg", {"learning_rate": "0.5", "epochs": "2", "batch_size": "none"}, 100)
@@ -166,7 +166,7 @@ def run_with(lie: Lie, kits: Kits | None) -> Ended:
             plan = plan_for(config, lie.run)
             transport = LyingTransport(folder, lie)
         else:
-            masked = SecureSums(threshold_for(len(SITES)))
+            masked = SecureSums(len(SITES))
             plan = plan_for(with_listed_groups(config, folder), lie.run)
             plan = replace(plan, secure_sums=masked)
             transport = OneHolder(plan, MaskedTransport(folder, kits, lie, plan), folder)

@@ -24,7 +24,7 @@ from fedminmax.federation.flare.local import LocalFederation, local_federation
 from fedminmax.federation.server.log import ROUNDS_FILE, LiveRound
 from fedminmax.federation.server.run import run_folder
 from fedminmax.federation.site.settings import SiteSettings
-from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums, threshold_for
+from fedminmax.federation.wire.plan import NetworkPlan, PlannedRun, SecureSums
 
 ROUNDS = {"logistic": 100, "fast": 15, "mlp": 15}
 SECONDS_BETWEEN_SAMPLES = 0.2
@@ -74,7 +74,7 @@ def measure(sites: int, name: str, repeats: int) -> str:
             format=config.format,
         )
         tables = {site: SiteSettings(folder / f"{site}.csv") for site in names}
-        masks = SecureSums(threshold_for(sites))
+        masks = SecureSums(sites)
         with local_federation(folder / "kits", tables) as federation:
             for repeat in range(repeats):
                 for masked in (False, True):
