@@ -57,7 +57,6 @@ def unlisted(plan: NetworkPlan) -> NetworkPlan:
         (lambda plan: replace(plan, secure_sums=SecureSums(4)), "totals over 4 of 3 sites"),
         (lambda plan: replace(plan, sites=tuple("abcdefgh")), "totals over 3 of 8 sites"),
         (unlisted, "values of 'sex' are not listed"),
-        (lambda plan: replace(plan, compress=True), "compressed"),
     ],
 )
 def test_what_cannot_be_masked_is_refused_by_name(

@@ -29,12 +29,7 @@ BASELINE_OPTIONS = (RATE, "epochs", "batch_size")
 
 
 def plan_of_config(
-    config: TableConfig,
-    run: str,
-    sites: Sequence[str],
-    site_rules: SiteRules,
-    *,
-    compress: bool = False,
+    config: TableConfig, run: str, sites: Sequence[str], site_rules: SiteRules
 ) -> NetworkPlan:
     """Return a configuration as a plan for these sites."""
     if config.candidates:
@@ -62,7 +57,6 @@ def plan_of_config(
         seed=config.seed,
         format=config.format,
         site_rules=site_rules,
-        compress=compress,
         validation=config.validation,
         certify=config.method.certify,
         packages=packages_of(runs),

@@ -19,7 +19,6 @@ from fedminmax.core.validation import NO_LOSSES, LossSums
 from fedminmax.core.workspace import Workspace, model_with
 from fedminmax.federation.one_round import run_round, with_rate_of
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
-from fedminmax.federation.wire.compression import Compressed, compressed_part
 from fedminmax.methods.method import (
     AnyMethod,
     Holder,
@@ -53,7 +52,6 @@ def message_bytes(
     census: Census,
     row: Tensor,
     *,
-    compress: bool = False,
     validates: bool = False,
 ) -> MessageBytes:
     """Return the exact sizes of a round's messages.
@@ -65,12 +63,10 @@ def message_bytes(
         task: the model and its loss.
         census: rows by holder and group.
         row: any tensor with the shape of one row's features.
-        compress: whether replies are compressed where possible.
         validates: whether holders have set validation rows aside.
     """
-    compressed = compressed_part(method, census.linear, compress=compress)
     rows = _dummy_rows(task, census, row)
-    posted = _MessageRecorder(task, census, rows=rows, compressed=compressed, validates=validates)
+    posted = _MessageRecorder(task, census, rows=rows, validates=validates)
     method = with_rate_of(method, posted)
     start = task.initial_parameters
     kept = NOTHING
@@ -122,7 +118,6 @@ class _MessageRecorder:
     census: Census
     _: KW_ONLY
     rows: Examples
-    compressed: Compressed
     validates: bool
     down: list[int] = field(default_factory=list)
     up: list[int] = field(default_factory=list)
@@ -202,8 +197,4 @@ class _MessageRecorder:
         if self.validates and order.phase == 0:
             nothing = torch.zeros(self.census.groups, dtype=torch.float64)
             reply = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))
-        if self.compressed is Compressed.STEP:
-            return replace(reply, step=reply.step.to(torch.bfloat16))
-        if self.compressed is Compressed.CURVATURE:
-            return replace(reply, statistics=reply.statistics.float())
         return reply

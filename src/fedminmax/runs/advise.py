@@ -176,7 +176,6 @@ def add_advice(
     census: CensusFile,
     rounds: Sequence[RoundRecord],
     counted: Sequence[NetworkRound] = (),
-    compress: bool = False,
     masked: bool = False,
     fixed_rounds: bool = False,
 ) -> Results:
@@ -190,7 +189,7 @@ def add_advice(
     rows = Census(torch.tensor(census.train), len(results.classes), linear=linear)
     row = torch.zeros(len(encoding.names))
     validates = any(map(any, census.validation))
-    messages = message_bytes(run.method, task, rows, row, compress=compress, validates=validates)
+    messages = message_bytes(run.method, task, rows, row, validates=validates)
     cost: dict[str, object] = {"bytes_down": messages.down, "bytes_up": messages.up}
     usual = usual_rounds(run.card.key, linear=linear is not None, loss=results.loss)
     if usual is not None and not fixed_rounds:

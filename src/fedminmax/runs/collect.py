@@ -179,7 +179,6 @@ def results_of_runs(
             census=census,
             rounds=records,
             counted=run.rounds,
-            compress=plan.compress,
             masked=plan.secure_sums is not None,
             fixed_rounds=plan.privacy is not None,
         )

@@ -50,7 +50,6 @@ class FederationRecord:
     site_rules: SiteRules
     validation: float | None = None
     patience: int | None = None
-    compress: bool = False
     gap: float | None = None
     certify: bool = False
     secure_sums: bool | None = None
@@ -89,9 +88,7 @@ def _check_promise(plan: NetworkPlan) -> None:
 
 def plan_of(record: FederationRecord, config: TableConfig) -> NetworkPlan:
     """Return the plan of this run; refuse one whose sums cannot be masked as it asks for."""
-    plan = plan_of_config(
-        config, record.run, record.sites, record.site_rules, compress=record.compress
-    )
+    plan = plan_of_config(config, record.run, record.sites, record.site_rules)
     _check_promise(plan)
     fault = secure_sums_fault(plan)
     if fault is not None:
@@ -126,7 +123,7 @@ def open_federation_run(folder: Path, record: FederationRecord) -> FederationRec
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
     # Folders of earlier versions lack these keys.
-    added = ("compress", "certify", "secure_sums", "privacy")
+    added = ("certify", "secure_sums", "privacy")
     silent = {name for name in added if not getattr(plan, name)}
     identity = plan_adapter().dump_python(plan, mode="json", exclude=silent)
     claim_folder(folder, {"version": __version__, "configuration": identity})

@@ -183,7 +183,7 @@ def test_a_wide_models_proof_is_one_round_of_gradients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedminmax.methods.shared.second_order_state.MAX_CURVATURE", 0)
-    plan, transport = replace(job(tmp_path), compress=True), DirectTransport(tmp_path)
+    plan, transport = job(tmp_path), DirectTransport(tmp_path)
     told = proof_after(tmp_path, plan, transport)
     members = read_members(run_folder(tmp_path / "run", plan, 0))
     expected = certify(simulated_federation(tmp_path, plan, fused=True), members[0])

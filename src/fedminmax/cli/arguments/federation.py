@@ -154,7 +154,6 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", type=positive_int, metavar="N", help="how many holders you expect it to have")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    add_compress(parser)
     add_secure_sums(parser)
     add_validation(parser)
     add_gap(parser)
@@ -188,7 +187,6 @@ def _run_local(options: argparse.Namespace) -> None:
             site_rules=site_rules_of(options),
             validation=options.validation,
             patience=options.patience,
-            compress=options.compress,
             gap=options.gap,
             certify=options.certify,
             secure_sums=options.secure_sums,
@@ -207,16 +205,6 @@ def add_federation_runs(actions: "argparse._SubParsersAction[Any]") -> None:
 def default_folder(config: Path) -> Path:
     """Return the default run folder of this configuration."""
     return Path("runs", f"{config.stem}-federation")
-
-
-def add_compress(parser: argparse.ArgumentParser) -> None:
-    """Add the option that makes replies smaller."""
-    parser.add_argument(
-        "--compress",
-        action="store_true",
-        help="smaller replies: steps in bfloat16, with the rounding error added to the next "
-        "step; curvature of fedminmax-fast in single precision",
-    )
 
 
 def add_secure_sums(parser: argparse.ArgumentParser) -> None:
@@ -244,7 +232,6 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--sites", metavar="LIST", help="names of the sites that take part (all)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    add_compress(parser)
     add_secure_sums(parser)
     _add_wait(parser)
     add_validation(parser)
@@ -335,7 +322,6 @@ def _run_run(options: argparse.Namespace) -> None:
             wait=options.wait,
             validation=options.validation,
             patience=options.patience,
-            compress=options.compress,
             gap=options.gap,
             certify=options.certify,
             secure_sums=options.secure_sums,

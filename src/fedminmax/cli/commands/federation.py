@@ -142,7 +142,6 @@ class RunRequest:
     wait: float
     validation: float | None
     patience: int | None
-    compress: bool = False
     gap: float | None = None
     certify: bool = False
     secure_sums: bool | None = None
@@ -166,7 +165,6 @@ def run_federation(request: RunRequest) -> None:
         site_rules=request.site_rules,
         validation=request.validation,
         patience=request.patience,
-        compress=request.compress,
         gap=request.gap,
         certify=request.certify,
         secure_sums=request.secure_sums,
@@ -240,7 +238,6 @@ class LocalRequest:
     site_rules: SiteRules
     validation: float | None
     patience: int | None
-    compress: bool = False
     gap: float | None = None
     certify: bool = False
     secure_sums: bool | None = None
@@ -257,7 +254,6 @@ def run_local_federation(request: LocalRequest) -> None:
         site_rules=request.site_rules,
         validation=request.validation,
         patience=request.patience,
-        compress=request.compress,
         gap=request.gap,
         certify=request.certify,
         secure_sums=request.secure_sums,
@@ -307,8 +303,7 @@ def _digest_of_tables(config: TableConfig) -> str:
 def _with_masks_if_possible(folder: Path, record: FederationRecord) -> FederationRecord:
     """Mask sums on one machine, too, unless the user forbids it or the plan cannot be masked."""
     config = replace(record.read_config(), secure_sums=True)
-    rules, compress = record.site_rules, record.compress
-    fault = secure_sums_fault(plan_of_config(config, "", record.sites, rules, compress=compress))
+    fault = secure_sums_fault(plan_of_config(config, "", record.sites, record.site_rules))
     decided = with_masks_decided(folder, record, default=fault is None)
     if fault is not None and not decided.secure_sums and len(record.sites) >= MIN_MASKED_SITES:
         say(f"sums cannot be masked: {fault}")

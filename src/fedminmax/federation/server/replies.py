@@ -18,7 +18,6 @@ from fedminmax.federation.wire.checks import (
     check_validation,
 )
 from fedminmax.federation.wire.codec import RefusedError, checked_bytes
-from fedminmax.federation.wire.compression import compressed_part
 from fedminmax.federation.wire.messages import max_reply_bytes, sums_from_bytes
 from fedminmax.methods.method import AnyMethod
 from fedminmax.methods.shared.expected_reply import Sender
@@ -62,8 +61,6 @@ class ReplyReader:
         site, census = answer.site, self._agreement.census
         limit = max_reply_bytes(sent.method, self._start, census)
         content = checked_bytes(answer.message, limit, site)
-        compress = self._agreement.plan.compress
-        compressed = compressed_part(sent.method, census.linear, compress=compress)
         set_aside = self._agreement.validation_rows
         validates = len(set_aside) > 0 and sent.order.phase == 0 and not self._proves
         reply, seconds = sums_from_bytes(
@@ -72,7 +69,6 @@ class ReplyReader:
             groups=census.groups,
             limit=limit,
             sender=site,
-            compressed=compressed,
             validates=validates,
         )
         reply = replace(reply, rounding=answer.rounding)
@@ -113,9 +109,7 @@ class ReplyReader:
                 self._reported.pop(site, None)
             else:
                 self._reported[site] = ReportedLosses(now.parameters, reply.group_loss)
-            step = check_reply(
-                sent.method, now, sender, reply, site=site, before=before, compressed=compressed
-            )
+            step = check_reply(sent.method, now, sender, reply, site=site, before=before)
         except RefusedError:
             raise
         except (ArithmeticError, ValueError, RuntimeError, LookupError) as error:

@@ -49,7 +49,6 @@ from fedminmax.federation.server.noisy_census import agree_privately
 from fedminmax.federation.server.one_holder import OneHolder
 from fedminmax.federation.server.remote import RemoteFederation, TooFewSitesError
 from fedminmax.federation.server.transport import Transport
-from fedminmax.federation.wire.compression import Compressed, compressed_part
 from fedminmax.federation.wire.plan import NetworkPlan
 from fedminmax.methods.method import lets_holders_keep
 
@@ -250,11 +249,10 @@ def _run(agreement: Agreement, transport: Transport, number: int, folder: Path) 
     progress: Progress[Any] = resume or initial_progress(
         federation, method, seed=plan.seed, participation=planned.participation
     )
-    compressed = compressed_part(method, agreement.census.linear, compress=plan.compress)
     # Sites take the masks off a round for one set of sites alone, so that no round should be asked
     # again without need.
     masked = plan.secure_sums is not None
-    sites_keep = lets_holders_keep(method) or compressed is Compressed.STEP or masked
+    sites_keep = lets_holders_keep(method) or masked
     rounds = train_with_checkpoints(
         folder,
         federation,

@@ -29,12 +29,6 @@ from fedminmax.federation.private import row_limits_of
 from fedminmax.federation.secure.noisy_answers import mechanism_of_plan
 from fedminmax.federation.site.policy import SiteRows
 from fedminmax.federation.site.state import SiteState
-from fedminmax.federation.wire.compression import (
-    Compressed,
-    compressed_part,
-    round_curvature,
-    round_step,
-)
 from fedminmax.federation.wire.plan import NetworkPlan, digest_of, task_of
 from fedminmax.methods.method import AnyMethod, Holder, lets_holders_keep, needs_each_reply
 from fedminmax.metrics.row_scores import stacked
@@ -179,24 +173,7 @@ def _checked(rows: Examples, precision: torch.dtype, site: str) -> Examples:
 
 
 def reply_to(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
-    """Do a round's work, and compress the reply if the plan allows it.
-
-    What the site keeps from round to round is stored under ``state``.
-    """
-    linear = encoded_site.workspace.linear
-    reply = _reply(method, order, encoded_site, state)
-    part = compressed_part(method, linear, compress=encoded_site.plan.compress)
-    if part is Compressed.STEP:
-        kept = SiteState(state.with_name(f"{state.name}-rounding"))
-        before = kept.before(order.key.round, torch.zeros_like(encoded_site.start).double())
-        reply, left_out = round_step(reply, before)
-        kept.keep(order.key.round, left_out)
-    elif part is Compressed.CURVATURE and linear is not None:
-        reply = round_curvature(reply, linear)
-    return reply
-
-
-def _reply(method: AnyMethod[Any], order: Order, encoded_site: EncodedSite, state: Path) -> Sums:
+    """Do a round's work; what the site keeps from round to round is stored under ``state``."""
     if lets_holders_keep(method):
         kept = SiteState(state)
         before = kept.before(order.key.round, method.start_keeping(encoded_site.start))

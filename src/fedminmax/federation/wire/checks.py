@@ -22,7 +22,6 @@ from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
 from fedminmax.federation.wire.codec import RefusedError, check_finite
-from fedminmax.federation.wire.compression import Compressed
 from fedminmax.methods.method import (
     AnyMethod,
     OneStepMethod,
@@ -39,8 +38,7 @@ from fedminmax.methods.shared.expected_reply import (
 
 MAX_STEP_RATIO = 1000.0
 MIN_TO_COMPARE = 3
-# Margins for rounding in single precision: of exact values, and of limits. A step in bfloat16 is
-# within the margin of limits: it and the remainder of earlier ones are off by 1/256 each.
+# Margins for rounding in single precision: of exact values, and of limits.
 ROUNDING = 1e-4
 LIMIT_ROUNDING = 1e-2
 # Curvature is summed in double precision: shares of its trace, and of the largest possible one.
@@ -107,12 +105,10 @@ def check_reply(
     *,
     site: str,
     before: ReportedLosses | None = None,
-    compressed: Compressed = Compressed.NOTHING,
 ) -> StepLength:
     """Refuse an impossible reply of this sender, whose losses were already checked.
 
-    Return how long its step is. ``before`` is its report of an earlier round, ``compressed`` which
-    part was rounded.
+    Return how long its step is. ``before`` is its report of an earlier round.
     """
     expected = expected_reply(method, order, sender, reply)
     of_rows = takes_one_step(method) or sums_over_rows(method)
@@ -123,11 +119,8 @@ def check_reply(
     _check_curvature(expected.reported_curvature, site)
     length = _check_step(reply, expected, sender.lengths, site)
     if before is not None and sender.limits.at_every_model:
-        rounding = LIMIT_ROUNDING if compressed is Compressed.STEP else ROUNDING
         for reported in _reported_gradients(method, order, sender, reply, expected.reach):
-            _check_slope(
-                reported, order, sender, reply, before=before, step_rounding=rounding, site=site
-            )
+            _check_slope(reported, order, sender, reply, before=before, site=site)
     return length
 
 
@@ -187,7 +180,6 @@ def _check_slope(
     reply: Sums,
     *,
     before: ReportedLosses,
-    step_rounding: float,
     site: str,
 ) -> None:
     """Refuse a gradient that does not fit how the sender's own losses changed.
@@ -210,8 +202,8 @@ def _check_slope(
         curved = min(curved, 0.5 * distance**2 * by_group)
     rows = torch.dot(weights, sender.counts.to(torch.float64))
     steepest = reported.reach * sender.lengths.rows
-    rounding = 2.0 * LOSS_ROUNDING * float(rows) + ROUNDING * abs(change)
-    rounding += step_rounding * steepest * distance
+    rounding = 2.0 * LOSS_ROUNDING * float(rows)
+    rounding += ROUNDING * (abs(change) + steepest * distance)
     if off > curved * (1.0 + LIMIT_ROUNDING) + rounding:
         raise RefusedError(
             f"{site} sent a step that does not fit how its own losses changed since its last "

@@ -22,7 +22,6 @@ from fedminmax.federation.wire.codec import (
     read_vectors,
     write_vectors,
 )
-from fedminmax.federation.wire.compression import Compressed
 from fedminmax.methods.method import AnyMethod, sums_over_rows
 from fedminmax.metrics.sums import ScoreSums
 
@@ -111,12 +110,8 @@ def order_from_bytes(message: object, like: Tensor, sender: str) -> Order:
 
 def sums_to_bytes(sums: Sums, seconds: float) -> bytes:
     """Write a reply and its duration; the step keeps its precision, as in the simulation."""
-    step = sums.step
-    if step.dtype is torch.bfloat16:
-        # As raw bits: NumPy, which writes the vectors, has no bfloat16.
-        step = step.view(torch.int16)
     vectors = {
-        "step": step,
+        "step": sums.step,
         "scales": torch.tensor([sums.scale, sums.curvature], dtype=torch.float64),
         "group_loss": sums.group_loss,
         "group_count": sums.group_count,
@@ -160,25 +155,16 @@ def sums_from_bytes(
     groups: int,
     limit: int,
     sender: str,
-    compressed: Compressed = Compressed.NOTHING,
     validates: bool = False,
 ) -> tuple[Sums, float]:
     """Read a reply of at most ``limit`` bytes and its seconds; ``like`` are the parameters.
 
-    Compressed parts are converted back to the precision in which they are used. A reply that
-    ``validates`` has the losses on validation rows.
+    A reply that ``validates`` has the losses on validation rows.
     """
     kinds = {"step": (like.dtype, torch.float64)} | SUMS_VECTORS
     if validates:
         kinds |= VALIDATION_VECTORS
-    if compressed is Compressed.STEP:
-        kinds["step"] = (torch.int16,)
-    elif compressed is Compressed.CURVATURE:
-        kinds["statistics"] = (torch.float32,)
     vectors = read_vectors(message, kinds, limit, sender)
-    if compressed is Compressed.STEP:
-        vectors["step"] = vectors["step"].view(torch.bfloat16).to(like.dtype)
-    vectors["statistics"] = vectors["statistics"].double()
     check_length(vectors, "scales", 2, sender)
     for name in ("gradient_evaluations", "seconds"):
         check_length(vectors, name, 1, sender)

@@ -130,12 +130,12 @@ def threshold_for(sites: int, minimum_sites: int = MIN_MASKED_SITES) -> int:
 class NetworkPlan:
     """The complete description of a job; ``run`` names its folder, so that it can be resumed.
 
-    ``sites`` are the holders, in the order of their numbers. With ``compress`` parts of replies are
-    compressed (``wire.compression``). ``validation`` is the share of its training rows that each
-    site sets aside to choose the round. With ``certify`` the first run is followed by rounds that
-    prove how much better any model could be. ``packages`` are those of methods that are not built
-    in: sites must have the same. With ``secure_sums`` sites mask what they send, so that the server
-    learns only totals; with ``privacy`` they also clip rows and add noise.
+    ``sites`` are the holders, in the order of their numbers. ``validation`` is the share of its
+    training rows that each site sets aside to choose the round. With ``certify`` the first run is
+    followed by rounds that prove how much better any model could be. ``packages`` are those of
+    methods that are not built in: sites must have the same. With ``secure_sums`` sites mask what
+    they send, so that the server learns only totals; with ``privacy`` they also clip rows and add
+    noise.
     """
 
     run: str
@@ -149,7 +149,6 @@ class NetworkPlan:
     format: FileFormat = PLAIN
     precision: Precision = Precision.FLOAT32
     site_rules: SiteRules = SiteRules()
-    compress: bool = False
     validation: float = 0.0
     certify: bool = False
     packages: tuple[MethodPackage, ...] = ()
@@ -201,10 +200,9 @@ def packages_of(runs: Sequence[PlannedRun]) -> tuple[MethodPackage, ...]:
 def digest_of(plan: NetworkPlan) -> str:
     """Return a digest of what a plan asks of a site.
 
-    It does not depend on the other sites, the length and patience of the runs, or compression,
-    which discloses less, not more. Whether sums are masked is part of it; over how many sites
-    depends on the participants, and sites check that themselves. A promise of privacy is part of it
-    with its rounds.
+    It does not depend on the other sites, or on the length and patience of the runs. Whether sums
+    are masked is part of it; over how many sites depends on the participants, and sites check that
+    themselves. A promise of privacy is part of it with its rounds.
     """
     bare = replace(
         plan,
@@ -217,7 +215,7 @@ def digest_of(plan: NetworkPlan) -> str:
     # Sites that checked a configuration with an earlier version do not know these.
     added = ("certify", "packages", "secure_sums", "privacy")
     unused = {name for name in added if not getattr(plan, name)}
-    left_out: dict[str, Any] = dict.fromkeys(("compress", *unused), True)
+    left_out: dict[str, Any] = dict.fromkeys(unused, True)
     left_out["runs"] = {"__all__": {"needs_patience"}}
     optional = ("person_column", "maps", "own_values", "missing_by_column", "units")
     left_out["schema"] = {name for name in optional if not getattr(plan.schema, name)}

@@ -94,8 +94,6 @@ def masking_fault(plan: NetworkPlan) -> str | None:
     for entry in plan.schema.protected:
         if not (entry.values or entry.edges):
             return f"the values of '{entry.column}' are not listed in [groups.values]"
-    if plan.compress:
-        return "compressed replies cannot be masked"
     return None
 
 
