@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fairlearn.metrics import false_negative_rate, false_positive_rate, selection_rate
+from fairlearn.metrics import (
+    MetricFrame,
+    false_negative_rate,
+    false_positive_rate,
+    selection_rate,
+)
 from sklearn.metrics import accuracy_score, brier_score_loss, mean_absolute_error
 
-from fedminmax.data.row_groups import group_rows
 from fedminmax.metrics import group_metrics, regression_group_metrics
-from fedminmax.metrics.by_group import group_metrics_as_markdown, metric_by_group, metric_frame
+from fedminmax.metrics.by_group import group_metrics_as_markdown, metric_by_group
 from fedminmax.metrics.intervals import Estimate, Scored
-from fedminmax.metrics.row_scores import score_classes
 from tests.complaints import complaint_of
 
 GENERATOR = np.random.default_rng(0)
@@ -171,10 +174,14 @@ def test_regression() -> None:
     )
 
 
-def test_fairlearns_frame_is_there_with_all_that_it_can_do() -> None:
-    frame = metric_frame(score_classes(Y, y_prob=PROBABILITY), group_rows(group_of_row, ROWS))
-    assert list(frame.by_group.index) == ["a", "b", "c"]
-    assert frame.difference()["accuracy"] == pytest.approx(FOUND.metrics["accuracy"].gap.value)
+def test_groups_and_gap_are_those_of_fairlearns_frame() -> None:
+    frame = MetricFrame(
+        metrics=accuracy_score, y_true=Y, y_pred=PREDICTED, sensitive_features=group_of_row
+    )
+    assert frame.by_group.to_dict() == pytest.approx(
+        {name: own.value for name, own in FOUND.metrics["accuracy"].by_group.items()}
+    )
+    assert frame.difference() == pytest.approx(FOUND.metrics["accuracy"].gap.value)
 
 
 def test_the_record_is_plain_data_and_the_same_each_time() -> None:

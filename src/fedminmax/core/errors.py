@@ -9,7 +9,6 @@ returns the command that installs them.
 EXTRAS = {
     "cryptography": "flare",
     "dp_accounting": "privacy",
-    "fairlearn": "sklearn",
     "jinja2": "cli",
     "matplotlib": "cli",
     "mlflow": "mlflow",

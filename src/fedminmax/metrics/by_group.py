@@ -1,7 +1,6 @@
 """Metrics by group: values with intervals, the worst group, the gap, and a table in Markdown.
 
-If the rows are available, values are those of Fairlearn's MetricFrame (Weerts et al.: Fairlearn,
-JMLR 2023). The intervals are those of ``metrics.intervals``.
+The intervals are those of ``metrics.intervals``.
 
 The worst of several noisy values is bad partly by chance: the smaller the groups and the more of
 them, the more this matters. Its interval and that of the gap account for this selection (see
@@ -14,15 +13,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial, reduce
-from importlib.util import find_spec
+from functools import reduce
 from operator import add, neg
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedminmax.core.errors import InputError, install_command
+from fedminmax.core.errors import InputError
 from fedminmax.core.text import format_value, is_finite, markdown_table
 from fedminmax.data.row_groups import RowGroups, group_rows
 from fedminmax.metrics.intervals import (
@@ -188,28 +185,6 @@ def regression_group_metrics(
     return measure_scores(scores, sensitive_features, confidence)
 
 
-def metric_frame(scores: Mapping[str, RowScore], groups: RowGroups) -> Any:
-    """Return Fairlearn's MetricFrame of these scores, one line per group."""
-    if find_spec("fairlearn") is None:
-        raise InputError(f"results by group need Fairlearn: {install_command('fairlearn')}")
-    from fairlearn.metrics import MetricFrame
-
-    # MetricFrame copies every argument of every metric row by row: passing row numbers instead of
-    # labels and columns halves its time.
-    rows = np.arange(len(groups.numbers))
-    return MetricFrame(
-        metrics={name: partial(_quotient, score) for name, score in scores.items()},
-        y_true=rows,
-        y_pred=rows,
-        sensitive_features={"group": np.array(groups.names, dtype=object)[groups.numbers]},
-    )
-
-
-def _quotient(score: RowScore, rows: NDArray[np.int64], _: object) -> float:
-    total = float(score.denominators[rows].sum())
-    return float(score.numerators[rows].sum()) / total if total else np.nan
-
-
 def measure_scores(
     scores: Mapping[str, RowScore],
     sensitive_features: Any,
@@ -223,25 +198,26 @@ def measure_scores(
     if rows == 0:
         raise InputError("there are no rows; give at least one")
     groups = group_rows(sensitive_features, rows)
-    frame = metric_frame(scores, groups)
     metrics = {
-        name: metric_by_group(name, _scored(score, frame.by_group[name], groups), confidence, small)
+        name: metric_by_group(name, _scored(score, groups), confidence, small)
         for name, score in scores.items()
     }
     counts = dict(zip(groups.names, groups.counts.tolist(), strict=True))
     return GroupMetrics(counts, metrics, confidence)
 
 
-def _scored(score: RowScore, values: Any, groups: RowGroups) -> dict[str, Scored]:
-    """Sum a score by group; the means are the MetricFrame's."""
-    columns = (score.denominators, score.numerators**2)
+def _scored(score: RowScore, groups: RowGroups) -> dict[str, Scored]:
+    """Sum a score by group; a group without rows that the metric is about has no mean."""
     rows, squares = (
         np.bincount(groups.numbers, weights=column, minlength=len(groups.names)).tolist()
-        for column in columns
+        for column in (score.denominators, score.numerators**2)
     )
+    # One group's numbers after the other's: NumPy adds up a whole array more precisely.
+    in_order = score.numerators[np.argsort(groups.numbers, kind="stable")]
+    totals = [float(own.sum()) for own in np.split(in_order, np.cumsum(groups.counts)[:-1])]
     return {
-        name: Scored(int(rows[number]), float(values.loc[name]), squares[number])
-        for number, name in enumerate(groups.names)
+        name: Scored(int(count), total / count if count else math.nan, square)
+        for name, count, total, square in zip(groups.names, rows, totals, squares, strict=True)
     }
 
 
