@@ -126,6 +126,11 @@ def test_a_finished_run_is_printed_again_without_a_network(
         (["run", "a.toml", "--kit", "k", "--rounds-left-out", "-1"], "zero or a positive"),
         (["run", "a.toml", "--kit", "k", "--give-up-after", "0s"], "positive"),
         (["run", "a.toml", "--kit", "k", "--largest-step", "nan"], "positive"),
+        *(
+            (["run", "a.toml", "--kit", "k", *words], words[0])
+            for words in (["--gap", "0.1"], ["--validation", "0.1"], ["--certify"])
+        ),
+        (["run", "a.toml", "--kit", "k", "--no-secure-sums"], "--no-secure-sums"),
         (["stop"], "required: RUN"),
         (["resume", "runs/a", "--rounds", "3"], "--rounds 3"),
         (["fly"], "fly"),

@@ -10,7 +10,7 @@ import pytest
 
 from fedminmax.cli.commands import federation
 from fedminmax.federation.flare.federation_file import DEFAULTS_FILE
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules
+from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, digest_of
 from fedminmax.runs.federation_record import FederationRecord, open_federation_run, plan_of
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check
@@ -128,6 +128,16 @@ def test_between_sites_nothing_is_unmasked_without_a_word_of_the_configuration(
     assert not Path("others").exists()
     config.write_text(config.read_text() + OFF)
     assert not is_masked("run", config, "--kit", ANN)
+
+
+@pytest.mark.usefixtures("kits")
+def test_no_option_of_run_changes_what_the_sites_agreed_to(config: Path, tmp_path: Path) -> None:
+    config.write_text(config.read_text().replace("[data]", "[data]\nvalidation = 0.2"))
+    assert check(tmp_path, config=config) == 0
+    words = ("--rounds", "1", "--patience", "3", "--minimum-sites", "3", "--largest-step", "50")
+    plan = submitted("run", config, "--kit", ANN, *words)
+    assert (plan.runs[0].rounds, plan.runs[0].patience) == (1, 3)
+    assert digest_of(plan) == json.loads(SETTINGS.read_text())["plan"]
 
 
 @pytest.mark.usefixtures("kits")

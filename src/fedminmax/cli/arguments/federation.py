@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedminmax.cli.arguments.types import (
     add_certify,
     add_gap,
+    add_patience,
     add_validation,
     duration,
     positive,
@@ -154,8 +155,14 @@ def _add_local(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--sites", type=positive_int, metavar="N", help="how many holders you expect it to have")
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    add_secure_sums(parser)
+    add(
+        "--secure-sums",
+        action=argparse.BooleanOptionalAction,
+        help="sites mask what they send, so that the server learns totals alone (default: "
+        "secure_sums in [federation]; if that is not set, on for three sites or more)",
+    )
     add_validation(parser)
+    add_patience(parser)
     add_gap(parser)
     add_certify(parser)
     add_site_rules(parser)
@@ -207,16 +214,6 @@ def default_folder(config: Path) -> Path:
     return Path("runs", f"{config.stem}-federation")
 
 
-def add_secure_sums(parser: argparse.ArgumentParser) -> None:
-    """Add the option for masked sums."""
-    parser.add_argument(
-        "--secure-sums",
-        action=argparse.BooleanOptionalAction,
-        help="sites mask what they send, so that the server learns totals alone (default: "
-        "secure_sums in [federation]; if that is not set, on for three sites or more)",
-    )
-
-
 def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     parser = actions.add_parser(
         "run",
@@ -232,11 +229,9 @@ def _add_run(actions: "argparse._SubParsersAction[Any]") -> None:
     add("--out", type=Path, metavar="RUN", help="the run folder (runs/NAME-federation)")
     add("--sites", metavar="LIST", help="names of the sites that take part (all)")
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
-    add_secure_sums(parser)
     _add_wait(parser)
-    add_validation(parser)
-    add_gap(parser)
-    add_certify(parser)
+    # No option that changes what a site is asked for: sites agree to the configuration alone.
+    add_patience(parser)
     add_site_rules(parser)
     parser.set_defaults(run=_run_run)
 
@@ -320,11 +315,7 @@ def _run_run(options: argparse.Namespace) -> None:
             rounds=options.rounds,
             site_rules=site_rules_of(options),
             wait=options.wait,
-            validation=options.validation,
             patience=options.patience,
-            gap=options.gap,
-            certify=options.certify,
-            secure_sums=options.secure_sums,
         )
     )
 

@@ -9,6 +9,7 @@ from fedminmax.cli.arguments.types import (
     add_certify,
     add_format_options,
     add_gap,
+    add_patience,
     add_validation,
     check_new_file,
     duration,
@@ -171,6 +172,7 @@ def add_train(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add("--rounds", type=positive_int, metavar="N", help="instead of those in the configuration")
     add_validation(parser)
+    add_patience(parser)
     add_gap(parser)
     add_certify(parser)
     add(

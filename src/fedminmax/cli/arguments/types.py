@@ -159,15 +159,18 @@ def add_certify(parser: argparse.ArgumentParser) -> None:
 
 
 def add_validation(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a command."""
-    add = parser.add_argument
-    add(
+    """Add the option to a command."""
+    parser.add_argument(
         "--validation",
         type=not_negative,
         metavar="SHARE",
         help="share of each holder's training rows to choose the round by (0.1 for an mlp, else 0)",
     )
-    add(
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """Add the option to a command."""
+    parser.add_argument(
         "--patience",
         type=positive_int,
         metavar="N",

@@ -140,11 +140,7 @@ class RunRequest:
     rounds: int | None
     site_rules: SiteRules
     wait: float
-    validation: float | None
     patience: int | None
-    gap: float | None = None
-    certify: bool = False
-    secure_sums: bool | None = None
 
 
 def run_federation(request: RunRequest) -> None:
@@ -163,11 +159,7 @@ def run_federation(request: RunRequest) -> None:
         sites=sites,
         rounds=request.rounds,
         site_rules=request.site_rules,
-        validation=request.validation,
         patience=request.patience,
-        gap=request.gap,
-        certify=request.certify,
-        secure_sums=request.secure_sums,
     )
     by_default = masked_by_default(request.kit)
     record = with_masks_decided(request.folder, record, default=by_default)

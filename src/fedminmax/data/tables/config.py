@@ -277,12 +277,11 @@ def with_overrides(
     if changed.validation == 0.0 and changed.method.patience is not None:
         raise InputError(
             f"patience = {changed.method.patience} needs validation rows to detect an improvement; "
-            "give --validation 0.1, or set validation in [data]"
+            "set validation = 0.1 in [data]"
         )
     if changed.validation == 0.0 and changed.method.iterate is Iterate.BEST:
         raise InputError(
-            '[method] iterate = "best" is chosen by validation rows; give --validation 0.1, or '
-            "set validation in [data]"
+            '[method] iterate = "best" is chosen by validation rows; set validation = 0.1 in [data]'
         )
     return changed
 

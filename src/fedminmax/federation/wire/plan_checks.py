@@ -107,7 +107,7 @@ def privacy_fault(plan: NetworkPlan) -> str | None:
     if plan.secure_sums is None:
         return (
             "sums are not masked, and one site's share of the noise hides little; set secure_sums "
-            "= true in [federation], or give --secure-sums"
+            "= true in [federation]"
         )
     if promise.unit not in getattr(method, "hides", ()):
         return f'{first.method} cannot keep it with unit = "{promise.unit.value}"'
