@@ -1,32 +1,28 @@
 """The cost of a run: bytes of its messages, which are known, and rounds, which are estimated.
 
 Message sizes depend on the model, the method and the numbers of groups and holders, but not on
-rows: one round with a dummy row of each group produces messages of the same sizes as on a network.
+rows: one holder's replies about a dummy row of each group have the sizes of those on a network.
 The number of rounds is an estimate from benchmarks (benchmarks/rounds_to_target.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedminmax.core.examples import Examples
-from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
+from fedminmax.core.messages import Census, Order, RoundKey, Sums
 from fedminmax.core.task import Task
-from fedminmax.core.validation import NO_LOSSES, LossSums
-from fedminmax.core.workspace import Workspace, model_with
-from fedminmax.federation.one_round import run_round, with_rate_of
+from fedminmax.core.validation import LossSums
+from fedminmax.core.workspace import Workspace
 from fedminmax.federation.per_holder import NOTHING, add_up, answer
 from fedminmax.methods.method import (
     AnyMethod,
     Holder,
-    KeepingMethod,
-    StateT,
-    SumsMethod,
-    VectorMethod,
+    asks_again,
     lets_holders_keep,
+    needs_each_reply,
 )
 
 
@@ -65,23 +61,28 @@ def message_bytes(
         row: any tensor with the shape of one row's features.
         validates: whether holders have set validation rows aside.
     """
-    rows = _dummy_rows(task, census, row)
-    posted = _MessageRecorder(task, census, rows=rows, validates=validates)
-    method = with_rate_of(method, posted)
-    start = task.initial_parameters
-    kept = NOTHING
-    if lets_holders_keep(method):
-        kept = method.start_keeping(start).repeat(census.holders, 1)
-    first = census.occupied[0]
-    run_round(
-        posted,
-        method,
-        method.init(start, census),
-        kept=kept,
-        key=RoundKey(0, 1),
-        participants=[first],
-    )
-    return MessageBytes(sum(posted.down), sum(posted.up))
+    # Imported here, because other advice does not need this package.
+    from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
+
+    if method.learning_rate is None:
+        method = replace(method, learning_rate=1.0)  # type: ignore[type-var]
+    key, workspace = RoundKey(0, 1), Workspace(task)
+    state = method.init(task.initial_parameters, census)
+    holder = _dummy_holder(task, census, row)
+    order = method.order(state, key)
+    reply = _reply(method, order, holder, workspace)
+    sent = reply
+    if validates:
+        nothing = torch.zeros(census.groups, dtype=torch.float64)
+        sent = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))
+    down, up = len(order_to_bytes(order)), len(sums_to_bytes(sent, 0.0))
+    if asks_again(method):
+        state = method.update(state, add_up([reply]))
+        while (request := method.ask_again(state, key)) is not None:
+            reply = answer(method, request, holder, workspace)
+            down, up = down + len(order_to_bytes(request)), up + len(sums_to_bytes(reply, 0.0))
+            state = method.update_again(state, add_up([reply]))
+    return MessageBytes(down, up)
 
 
 def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
@@ -102,99 +103,26 @@ def usual_rounds(key: str, *, linear: bool, loss: str) -> Rounds | None:
     return Rounds(1_000, 5_000) if key == "fedminmax" else None
 
 
-def _dummy_rows(task: Task, census: Census, row: Tensor) -> Examples:
-    """Return a row of each group."""
+def _dummy_holder(task: Task, census: Census, row: Tensor) -> Holder:
+    """Return the first holder that has rows, with one of each group in their place."""
     groups = torch.arange(census.groups)
     x = row.expand(census.groups, *row.shape).to(task.initial_parameters)
     y = torch.zeros_like(groups) if census.classes else x.new_zeros(census.groups)
-    return Examples(x, y, groups)
+    return Holder(
+        census.occupied[0],
+        Examples(x, y, groups),
+        holders=census.holders,
+        groups=census.groups,
+        rows_per_chunk=census.groups,
+        kept=NOTHING,
+    )
 
 
-@dataclass(eq=False)
-class _MessageRecorder:
-    """A federation of one holder with dummy rows, which records the sizes of messages."""
-
-    task: Task
-    census: Census
-    _: KW_ONLY
-    rows: Examples
-    validates: bool
-    down: list[int] = field(default_factory=list)
-    up: list[int] = field(default_factory=list)
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.census.groups)))
-
-    @property
-    def initial_parameters(self) -> Tensor:
-        return self.task.initial_parameters
-
-    @property
-    def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
-        return self.task.parameter_shapes
-
-    @property
-    def validation_rows(self) -> Tensor:
-        return NO_LOSSES.count
-
-    @property
-    def reveals(self) -> Reveals:
-        return Reveals.OWN_VECTOR
-
-    @property
-    def safe_learning_rate(self) -> float:
-        return 1.0
-
-    def model(self, parameters: Tensor) -> nn.Module:
-        return model_with(self.task, parameters)
-
-    def ask(self, method: SumsMethod[StateT], order: Order, participants: Sequence[int]) -> Sums:
-        own = self._holder(participants, NOTHING)
-        return add_up([self._noted(order, answer(method, order, own, Workspace(self.task)))])
-
-    def ask_each(
-        self, method: VectorMethod[StateT], order: Order, participants: Sequence[int]
-    ) -> tuple[Sums, ...]:
-        own = self._holder(participants, NOTHING)
-        return (self._noted(order, method.local(order, own, Workspace(self.task))),)
-
-    def validate(self, order: Order, participants: Sequence[int]) -> LossSums:  # noqa: ARG002
-        return NO_LOSSES
-
-    def ask_keeping(
-        self,
-        method: KeepingMethod[StateT],
-        order: Order,
-        participants: Sequence[int],
-        kept: Tensor,
-    ) -> tuple[Sums, Tensor]:
-        own = self._holder(participants, kept[participants[0]])
-        reply, _ = method.local_and_keep(order, own, Workspace(self.task))
-        return self._noted(order, reply), kept
-
-    def _holder(self, participants: Sequence[int], kept: Tensor) -> Holder:
-        holders, groups = self.census.holders, self.census.groups
-        return Holder(
-            participants[0],
-            self.rows,
-            holders=holders,
-            groups=groups,
-            rows_per_chunk=groups,
-            kept=kept,
-        )
-
-    def _noted(self, order: Order, reply: Sums) -> Sums:
-        # Imported here, because other advice does not need this package.
-        from fedminmax.federation.wire.messages import order_to_bytes, sums_to_bytes
-
-        self.down.append(len(order_to_bytes(order)))
-        self.up.append(len(sums_to_bytes(self._as_sent(order, reply), 0.0)))
-        return reply
-
-    def _as_sent(self, order: Order, reply: Sums) -> Sums:
-        """Return a reply of the same size as the one that is sent."""
-        if self.validates and order.phase == 0:
-            nothing = torch.zeros(self.census.groups, dtype=torch.float64)
-            reply = replace(reply, validation=LossSums(nothing, nothing, nothing.long()))
-        return reply
+def _reply(method: AnyMethod[Any], order: Order, holder: Holder, workspace: Workspace) -> Sums:
+    """Return the reply to a round's first request, whatever the method's kind."""
+    if lets_holders_keep(method):
+        holder = replace(holder, kept=method.start_keeping(order.parameters))
+        return method.local_and_keep(order, holder, workspace)[0]
+    if needs_each_reply(method):
+        return method.local(order, holder, workspace)
+    return answer(method, order, holder, workspace)
