@@ -1,8 +1,8 @@
 """Plain centralized passes of the CNN, in every layout worth trying: the limit of a round.
 
 A pass is the gradient of the mean Brier score over all rows. Layouts differ in the size of the
-chunks, the memory format, where the threads are (inside an operation, or one worker per share of
-the rows) and whether the compiler is used.
+chunks, the memory format and where the threads are (inside an operation, or one worker per share of
+the rows).
 """
 
 import copy
@@ -24,12 +24,11 @@ class Layout:
     rows_per_chunk: int
     channels_last: bool
     workers: int
-    compiled: bool = False
 
     def __str__(self) -> str:
         order = "channels last" if self.channels_last else "channels first"
         threads = f"{self.workers} workers" if self.workers > 1 else "threads inside"
-        return f"{self.rows_per_chunk} rows, {order}, {threads}" + ", compiled" * self.compiled
+        return f"{self.rows_per_chunk} rows, {order}, {threads}"
 
 
 def plain_cnn_pass(work: Workload, layout: Layout) -> Contestant:
@@ -72,7 +71,7 @@ def _model(model: nn.Module, layout: Layout) -> nn.Module:
     own = copy.deepcopy(model)
     if layout.channels_last:
         own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return torch.compile(own) if layout.compiled else own  # type: ignore[return-value]
+    return own
 
 
 def _gradient(model: nn.Module) -> Tensor:

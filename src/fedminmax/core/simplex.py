@@ -219,7 +219,7 @@ def min_norm_weights(gram: Tensor, centre: Tensor, radius: float) -> Tensor:
     They minimise |sum_k lambda_k d_k|^2 over sum_k lambda_k = 1, lambda >= 0 and
     |lambda - lambda_0|_inf <= e. Only inner products of the vectors matter, so the programme has
     one unknown per vector, however long the vectors are. scipy's SLSQP leaves gaps of 1e-9 and is
-    slower than the solver here (benchmarks/min_norm_solvers.py).
+    slower than the solver here (benchmarks/results/README.md).
 
     | symbol               | name    |
     |----------------------|---------|

@@ -4,7 +4,7 @@ Holders take turns in the same buffers. Loading new parameters is one copy and a
 addition; nothing is rebuilt per holder, which is where simulators usually lose time.
 
 On a CPU the weights of 2D convolutions are stored with the channels last, which halves the time of
-a pass (see benchmarks/cnn_layouts.py); inputs and outputs of this class are in the model's order.
+a pass (benchmarks/results/README.md); inputs and outputs of this class are in the model's order.
 """
 
 import torch

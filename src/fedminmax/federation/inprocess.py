@@ -385,7 +385,7 @@ class InProcessFederation:
     def _pass_workers(self, rows: int) -> list[Workspace]:
         """One worker per core for convolutions; large matrix products use all cores anyway.
 
-        See benchmarks/cnn_layouts.py and benchmarks/round_speed.py.
+        See benchmarks/results/README.md and benchmarks/round_speed.py.
         """
         if not self._workspaces[0].convolutional:
             return self._workspaces[:1]
