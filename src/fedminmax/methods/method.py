@@ -173,14 +173,18 @@ class Holder:
 
 
 class HasExpectations(Protocol):
-    """What methods other than one-step ones declare about honest replies."""
+    """What a method may declare about honest replies, so that the server refuses more lies.
+
+    Without it, a local method's replies are checked by default (``federation.wire.checks``): one
+    step as long as the model, on the scale n_k, with the losses of all rows and no statistics.
+    """
 
     def expected(self, order: Order, sender: Sender, reply: Sums) -> ExpectedReply:
         """Return what an honest sender replies; losses and counts already match its census."""
         ...
 
 
-class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
+class LocalMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders do local work."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
@@ -188,7 +192,7 @@ class LocalMethod(Method[StateT], HasExpectations, Protocol[StateT]):
         ...
 
 
-class RowSumsMethod(LocalMethod[StateT], Protocol[StateT]):
+class RowSumsMethod(LocalMethod[StateT], HasExpectations, Protocol[StateT]):
     """A local method whose replies are sums over rows: pooled rows give the total directly."""
 
     def row_sums(self, order: Order, holder: Holder, workspaces: Sequence[Workspace]) -> Sums:
@@ -208,7 +212,7 @@ class AsksAgain(LocalMethod[StateT], Protocol[StateT]):
         ...
 
 
-class KeepingMethod(Method[StateT], HasExpectations, Protocol[StateT]):
+class KeepingMethod(Method[StateT], Protocol[StateT]):
     """A method whose holders keep private state from round to round."""
 
     def start_keeping(self, parameters: Tensor) -> Tensor:
@@ -222,7 +226,7 @@ class KeepingMethod(Method[StateT], HasExpectations, Protocol[StateT]):
         ...
 
 
-class VectorMethod(ServerHalf[StateT], HasExpectations, Protocol[StateT]):
+class VectorMethod(ServerHalf[StateT], Protocol[StateT]):
     """A method that needs each holder's reply separately (``Reveals.OWN_VECTOR``)."""
 
     def local(self, order: Order, holder: Holder, workspace: Workspace) -> Sums:
@@ -260,6 +264,11 @@ def is_done(method: AnyMethod[StateT], state: StateT) -> bool:
     """Return whether the method knows that it is done."""
     own: object = getattr(method, "is_done", None)
     return own is not None and cast("EndingMethod[StateT]", method).is_done(state)
+
+
+def declares_replies(method: object) -> "TypeIs[HasExpectations]":
+    """Return whether the method says what an honest reply is."""
+    return hasattr(method, "expected")
 
 
 def sums_over_rows(method: AnyMethod[StateT]) -> "TypeIs[RowSumsMethod[StateT]]":

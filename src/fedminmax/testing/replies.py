@@ -203,7 +203,8 @@ def check_the_network_takes_its_replies(case: Case) -> None:
             *_, sent = train(_OverBytes(inner, problem.holders, loss), method, rounds=4)
         except RefusedError as error:
             raise AssertionError(
-                f"{case.label}: the server refuses an honest reply: {error}; see expected()"
+                f"{case.label}: the server refuses an honest reply: {error}; declare in "
+                "expected() what is honest, if it is not n_k times a displacement on the scale n_k"
             ) from error
         *_, plain = train(problem.federation(fused=False, loss=loss), method, rounds=4)
         require_equal(case, sent.members, plain.members, "the model after rounds over the network")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.bounds import LOSS_ROUNDING, RowLengths, RowLimits
+from fedminmax.core.local_epochs import LocalEpochs
 from fedminmax.core.messages import Order, Reveals, Sums
 from fedminmax.core.text import counted
 from fedminmax.core.validation import LossSums
@@ -25,6 +26,7 @@ from fedminmax.federation.wire.codec import RefusedError, check_finite
 from fedminmax.methods.method import (
     AnyMethod,
     OneStepMethod,
+    declares_replies,
     rate_of,
     sums_over_rows,
     takes_one_step,
@@ -34,6 +36,7 @@ from fedminmax.methods.shared.expected_reply import (
     OwnLoss,
     ReportedCurvature,
     Sender,
+    expect_local_epochs,
 )
 
 MAX_STEP_RATIO = 1000.0
@@ -217,7 +220,9 @@ def expected_reply(
     """Return what an honest sender with these losses replies."""
     if takes_one_step(method):
         return _expected_of_one_step(method, order, sender, reply)
-    return method.expected(order, sender, reply)
+    if declares_replies(method):
+        return method.expected(order, sender, reply)
+    return _expected_of_local_work(method, order, sender, reply)
 
 
 def _expected_of_one_step(
@@ -226,15 +231,38 @@ def _expected_of_one_step(
     """The step is eta sum_i c_i grad_i: the row weights determine everything."""
     own = method.weigh(order, torch.tensor([sender.number]), sender.counts.unsqueeze(0))
     slopes = sender.limits.squared_slopes(sender.counts, reply.group_loss)
-    total = float(reply.group_loss.sum())
     return ExpectedReply(
         numbers=len(order.parameters),
         scale=float(own.scale[0]),
         rows=sender.rows,
         evaluations=sender.rows,
         reach=rate_of(method) * math.sqrt(float(torch.dot(own.coefficients[0] ** 2, slopes))),
-        own_loss=OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None,
+        own_loss=_loss_of_all_rows(method, sender, reply),
     )
+
+
+def _expected_of_local_work(
+    method: AnyMethod[Any], order: Order, sender: Sender, reply: Sums
+) -> ExpectedReply:
+    """Of work that the method does not describe: shape, counts and scale, n_k times a displacement.
+
+    How long a step is depends on the work, so steps are only compared with each other, in units of
+    FedAvg's with the method's epochs and batches, or of one step on all rows if it has none.
+    """
+    epochs, batch_size = getattr(method, "epochs", 1), getattr(method, "batch_size", None)
+    plan = LocalEpochs(epochs, batch_size, rate_of(method))
+    return replace(
+        expect_local_epochs(order, sender, reply, plan, weight=float(sender.rows)),
+        evaluations=reply.gradient_evaluations,
+        is_limit=False,
+        own_loss=_loss_of_all_rows(method, sender, reply),
+    )
+
+
+def _loss_of_all_rows(method: AnyMethod[Any], sender: Sender, reply: Sums) -> OwnLoss | None:
+    """Return the sender's own loss, if the method needs it: the sum of its groups' losses."""
+    total = float(reply.group_loss.sum())
+    return OwnLoss(sender.rows, total, total) if method.reveals is Reveals.OWN_LOSS else None
 
 
 def _check_losses(reply: Sums, sender: Sender, site: str) -> None:

@@ -1,8 +1,9 @@
 """What a server can expect of an honest reply: exact numbers, or limits.
 
-Most numbers of a reply follow from the order, the sender's census and the reply's own losses. Each
-method declares how; a reply that contradicts this must be wrong. One-step methods need no
-declaration: their row weights determine everything.
+Most numbers of a reply follow from the order, the sender's census and the reply's own losses. A
+method may declare how; a reply that contradicts this must be wrong. One-step methods need no
+declaration: their row weights determine everything. Of local work without one, shape, counts and
+scale are expected (``federation.wire.checks``).
 
 The length of a step: if a step is sum_i c_i grad_i and |grad_i| <= s_i |x_i|, Cauchy and Schwarz
 give |step| <= sqrt(sum_i c_i^2 s_i^2) sqrt(sum_i |x_i|^2). The first factor is ``reach``; the
