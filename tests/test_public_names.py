@@ -41,27 +41,3 @@ def test_every_name_is_there_for_python_and_for_type_checkers(package: str) -> N
         assert submodule not in sys.modules or found is sys.modules[submodule], submodule
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         _ = module.nothing
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("AFL", "fedminmax.methods.AFL"),
-        ("brier_loss", "fedminmax.losses.brier_loss"),
-        ("partition", "fedminmax.data.partition_by_setting"),
-    ],
-)
-def test_a_name_that_moved_still_works_and_says_where_it_is(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"fedminmax.{old} is now {new};") as told:
-        found = getattr(fedminmax, old)
-    assert told[0].filename == __file__
-    module, name = new.rsplit(".", 1)
-    assert found is getattr(import_module(module), name)
-
-
-def test_all_names_that_moved_are_where_they_are_said_to_be() -> None:
-    for place, names in fedminmax._MOVED.items():  # type: ignore[attr-defined]
-        module = import_module(f"fedminmax.{place}")
-        for name in names:
-            now = {"partition": "partition_by_setting", "start_of": "initial_progress"}
-            assert getattr(module, now.get(name, name))

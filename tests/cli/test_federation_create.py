@@ -19,7 +19,8 @@ def test_everyone_gets_a_folder_and_nobody_anothers_key(
     said = capsys.readouterr().out
     assert "NOT masked: the server sees every reply of every site separately" in said
     assert "masks need at least 3 sites" in said
-    assert not [*kits.rglob("federation.json")]
+    defaults = [json.loads(path.read_text()) for path in kits.rglob("federation.json")]
+    assert defaults == [{"secure_sums": False}] * 4
     assert "sees yours separately" in (kits / "sites/north/README.md").read_text()
     keys = sorted(str(path.relative_to(kits)) for path in kits.rglob("*.key"))
     assert keys == [

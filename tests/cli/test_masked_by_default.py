@@ -10,12 +10,11 @@ import pytest
 
 from fedminmax.cli.commands import federation
 from fedminmax.federation.flare.federation_file import DEFAULTS_FILE
-from fedminmax.federation.wire.plan import NetworkPlan, SiteRules, digest_of
-from fedminmax.runs.federation_record import FederationRecord, open_federation_run, plan_of
+from fedminmax.federation.wire.plan import NetworkPlan, digest_of
+from fedminmax.runs.federation_record import FederationRecord, plan_of
 from tests.cli.in_process import complaint_here, run_here
 from tests.cli.kits import DESCRIBED, SETTINGS, check
 from tests.federation.masked_problem import listed_config
-from tests.federation.network_problem import SITES
 
 THREE = DESCRIBED.replace('["north", "south"]', '["north", "south", "west"]')
 OFF = "[federation]\nsecure_sums = false\n"
@@ -90,18 +89,17 @@ def test_kits_of_three_sites_mask_for_coordinator_and_sites_alike(
 
 
 @pytest.mark.usefixtures("kits")
-def test_kits_of_an_earlier_version_do_not(
+def test_kits_that_do_not_say_it_are_refused(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They have no word about it."""
+    words = "federation.json is missing or damaged; copy the kit again"
     for place in Path("kits").rglob(DEFAULTS_FILE):
         place.unlink()
-    assert not is_masked("run", config, "--kit", ANN)
-    assert check(tmp_path, config=config) == 0
-    assert "NOT masked" in capsys.readouterr().out
+    assert words in complaint_here(capsys, "federation", "run", config, "--kit", ANN)
+    assert check(tmp_path, config=config) == 2
+    assert words in capsys.readouterr().err
     (ANN / DEFAULTS_FILE).write_text("{")
-    message = complaint_here(capsys, "federation", "run", config, "--kit", ANN)
-    assert "federation.json is damaged; copy the kit again" in message
+    assert words in complaint_here(capsys, "federation", "run", config, "--kit", ANN)
 
 
 @pytest.mark.usefixtures("kits")
@@ -162,17 +160,3 @@ def test_on_one_machine_masks_are_on_where_they_can_be(
     assert "sums cannot be masked: method 'afl' needs each holder's own loss" in said
     message = complaint_here(capsys, "federation", "local", config, "--secure-sums")
     assert "'afl' needs each holder's own loss" in message
-
-
-def test_a_run_that_began_with_an_earlier_version_goes_on_unmasked(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def begin(_: object, record: FederationRecord, *__: object) -> None:
-        raise Submitted(plan_of(record, record.read_config()))
-
-    monkeypatch.setattr(federation, "_run", begin)
-    old = FederationRecord("", config, kit=None, sites=SITES, rounds=None, site_rules=SiteRules())
-    assert old.secure_sums is None
-    open_federation_run(Path("run"), old)
-    assert not is_masked("local", config, "--out", "run")
-    assert not is_masked("local", config, "--out", "run")

@@ -66,7 +66,7 @@ def test_after_a_kill_it_goes_on(
 
 
 def test_a_call_that_ended_before_the_change_was_written(hospitals: Path) -> None:
-    """A kill there, or a run of an earlier version, leaves results without it."""
+    """A kill there leaves results without it."""
     words = ["train", "fedminmax.toml", "--out", "run", "--rounds", "20"]
     run_here(*words)
     results, card = hospitals / "run/results.json", hospitals / "run/model_card.md"

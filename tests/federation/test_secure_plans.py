@@ -1,6 +1,5 @@
-"""Plans with masked sums: what cannot be masked is refused by name; old plans stay as they were."""
+"""Plans with masked sums: what cannot be masked is refused by name."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,13 +71,6 @@ def test_a_site_that_agreed_to_masked_sums_agreed_to_nothing_else(plan: NetworkP
     # Over how many sites depends on who takes part.
     more = replace(plan, sites=tuple("abcdefgh"), secure_sums=SecureSums(threshold_for(8)))
     assert digest_of(plan) == digest_of(more)
-
-
-def test_plans_of_earlier_versions_are_read_and_keep_their_digest(plan: NetworkPlan) -> None:
-    plain = replace(plan, secure_sums=None)
-    content = json.loads(plan_to_bytes(plain))
-    del content["secure_sums"]
-    assert plan_from_bytes(json.dumps(content).encode(), "it") == plain
 
 
 @pytest.mark.parametrize(("sites", "least"), [(3, 3), (4, 3), (5, 4), (6, 5), (10, 7), (100, 67)])

@@ -62,7 +62,8 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
 
 def change_section(values: tuple[float | None, ...], rounds: int = 100) -> dict[str, object]:
     return {
-        "baseline": {"key": "fedavg", "name": "FedAvg", "rounds": rounds},
+        "baseline": {"key": "fedavg", "name": "FedAvg", "rounds": rounds, "converged": True},
+        "min_rows": 50,
         "metrics": {
             "risk": {
                 "overall": interval(-0.02, 0.001),

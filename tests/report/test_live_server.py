@@ -33,6 +33,8 @@ def record(number: int, **changed: object) -> RoundRecord:
         "weights_over": "groups",
         "participants": [0, 1],
         "gradient_evaluations": number,
+        "certificate": None,
+        "validation_risks": [],
     }
     return RoundRecord.from_json(entry | changed)
 

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedminmax.metrics.intervals import MIN_ROWS
+
 GROUPS = ("women", "men")
 HOLDERS = ("north", "south")
 CENSUS = ((60, 240), (0, 500))
@@ -43,6 +45,10 @@ def metric(
 ) -> dict[str, object]:
     """One metric of results.json, in which the highest value is the worst."""
     known = [(value, place) for place, value in enumerate(values) if value is not None]
+    judged = sorted((value, halves[place]) for value, place in known if rows[place] >= MIN_ROWS)
+    compared = len(judged) > 1
+    between = math.hypot(judged[0][1], judged[-1][1]) if compared else 0.0
+    has_worst = compared or len(judged) == sum(count > 0 for count in rows)
     mean = sum(value * rows[place] for value, place in known) / sum(rows[p] for _, p in known)
     return {
         "overall": interval(mean, min(halves)),
@@ -51,7 +57,8 @@ def metric(
             for value, half, count in zip(values, halves, rows, strict=True)
         ],
         "worst_group": groups[max(known)[1]],
-        "gap": interval(max(known)[0] - min(known)[0], max(halves)),
+        "gap": interval(judged[-1][0] - judged[0][0] if compared else None, between),
+        "worst": interval(*judged[-1]) if has_worst else None,
     }
 
 
@@ -82,12 +89,13 @@ def results(
         "groups": list(groups),
         "seed": 0,
         "seconds": 75.0,
+        "finished": "2026-11-17",
         "gradient_evaluations": 12_345,
         "convergence": CONVERGED,
         "test": {
             "rows": sum(rows),
             "confidence": 0.9,
-            "min_rows": 50,
+            "min_rows": MIN_ROWS,
             "metrics": {
                 "risk": metric(risks, halves, rows, groups),
                 "accuracy": metric(accuracies, halves, rows, groups),
@@ -118,6 +126,8 @@ def round_lines(
                 "weights_over": weights_over,
                 "participants": [0, 1],
                 "gradient_evaluations": number,
+                "certificate": None,
+                "validation_risks": [],
             }
         )
     return "".join(json.dumps(line) + "\n" for line in lines)

@@ -81,10 +81,9 @@ MORE = "It may need many more rounds (--rounds)."
             TOO_FEW,
             f"A has not converged as far as is known: 5 rounds are too few. {MORE}",
         ),
-        (None, "It is unknown whether A has converged: an earlier version trained it."),
     ],
 )
-def test_every_verdict_in_words(found: Convergence | None, expected: str) -> None:
+def test_every_verdict_in_words(found: Convergence, expected: str) -> None:
     assert verdict("A", found) == expected
 
 

@@ -177,7 +177,7 @@ def test_without_any_held_out_row_there_are_no_metrics(config: Path, tmp_path: P
     run = run_between_sites(config, tmp_path / "run", SilentTransport(tmp_path, "measure", SITES))
     run.collect()
     results = results_of(run.folder)
-    assert results["test"] == {"rows": 0, "metrics": {}}
+    assert results["test"] == {"rows": 0, "min_rows": 50, "metrics": {}}
     assert "change" not in results
 
 

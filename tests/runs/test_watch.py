@@ -41,6 +41,8 @@ def line(number: int, first: float = 0.5) -> dict[str, Any]:
         "weights_over": "groups",
         "participants": [0, 1],
         "gradient_evaluations": number,
+        "certificate": None,
+        "validation_risks": [],
     }
 
 
@@ -192,8 +194,8 @@ def test_weights_over_holders_stay_whole() -> None:
 
 def test_a_round_over_the_network_that_is_done_again_replaces_what_came_after() -> None:
     planned = PlannedJob((("fedminmax", 4),), ("north", "south"))
-    first = News(tuple((0, made_up_round(number)) for number in (1, 2, 3)), planned=planned)
-    again = News(((0, made_up_round(2, risks=(0.1, 0.2))),), planned=planned)
+    first = News(planned, tuple((0, made_up_round(number)) for number in (1, 2, 3)))
+    again = News(planned, ((0, made_up_round(2, risks=(0.1, 0.2))),))
     so_far = NewsSoFar().with_news(first).with_news(again)
     assert [entry.round for entry in so_far.rounds[0]] == [1, 2]
     assert so_far.rounds[0][-1].risks == (0.1, 0.2)
@@ -206,7 +208,7 @@ def test_over_the_network_time_left_counts_the_baseline_too() -> None:
     live = live_run("here", NewsSoFar().with_news(news), Stage.RUNNING, "")
     (model,) = live.models
     assert (model.planned, model.rounds_after) == (4, 6)
-    later = News(((1, made_up_round(1)),), groups=("women", "men"), planned=planned)
+    later = News(planned, ((1, made_up_round(1)),), groups=("women", "men"))
     both = live_run("here", NewsSoFar().with_news(news).with_news(later), Stage.RUNNING, "")
     assert both.models[-1].rounds_after == 0
 

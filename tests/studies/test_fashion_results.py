@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedminmax.core.convergence import Convergence
 from fedminmax.core.iterates import STANDARD_ITERATES, Iterate
 from fedminmax.data.fashion_mnist import GROUP_NAMES
 from fedminmax.studies.fashion import (
@@ -41,6 +42,7 @@ def run(setting: str, method: str, fold: int = 0, shift: float = 0.1, rounds: in
         shown=Iterate.AVERAGE if method != "FedAvg" else Iterate.LAST,
         scores={which: scores(shift) for which in STANDARD_ITERATES},
         step_factor=None,
+        convergence=Convergence(converged=True, reason="converged", rounds=rounds, measure="risk"),
     )
 
 

@@ -20,7 +20,6 @@ from fedminmax.studies.synthetic import (
 )
 
 VERDICTS = {
-    None: None,
     True: Convergence(converged=True, reason="converged", rounds=7, measure="mean risk"),
     False: Convergence(converged=False, reason="falling", rounds=7, measure="mean risk"),
 }
@@ -44,6 +43,7 @@ def run(
             Iterate.TAIL_AVERAGE: GroupScores(average),
         },
         step_factor=factor,
+        convergence=VERDICTS[True],
     )
 
 
@@ -68,12 +68,10 @@ def test_worst_and_best_are_taken_within_each_fold() -> None:
     [
         ((True, True), False, 0),
         ((True, False), True, 1),
-        ((True, None), False, 1),
-        ((None, False), True, 1),
     ],
 )
 def test_rows_with_a_run_that_has_not_converged_are_marked(
-    verdicts: tuple[bool | None, ...], *, marked: bool, notes: int
+    verdicts: tuple[bool, ...], *, marked: bool, notes: int
 ) -> None:
     runs = [
         replace(run(fold, (0.5, 0.4), (0.5, 0.4)), convergence=VERDICTS[verdict])

@@ -162,8 +162,8 @@ def _decoded(path: Path, lines: Sequence[bytes], advice: str = ADVICE) -> list[s
 
 
 def with_tuples(entry: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return an entry with tuples for JSON's lists; a list that is not there is empty."""
-    return entry | {name: tuple(entry.get(name, ())) for name in names}
+    """Return an entry with tuples for JSON's lists."""
+    return entry | {name: tuple(entry[name]) for name in names}
 
 
 def _line(record: LogRecord) -> str:

@@ -144,8 +144,8 @@ def check_certifiable(census: Census) -> None:
     check_provable(census.linear)
     if census.row_lengths is None or not all_finite(census.row_lengths):
         raise InputError(
-            "certify: rounding errors cannot be bounded, because this run began with an "
-            "earlier version; start a new one"
+            "certify: rounding errors cannot be bounded, because the lengths of the rows are not "
+            "known; give features of ordinary size"
         )
 
 

@@ -25,15 +25,13 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import atomic_write
 from fedminmax.core.json_log import JsonLog
-from fedminmax.core.old_names import current_name
-from fedminmax.federation.progress import Progress, initial_progress, settings_of
+from fedminmax.federation.progress import Progress, initial_progress
 from fedminmax.federation.protocol import Federation, Game, check_same_game
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.method import AnyMethod, StateT
 
 DIGEST_BYTES = 32
 GAME_PREFIX = "game."
-BEST_PREFIX = "iterates.best."
 RecordT = TypeVar("RecordT")
 Leaf = Tensor | int | float | str
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -124,26 +122,13 @@ def read_checkpoint(path: Path, template: Progress[StateT]) -> Progress[StateT]:
     payload = _intact_payload(path)
     if payload is None:
         raise InputError(f"checkpoint {path} is truncated or corrupt")
-    expected = pack(template)
-    # Earlier releases wrote neither the fields that are empty for most methods nor the game, and
-    # had neither small groups nor validation rows. These are compared as part of the game, before
-    # the state's own fields.
-    flat = {
-        name: like
-        for name, like in expected.items()
-        if _is_empty(like)
-        or name.startswith((GAME_PREFIX, BEST_PREFIX))
-        or name.endswith(".playable")
-    }
-    flat |= {f"{GAME_PREFIX}small_groups": ""} | _read_flat(payload, path)
-    # Earlier releases also stored which iterate a run returns.
-    flat["method"] = settings_of(str(flat.get("method", "")))
+    flat = _read_flat(payload, path)
+    for name in sorted(flat.keys() ^ pack(template).keys()):
+        raise InputError(f"{path} is of another model or method (only one has '{name}')")
     game = Game(**{field.name: str(flat[GAME_PREFIX + field.name]) for field in fields(Game)})
     check_same_game(game, template.game, f"{path} is of another run")
     # They may differ in their last digits.
     flat[f"{GAME_PREFIX}values"] = template.game.values
-    for name in sorted(flat.keys() ^ expected.keys()):
-        raise InputError(f"{path} is of another model, method or version (only one has '{name}')")
     progress = unpack(flat, template, str(path))
     finite = bool(torch.isfinite(progress.state.parameters).all())
     if progress.round < 0 or progress.round != progress.iterates.rounds or not finite:
@@ -195,8 +180,7 @@ def unpack(flat: Mapping[str, Leaf], template: RecordT, source: str, prefix: str
         value = flat[prefix + name]
         same = type(value) is type(like)
         if isinstance(like, str):
-            same = like in (value, current_name(value))
-            value = like
+            same = value == like
         if isinstance(value, Tensor) and isinstance(like, Tensor):
             # A template without rows stands for any number of them: a mixture grows.
             grown = like.dim() == 2 and _is_empty(like) and value.shape[1:] == like.shape[1:]

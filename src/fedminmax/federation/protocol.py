@@ -93,8 +93,7 @@ class Federation(Protocol):
 class Game:
     """One digest for each part that must not change; a run can only be resumed in the same game.
 
-    ``values`` are numbers, or empty (see ``federation.value_marks``). ``small_groups`` is empty if
-    the adversary may choose any group, as in runs of earlier versions.
+    ``values`` are numbers, or empty (see ``federation.value_marks``).
     """
 
     groups: str
@@ -116,12 +115,11 @@ MISMATCHES = {
 def game_of(federation: Federation) -> Game:
     """Return the game of a run in this federation."""
     census = federation.census
-    set_aside = federation.validation_rows.tolist()
     return Game(
         groups=_digest(federation.group_names),
         model=_digest(_model_of(federation)),
-        rows=_digest((census.counts.tolist(), census.classes, *([set_aside] if set_aside else []))),
-        small_groups="" if bool(census.playable.all()) else _digest(census.playable.tolist()),
+        rows=_digest((census.counts.tolist(), census.classes, federation.validation_rows.tolist())),
+        small_groups=_digest(census.playable.tolist()),
         values=as_text(census.value_marks),
     )
 

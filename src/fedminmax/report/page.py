@@ -52,7 +52,6 @@ from fedminmax.runs.advice_text import (
 )
 from fedminmax.runs.measure import merged_groups_text, small_groups_text
 from fedminmax.runs.privacy import privacy_lines
-from fedminmax.runs.records import Results
 from fedminmax.runs.remarks import LOSS_NAMES, validation_text, verdict_of
 
 NOT_STATED = "Not stated. Set it in the section [report] of the configuration."
@@ -90,7 +89,7 @@ def about(run: Run) -> About:
         f"{_named(results.groups)}.",
         "On which rows": f"{trained} ({_named(census.holders)}); measured on "
         f"{counted(results.test.rows, 'other row')}, not used in training.",
-        "When": results.finished or "Not recorded by the version that trained it.",
+        "When": results.finished,
         "Intended use": stated.intended_use or NOT_STATED,
         "Not for": stated.not_for or NOT_STATED,
     }
@@ -233,21 +232,9 @@ def _part(run: Run, name: str) -> RunPart:
         measures=tuple(measures_tables(results)),
         other_measures=tuple(measures_tables(run.baseline.results)) if run.baseline else (),
         settings=settings_table(run),
-        warnings=tuple(
-            dict.fromkeys(
-                (*not_converged, *_old_intervals(results), *results.warnings, *from_baseline)
-            )
-        ),
+        warnings=tuple(dict.fromkeys((*not_converged, *results.warnings, *from_baseline))),
         notes=(*after_training(results), *results.notes),
     )
-
-
-def _old_intervals(results: Results) -> list[str]:
-    """Warn about intervals of earlier versions."""
-    if results.test.min_rows:
-        return []
-    name = results.method.name
-    return [f"{name} was measured by an earlier version, whose intervals are too narrow."]
 
 
 def _incomparable(runs: Sequence[Run]) -> list[str]:

@@ -18,7 +18,6 @@ from fedminmax.runs.advice_text import remedies
 from fedminmax.runs.advise import advise_census
 from fedminmax.runs.layout import CENSUS_FILE
 from fedminmax.runs.measure import merged_groups_text
-from fedminmax.runs.records import Results
 from fedminmax.runs.remarks import certificate_text, unproved_reason, verdict_of
 
 BETTER = "Could any model of this kind do better?"
@@ -48,10 +47,10 @@ def could_be_better(run: Run) -> Answer:
     """Answer with the proof, in words; without one, say why there is none."""
     results = run.chosen.results
     proved = results.proof.certificate if results.proof else None
-    rounds = _rounds_text(results)
+    rounds = verdict_of(results)
     if proved is None or not proved.is_of_groups:
         reason = unproved_reason(results) if proved is None else certificate_text(results) or ""
-        return Answer(BETTER, "That is not known: nothing is proved here.", (reason, *rounds))
+        return Answer(BETTER, "That is not known: nothing is proved here.", (reason, rounds))
     size = upper_percent(proved.gap)
     what = f"{results.model.kind} model on these features"
     if proved.gap <= HARDLY:
@@ -69,13 +68,7 @@ def could_be_better(run: Run) -> Answer:
         "whose risk is lower may be served better by another model. Other features, other kinds of "
         "model and other rows are not covered."
     )
-    return Answer(BETTER, short, (certificate_text(results) or "", about, *rounds))
-
-
-def _rounds_text(results: Results) -> Iterator[str]:
-    """Say whether more rounds would help, if the method's own rounds show that."""
-    if results.convergence is not None or results.privacy is not None:
-        yield verdict_of(results)
+    return Answer(BETTER, short, (certificate_text(results) or "", about, rounds))
 
 
 def what_would_help(run: Run) -> Answer:

@@ -30,7 +30,7 @@ class Change:
     """A risk before and after; ``value`` is after minus before, above 0 if it rose.
 
     Training writes the difference between method and baseline with its own interval, row by row.
-    If it is missing (runs of earlier versions, runs against each other), the interval of a
+    If it is missing (runs against each other), the interval of a
     difference is computed from the intervals of its two ends, as if these were independent
     (``intervals``). Models measured on the same rows mostly err alike, so the true interval is
     narrower: what is called sure here is sure.
@@ -173,18 +173,9 @@ def worst_of(results: Results) -> tuple[str, Interval] | None:
     found = max(known, key=lambda entry: entry[1].value or 0.0, default=None)
     chosen = results.risk.worst
     if found is None or chosen is None:
-        return found
+        return None
     # The interval of the worst of all groups, not of this group alone.
     return found[0], found[1].model_copy(update={"low": chosen.low, "high": chosen.high})
-
-
-def gap_of(results: Results) -> Interval:
-    """Return the highest group's risk minus the lowest's, of groups with enough rows."""
-    if results.risk.worst is not None:
-        return results.risk.gap
-    known = [estimate_of(risk) for risk in results.risk.by_group if risk.has_enough_rows]
-    ranked = sorted((risk for risk in known if risk), key=lambda risk: risk.value)
-    return interval_of(difference(ranked[-1], ranked[0]) if len(ranked) > 1 else NO_ESTIMATE)
 
 
 def story(run: Run) -> str:
@@ -329,8 +320,8 @@ def facts(run: Run) -> list[Fact]:
         ),
         fact(
             "Gap, highest to lowest group with enough rows",
-            gap_of(after),
-            gap_of(before) if before else None,
+            after.risk.gap,
+            before.risk.gap if before else None,
             None,
             "",
         ),

@@ -40,7 +40,7 @@ def render_summary(run: Run, version: str) -> str:
         facts=[*facts(run), *mistakes_fact(run)],
         baseline=run.baseline.results.method.name if run.baseline else None,
         method=run.label,
-        finished=run.chosen.results.finished or "not recorded",
+        finished=run.chosen.results.finished,
         generator=GENERATOR,
         version=version,
     )

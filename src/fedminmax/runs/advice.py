@@ -29,7 +29,6 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
-from fedminmax.core.old_names import current_name
 from fedminmax.core.simplex import Array, minimise_on_simplex
 from fedminmax.core.small_groups import MINIMUM_GROUP, largest_standard_error
 from fedminmax.federation.run_cost import MessageBytes, Rounds
@@ -245,7 +244,6 @@ def advise(
     """
     groups = _names(group_names, census.groups, "group_names", "groups")
     holders = _names(holder_names, census.holders, "holder_names", "holders")
-    loss = current_name(loss)
     if loss not in LOSSES_BY_NAME:
         raise InputError(f"loss '{loss}' is unknown; choose from {', '.join(LOSSES_BY_NAME)}")
     if test_rows is not None and len(test_rows) != census.groups:

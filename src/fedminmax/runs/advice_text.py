@@ -267,7 +267,7 @@ def _named(groups: Sequence[GroupAdvice]) -> str:
 
 
 def after_training(results: Results) -> list[str]:
-    """Describe what is known after the run; nothing for runs of earlier versions."""
+    """Describe what is known after the run."""
     return [*_reach_paragraphs(results), *_cost_paragraphs(results)]
 
 

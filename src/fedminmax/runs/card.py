@@ -170,8 +170,7 @@ def _use(section: ReportSection, results: Results) -> str:
     lines = [
         f"- {name}: {_one_line(text) if text else NOT_STATED}" for name, text in stated.items()
     ]
-    if results.finished:
-        lines.append(f"- Trained: {results.finished}")
+    lines.append(f"- Trained: {results.finished}")
     return "\n".join(["## What it is for\n", *lines])
 
 

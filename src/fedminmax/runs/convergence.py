@@ -13,15 +13,11 @@ MARK = "\N{DAGGER}"
 STATIONARY = " Its loss is not convex in the parameters: another start may end lower."
 
 
-def verdict(
-    name: str, found: Convergence | None, option: str = "--rounds", *, convex: bool = True
-) -> str:
+def verdict(name: str, found: Convergence, option: str = "--rounds", *, convex: bool = True) -> str:
     """Describe whether the run converged; if not, say what to do, and with which option.
 
     Unless risks are ``convex`` in the parameters, a point that no step improves may not be optimal.
     """
-    if found is None:
-        return f"It is unknown whether {name} has converged: an earlier version trained it."
     if found.reason == WITHIN_GAP and found.remaining is not None:
         left = found.remaining / (found.risk or 1.0)
         return (
@@ -47,7 +43,7 @@ def verdict(
 
 
 def short_verdict(found: Convergence | None) -> str:
-    """Return a short form for a table."""
+    """Return a short form for a table; None under a promise of privacy, where noise hides it."""
     if found is None:
         return "unknown"
     if found.reason == BY_VALIDATION:
@@ -55,22 +51,20 @@ def short_verdict(found: Convergence | None) -> str:
     return "yes" if found.converged else f"no ({found.reason})"
 
 
-def marked(name: str, *, converged: bool | None) -> str:
+def marked(name: str, *, converged: bool) -> str:
     """Return a name for a table, with a mark if its run has not converged."""
-    return f"{name} {MARK}" if converged is False else name
+    return name if converged else f"{name} {MARK}"
 
 
-def notes_on_convergence(converged: Sequence[bool | None]) -> list[str]:
-    """Explain the mark, and note runs whose convergence is unknown; nothing if all converged."""
-    notes = []
-    if False in converged:
-        notes.append(
-            f"{MARK} has not converged: more rounds may change its training risk by more than "
-            f"{_percent(TOLERANCE)}, so a difference may be due to rounds rather than methods."
-        )
-    if None in converged:
-        notes.append("It is unknown whether some runs, of earlier versions, have converged.")
-    return notes
+def notes_on_convergence(converged: Sequence[bool]) -> list[str]:
+    """Explain the mark; nothing if all converged."""
+    if all(converged):
+        return []
+    note = (
+        f"{MARK} has not converged: more rounds may change its training risk by more than "
+        f"{_percent(TOLERANCE)}, so a difference may be due to rounds rather than methods."
+    )
+    return [note]
 
 
 def no_gain_yet(*models: tuple[str, bool | None]) -> str:

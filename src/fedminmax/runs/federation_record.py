@@ -3,7 +3,6 @@
 The folder belongs to one configuration and one set of sites; the waiting times may change.
 """
 
-import json
 import re
 import secrets
 from dataclasses import KW_ONLY, dataclass, replace
@@ -38,7 +37,7 @@ class FederationRecord:
     """One run: its name at the server, its configuration and kit, and the sites that take part.
 
     Without a kit, server and sites are processes of this machine. ``secure_sums`` is None until it
-    is decided, and in folders of earlier versions: then the configuration alone says it.
+    is decided.
     """
 
     run: str
@@ -115,17 +114,14 @@ def with_masks_decided(
         # Whether a promise of privacy can be kept depends on what is decided here.
         said = read_config(record.config).secure_sums
     if said is None and (folder / PLACE / RECORD_FILE).exists():
-        said = bool(read_federation_record(folder).secure_sums)
+        said = read_federation_record(folder).secure_sums
     return replace(record, secure_sums=default if said is None else said)
 
 
 def open_federation_run(folder: Path, record: FederationRecord) -> FederationRecord:
     """Claim the folder for this run, or refuse it; the run keeps the name of an earlier call."""
     plan = plan_of(replace(record, run="", site_rules=SiteRules()), record.read_config())
-    # Folders of earlier versions lack these keys.
-    added = ("certify", "secure_sums", "privacy")
-    silent = {name for name in added if not getattr(plan, name)}
-    identity = plan_adapter().dump_python(plan, mode="json", exclude=silent)
+    identity = plan_adapter().dump_python(plan, mode="json")
     claim_folder(folder, {"version": __version__, "configuration": identity})
     path = folder / PLACE / RECORD_FILE
     with claim_run(folder) as ours:
@@ -152,11 +148,7 @@ def read_federation_record(folder: Path) -> FederationRecord:
             f"{folder} has no run over a network; give a folder of 'fedminmax federation run'"
         )
     try:
-        content = json.loads(path.read_bytes())
-        # The name of the site rules in earlier versions.
-        if isinstance(content, dict) and isinstance(content.get("patience"), dict):
-            content["site_rules"] = content.pop("patience")
-        return TypeAdapter(FederationRecord).validate_json(json.dumps(content))
+        return TypeAdapter(FederationRecord).validate_json(path.read_bytes())
     except ValueError as error:
         raise InputError(f"{path} is damaged; start a new run in another folder") from error
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import held, write_json_once
-from fedminmax.core.old_names import current_name
 
 CENSUS_FILE = "census.json"
 CONFIG_FILE = "config.toml"
@@ -82,7 +81,7 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
     differing = [
         f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here"
         for name in sorted(here.keys() | there.keys())
-        if here.get(name) not in (there.get(name), current_name(there.get(name)))
+        if here.get(name) != there.get(name)
     ]
     if differing:
         raise InputError(
@@ -93,11 +92,7 @@ def _check_same(folder: Path, path: Path, wanted: Mapping[str, object]) -> None:
 
 def _why_digest(differing: Sequence[str]) -> str:
     digests = any(".digest is " in entry for entry in differing)
-    return (
-        "another digest means other rows, another encoding, or an earlier version: "
-        if digests
-        else ""
-    )
+    return "another digest means other rows or another encoding: " if digests else ""
 
 
 def _short(value: object) -> str:

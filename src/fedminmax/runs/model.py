@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture, linear_or_mlp, single_model
-from fedminmax.core.old_names import current_name
 from fedminmax.data.tables.config import ModelChoice
 from fedminmax.data.tables.encode import encode_features
 from fedminmax.data.tables.encoding import Encoding, encoding_as_json, encoding_from_json
@@ -201,12 +200,9 @@ def _loaded(metadata: dict[str, str], tensors: dict[str, Tensor], source: str) -
         kind=metadata["model"],
         hidden=hidden,
         members=members,
-        loss=current_name(metadata["loss"]),
+        loss=metadata["loss"],
         iterate=metadata["iterate"],
-        # Models of older versions have only a delimiter.
-        format=FileFormat(**json.loads(metadata["file_format"]))
-        if "file_format" in metadata
-        else FileFormat(metadata["delimiter"]),
+        format=FileFormat(**json.loads(metadata["file_format"])),
     )
 
 

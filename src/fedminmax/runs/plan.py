@@ -176,31 +176,27 @@ def census_of(tables: FederatedTables) -> CensusFile:
 def identity(config: TableConfig, tables: FederatedTables, device: str) -> dict[str, object]:
     """Return what determines the numbers of all runs on these tables, except the method."""
     schema = config.schema
-    # Folders of versions without a ridge lack this key.
-    ridge = {"ridge": config.model.ridge} if config.model.ridge else {}
-    small = tables.encoding.small_group_names
     return {
         "data": {
             "target": schema.target.column,
             "classes": list(schema.target.classes),
             "holders": list(tables.holders),
             "held_out": config.held_out,
-            **({"validation": config.validation} if config.validation else {}),
+            "validation": config.validation,
             "digest": _digest(tables),
         },
         "features": list(tables.encoding.names),
         "groups": list(tables.group_names),
-        # Folders of earlier versions, in which all groups were trained for, lack this key.
-        **({"small_groups": list(small)} if small else {}),
+        "small_groups": list(tables.encoding.small_group_names),
         "model": {
             "kind": config.model.kind,
             "hidden": list(config.model.hidden),
             "loss": config.model.loss,
-            **ridge,
+            "ridge": config.model.ridge,
         },
         "seed": config.seed,
         "device": device,
-        **({"privacy": _promised(config.promise)} if config.promise else {}),
+        "privacy": _promised(config.promise) if config.promise else None,
     }
 
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from fedminmax.core.certificate import Certificate, Players
 from fedminmax.core.convergence import Convergence
-from fedminmax.core.old_names import current_name
 from fedminmax.metrics.intervals import CONFIDENCE, MIN_ROWS
 
 FORMAT: Final = 1
@@ -57,8 +56,7 @@ class Interval(BaseModel):
 class Metric(BaseModel):
     """One metric over all test rows and by group, in the order of the groups' names.
 
-    The intervals of ``worst`` and ``gap`` account for the choice of these groups. Earlier versions
-    had no ``worst``.
+    The intervals of ``worst`` and ``gap`` account for the choice of these groups.
     """
 
     model_config = FROZEN
@@ -66,20 +64,19 @@ class Metric(BaseModel):
     by_group: tuple[Interval, ...]
     worst_group: str | None
     gap: Interval
-    worst: Interval | None = None
+    worst: Interval | None
 
 
 class Measured(BaseModel):
     """All metrics on the test rows.
 
-    Groups with fewer than ``min_rows`` rows count neither as worst group nor in the gap. Earlier
-    versions did not have this limit, and made intervals with a bootstrap.
+    Groups with fewer than ``min_rows`` rows count neither as worst group nor in the gap.
     """
 
     model_config = FROZEN
     rows: Count
     confidence: Confidence = CONFIDENCE
-    min_rows: Count = 0
+    min_rows: Count
     metrics: dict[str, Metric]
 
     def small_groups(self, groups: Sequence[str]) -> dict[str, int]:
@@ -93,7 +90,7 @@ class Measured(BaseModel):
 
 
 # Used in place of metrics if there are no test rows.
-NOT_MEASURED = Measured(rows=0, metrics={})
+NOT_MEASURED = Measured(rows=0, min_rows=MIN_ROWS, metrics={})
 
 
 class MethodOfRun(BaseModel):
@@ -123,7 +120,7 @@ class BaselineOfChange(BaseModel):
     key: str
     name: str
     rounds: Count
-    converged: bool | None = None
+    converged: bool | None
 
 
 class ChangeOfMetric(BaseModel):
@@ -141,7 +138,7 @@ class ChangeOfRun(BaseModel):
     model_config = FROZEN
     baseline: BaselineOfChange
     confidence: Confidence = CONFIDENCE
-    min_rows: Count = 0
+    min_rows: Count
     metrics: dict[str, ChangeOfMetric]
 
     @property
@@ -275,7 +272,7 @@ class MergedOfRun(BaseModel):
 
 
 class Results(BaseModel):
-    """results.json; ``finished`` is a date, which earlier versions did not write.
+    """results.json; ``finished`` is a date. ``convergence`` is None if noise hides it.
 
     ``small_groups`` had too few training rows to be trained for; ``merged`` are those merged into
     one group. ``gap_left`` is the share of the worst training risk that was left to gain, if the
@@ -289,16 +286,16 @@ class Results(BaseModel):
     task: Literal["classification", "regression"]
     target: str
     model: ModelOfRun
-    loss: Annotated[str, BeforeValidator(current_name)]
+    loss: str
     iterate: str
     classes: tuple[str, ...]
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
     small_groups: tuple[str, ...] = ()
     seed: int
     seconds: Seconds
-    finished: str | None = None
+    finished: str
     gradient_evaluations: Count
-    convergence: Convergence | None = None
+    convergence: Convergence | None
     gap_left: Annotated[float, Field(ge=0, le=MAX_NUMBER)] | None = None
     proof: ProofOfRun | None = None
     validation: ValidationOfRun | None = None
@@ -342,7 +339,7 @@ class Results(BaseModel):
 
     @property
     def converged(self) -> bool | None:
-        """Whether training converged; None for runs of earlier versions, which did not check."""
+        """Whether training converged; None if sums with noise do not tell."""
         return None if self.convergence is None else self.convergence.converged
 
 

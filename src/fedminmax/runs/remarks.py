@@ -41,7 +41,7 @@ def with_proof(results: Results, last: RoundRecord) -> Results:
 
 def verdict_of(results: Results) -> str:
     """Describe whether a run on tables converged; if not, say what to do."""
-    if results.privacy is not None:
+    if results.convergence is None:
         return (
             f"Whether {results.method.name} has converged cannot be told from sums with noise; the "
             f"promise of privacy fixed its {counted(results.method.rounds, 'round')} beforehand, "

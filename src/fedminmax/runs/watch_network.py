@@ -6,7 +6,7 @@ own files in the run folder.
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedminmax.core.errors import InputError
@@ -30,15 +30,14 @@ from fedminmax.runs.results import read_results
 from fedminmax.runs.round_log import RoundRecord, network_records
 
 CONNECTING = "Connecting to the server."
-NAMES_OF_RUNS = ("the method", "the baseline")
 
 
 @dataclass(frozen=True)
 class NewsSoFar:
-    """The rounds of each of a job's runs, and the last news about everything else."""
+    """The rounds of each of a job's runs, and the last news about everything else, if any came."""
 
     rounds: tuple[tuple[NetworkRound, ...], ...] = ((), ())
-    news: News = field(default_factory=News)
+    news: News | None = None
 
     def with_news(self, news: News) -> "NewsSoFar":
         """Add new rounds; one that is done again takes the place of what came after it."""
@@ -142,36 +141,30 @@ def _last(rounds: Sequence[NetworkRound]) -> int:
 
 
 def _progress(so_far: NewsSoFar) -> str:
-    planned = so_far.news.planned
-    for number in (1, 0):
-        if so_far.rounds[number]:
-            done = _last(so_far.rounds[number])
-            of = f" of {planned.runs[number][1]:,}" if planned else ""
-            return f"{_name(planned, number)} is being trained: round {done:,}{of}."
+    if so_far.news is not None:
+        for number, (method, planned) in reversed([*enumerate(so_far.news.planned.runs)]):
+            if so_far.rounds[number]:
+                done = _last(so_far.rounds[number])
+                return f"{method} is being trained: round {done:,} of {planned:,}."
     return "The sites agree on how rows are encoded."
-
-
-def _name(planned: PlannedJob | None, number: int) -> str:
-    if planned is None or number >= len(planned.runs):
-        return NAMES_OF_RUNS[number]
-    return planned.runs[number][0]
 
 
 def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveRun:
     """Return what a watcher sees of this news."""
     news = so_far.news
+    if news is None:
+        return LiveRun(place, stage, message)
     hidden = news.small_groups
     begun = [number for number, rounds in enumerate(so_far.rounds) if rounds]
     current = max(begun, default=0)
-    runs = news.planned.runs if news.planned else ()
     models = tuple(
         LiveModel(
-            _name(news.planned, number),
-            _records(so_far, number),
-            planned=runs[number][1] if number < len(runs) else None,
+            news.planned.runs[number][0],
+            _records(news, so_far.rounds[number], number),
+            planned=news.planned.runs[number][1],
             # The runs of a job come one after the other.
             stage=stage if number == current else Stage.FINISHED,
-            rounds_after=sum(rounds for _, rounds in runs[number + 1 :]),
+            rounds_after=sum(rounds for _, rounds in news.planned.runs[number + 1 :]),
         )
         for number in sorted({0, *begun})
     )
@@ -181,37 +174,32 @@ def live_run(place: str, so_far: NewsSoFar, stage: Stage, message: str) -> LiveR
         message,
         groups=tuple(name for name in news.groups if name not in hidden),
         small_groups=hidden,
-        holders=news.planned.sites if news.planned else (),
+        holders=news.planned.sites,
         models=models if news.groups else (),
-        sites=_sites(so_far, current),
-        threshold=news.planned.threshold if news.planned else None,
-        privacy=news.planned.privacy if news.planned else None,
+        sites=_sites(news.planned, so_far.rounds[current]),
+        threshold=news.planned.threshold,
+        privacy=news.planned.privacy,
         notices=(news.notice,) if news.notice else (),
     )
 
 
-def _records(so_far: NewsSoFar, number: int) -> tuple[RoundRecord, ...]:
-    news, rounds = so_far.news, so_far.rounds[number]
-    answered = dict.fromkeys(site for entry in rounds for site in entry.took_part)
-    card = CARDS.get(_name(news.planned, number))
+def _records(news: News, rounds: Sequence[NetworkRound], number: int) -> tuple[RoundRecord, ...]:
+    card = CARDS.get(news.planned.runs[number][0])
     records = network_records(
         rounds,
         news.unit,
-        sites=news.planned.sites if news.planned else tuple(answered),
-        masked=news.planned is not None and news.planned.threshold is not None,
+        sites=news.planned.sites,
+        masked=news.planned.threshold is not None,
         weights_over=card.weights.value if card else "nothing",
     )
     return without_groups(records, news.groups, news.small_groups)
 
 
-def _sites(so_far: NewsSoFar, number: int) -> tuple[LiveSite, ...]:
+def _sites(planned: PlannedJob, rounds: Sequence[NetworkRound]) -> tuple[LiveSite, ...]:
     """Return for each site how often it took part in this run, and whether in its last round."""
-    rounds = so_far.rounds[number]
     if not rounds:
         return ()
     last = rounds[-1]
-    planned = so_far.news.planned
-    names = planned.sites if planned else tuple(sorted({*last.took_part, *last.refused}))
     return tuple(
         LiveSite(
             site,
@@ -219,5 +207,5 @@ def _sites(so_far: NewsSoFar, number: int) -> tuple[LiveSite, ...]:
             answered=site in last.took_part,
             reason=last.refused.get(site),
         )
-        for site in names
+        for site in planned.sites
     )

@@ -205,7 +205,7 @@ class ComparisonRow:
     rounds: int
     gradient_evaluations: int
     model: str
-    converged: bool | None
+    converged: bool
 
 
 def summarise_comparison(

@@ -209,7 +209,7 @@ class FashionRow:
     by_model: dict[str, GroupSpread]
     chosen_rounds: tuple[int, ...]
     paper: tuple[Spread, ...]
-    converged: bool | None
+    converged: bool
 
     @property
     def rounds(self) -> str:

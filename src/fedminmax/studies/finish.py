@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -150,15 +150,7 @@ def _continue_run(study: Study, plan: RunPlan, folder: Path, seconds: float) -> 
     if progress is not None and (
         progress.round >= plan.rounds or is_done(plan.method, progress.state)
     ):
-        result = _result(study, plan, federation, progress, watch.seconds)
-        counts = federation.census.counts.sum(dim=0).tolist()
-        answer = result.shown if result.chosen is None else None
-        playable = federation.census.playable.tolist()
-        goal, left = goal_of(plan.method), result.gap_left
-        found = judge_convergence(
-            history.read(), counts, goal, answer=answer, playable=playable, left=left
-        )
-        write_result(folder, replace(result, convergence=found))
+        write_result(folder, _result(study, plan, federation, progress, history.read(), watch))
 
 
 def _scores(
@@ -177,11 +169,23 @@ def _result(
     plan: RunPlan,
     federation: InProcessFederation,
     progress: Progress[Any],
-    seconds: float,
+    history: Sequence[HistoryPoint],
+    watch: Stopwatch,
 ) -> RunResult:
     """Score a finished run: its iterates, its own choice, its holders' own models."""
     state, best = progress.state, progress.iterates.best.chosen
     answer = answer_of(progress, Iterate.BEST if plan.validation else papers_iterate(plan.method))
+    shown = answer or papers_iterate(plan.method)
+    chosen = _chosen_scores(study, federation, progress)
+    left = state.remaining if isinstance(state, JudgingState) else None
+    convergence = judge_convergence(
+        history,
+        federation.census.counts.sum(dim=0).tolist(),
+        goal_of(plan.method),
+        answer=shown if chosen is None else None,
+        playable=federation.census.playable.tolist(),
+        left=left,
+    )
     return RunResult(
         setting=plan.setting,
         method=plan.title,
@@ -189,13 +193,14 @@ def _result(
         groups=federation.group_names,
         rounds=progress.round,
         gradient_evaluations=progress.gradient_evaluations,
-        seconds=round(seconds, 1),
-        shown=answer or papers_iterate(plan.method),
+        seconds=round(watch.seconds, 1),
+        shown=shown,
         scores=_scores(study, federation, progress),
         step_factor=state.step_factor if isinstance(state, QFedAvgState) else None,
-        chosen=_chosen_scores(study, federation, progress),
+        convergence=convergence,
+        chosen=chosen,
         personal=_personal_scores(study, federation, progress),
-        gap_left=state.remaining if isinstance(state, JudgingState) else None,
+        gap_left=left,
         validation=best if best.is_measured else None,
     )
 

@@ -135,9 +135,9 @@ class RunResult:
     shown: Iterate
     scores: dict[Iterate, GroupScores]
     step_factor: float | None
+    convergence: Convergence
     chosen: GroupScores | None = None
     personal: GroupScores | None = None
-    convergence: Convergence | None = None
     gap_left: float | None = None
     validation: ValidationRisk | None = None
 
@@ -177,16 +177,15 @@ def read_result(folder: Path) -> RunResult | None:
         return None
     try:
         content = json.loads(path.read_text())
-        chosen, personal = content.pop("chosen", None), content.pop("personal", None)
-        convergence = content.pop("convergence", None)
-        validation = content.pop("validation", None)
+        chosen, personal = content.pop("chosen"), content.pop("personal")
+        validation = content.pop("validation")
         return RunResult(
             shown=Iterate(content.pop("shown")),
             groups=tuple(content.pop("groups")),
             scores=scores_from_json(content.pop("scores")),
             chosen=_from_json(chosen) if chosen else None,
             personal=_from_json(personal) if personal else None,
-            convergence=Convergence(**convergence) if convergence else None,
+            convergence=Convergence(**content.pop("convergence")),
             validation=ValidationRisk(**validation) if validation else None,
             **content,
         )
@@ -194,10 +193,9 @@ def read_result(folder: Path) -> RunResult | None:
         raise InputError(f"{path} is damaged; remove it to finish that run again") from error
 
 
-def all_converged(results: Sequence[RunResult]) -> bool | None:
-    """Whether all of these runs converged; None if that is unknown for some."""
-    found = {None if own.convergence is None else own.convergence.converged for own in results}
-    return False if False in found else None if None in found else True
+def all_converged(results: Sequence[RunResult]) -> bool:
+    """Whether all of these runs converged."""
+    return all(own.convergence.converged for own in results)
 
 
 def read_results(folder: Path) -> list[RunResult]:

@@ -188,7 +188,7 @@ class TableRow:
     rounds: int
     gradient_evaluations: int
     step_factor: float | None
-    converged: bool | None
+    converged: bool
 
     @property
     def excess(self) -> float | None:

@@ -56,15 +56,6 @@ def test_what_is_left_open_depends_on_the_method(tmp_path: Path) -> None:
     assert (config.validation, config.patience) == (0.1, 30)
 
 
-@pytest.mark.parametrize("option", ["learning_rate", "adversary_rate"])
-def test_rates_of_the_former_default_need_its_name(tmp_path: Path, option: str) -> None:
-    path = write_config(tmp_path, ('name = "fedminmax"', f"{option} = 0.1"))
-    assert complaint_of(lambda: read_config(path)) == (
-        f'{path}: [method] has {option}, but no name; for Algorithm 1 add name = "fedminmax", for '
-        "fedminmax-fast, the default, remove it"
-    )
-
-
 def test_a_configuration_answers_with_what_its_method_does_elsewhere(
     tmp_path: Path,
 ) -> None:

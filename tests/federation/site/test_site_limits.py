@@ -223,7 +223,8 @@ def test_sites_that_the_authority_did_not_sign_are_refused(tmp_path: Path) -> No
     with pytest.raises(InputError, match="not signed by this federation's authority"):
         read_roster(kit)
     path.unlink()
-    assert read_roster(kit) is None
+    with pytest.raises(InputError, match=r"roster\.json is missing"):
+        read_roster(kit)
 
 
 def test_the_rows_behind_the_figures_are_listed_at_the_site_alone(tmp_path: Path) -> None:

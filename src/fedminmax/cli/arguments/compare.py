@@ -16,7 +16,6 @@ from fedminmax.cli.arguments.types import (
     positive_int,
     whole_number,
 )
-from fedminmax.core.old_names import current_name
 
 SETTINGS = ("ESG", "SSG", "PSG", "centralized")
 
@@ -215,7 +214,6 @@ def add_adult(data_sets: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument(
         "--loss",
-        type=current_name,
         choices=("brier", "cross_entropy"),
         default="brier",
         help="what training minimises; tables show Brier risk (brier)",

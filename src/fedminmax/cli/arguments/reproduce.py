@@ -17,7 +17,6 @@ from fedminmax.cli.arguments.types import (
     positive_int,
     whole_number,
 )
-from fedminmax.core.old_names import current_name
 
 FAST_METHODS = ("afl-fast", "fedavg-fast", "fedminmax-fast")
 SYNTHETIC_METHODS = (
@@ -157,7 +156,6 @@ def add_synthetic(experiments: "argparse._SubParsersAction[Any]") -> None:
     add("--folds", type=positive_int, metavar="N", help="number of folds (3; quick: 1)")
     add(
         "--folds-by",
-        type=current_name,
         choices=("seeds", "cross_validation"),
         default="seeds",
         help="new rows for each fold, or parts of one training set (seeds)",

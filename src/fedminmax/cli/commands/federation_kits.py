@@ -72,9 +72,8 @@ def create_federation(
                 kit.rename(staged / room / name)
         for person in described.people:
             write_sites_of(staged / "people" / person, described.sites)
-        if by_default:
-            for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
-                write_masked_by_default(kit)
+        for kit in (*(staged / "sites").iterdir(), *(staged / "people").iterdir()):
+            write_masked_by_default(kit, masked=by_default)
         kits.authority.rename(staged / "authority")
         for site in described.sites:
             text = site_readme(

@@ -107,7 +107,7 @@ def check(
     for message in found.leaves:
         console.print(f"Leaves {site} {message}.")
     if agreed.secure_sums:
-        least = max(threshold_for(len(read_roster(kit) or ())), settings.minimum_sites)
+        least = max(threshold_for(len(read_roster(kit))), settings.minimum_sites)
         seen = f"All of it is masked: {masked_words(least)}."
     else:
         seen = f"NOT masked: {UNMASKED_WORDS}."

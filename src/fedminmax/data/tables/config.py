@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import ValidationError
 
@@ -26,7 +25,6 @@ from fedminmax.data.tables.config_checks import (
 from fedminmax.data.tables.config_schema import schema_of
 from fedminmax.data.tables.config_sections import (
     CHOOSE,
-    CURRENT_NAME,
     EMPTY_REPORT,
     LINEAR_OF_TASK,
     NETWORK,
@@ -73,7 +71,7 @@ class ModelChoice:
 
     kind: str
     hidden: tuple[int, ...]
-    loss: Annotated[str, CURRENT_NAME]
+    loss: str
     ridge: float = 0.0
 
     @property

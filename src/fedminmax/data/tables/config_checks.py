@@ -1,6 +1,6 @@
 """Checks across keys of a configuration: whether they are consistent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -24,7 +24,6 @@ from fedminmax.data.tables.values import spellings
 from fedminmax.data.tables.wording import did_you_mean, toml_key
 from fedminmax.methods.card import Pace
 from fedminmax.methods.catalogue import CARDS
-from fedminmax.methods.defaults import DEFAULT_METHOD
 from fedminmax.methods.method import check_hidden
 
 
@@ -197,8 +196,6 @@ def _check_method(sections: ConfigSections) -> None:
         hint = did_you_mean(baseline, [NO_BASELINE, *CARDS])
         raise InputError(f"[method] baseline = '{baseline}' is unknown; {hint}")
     options = method_options(sections)
-    if "name" not in sections.method.model_fields_set:
-        _check_meant_for_default(options)
     if sections.method.iterate not in (None, "best") and CARDS[name].pace is Pace.LOOK_AHEAD:
         raise InputError(
             f'[method] iterate = "{sections.method.iterate}", but {name} chooses its model by '
@@ -253,16 +250,6 @@ def check_covered(*, certify: bool, validation: float) -> None:
             f"validation = {validation:g}, but losses on validation rows are not covered by the "
             "promise in [privacy]; set validation = 0, rounds are fixed beforehand"
         )
-
-
-def _check_meant_for_default(options: Mapping[str, str]) -> None:
-    """Refuse rates without a method's name: Algorithm 1, which needs them, was the old default."""
-    for option in ("adversary_rate", "learning_rate"):
-        if option in options:
-            raise InputError(
-                f'[method] has {option}, but no name; for Algorithm 1 add name = "fedminmax", for '
-                f"{DEFAULT_METHOD}, the default, remove it"
-            )
 
 
 def validation_share(sections: ConfigSections) -> float:

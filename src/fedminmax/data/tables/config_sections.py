@@ -7,10 +7,9 @@ import tomllib
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedminmax.core.old_names import current_name
 from fedminmax.core.small_groups import MINIMUM_GROUP
 from fedminmax.core.validation import MAX_SHARE
 from fedminmax.data.tables.file_format import AUTO
@@ -27,8 +26,7 @@ Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
 ValueMap = Annotated[dict[str, Name], Field(min_length=1)]
-CURRENT_NAME = BeforeValidator(current_name)
-GroupRule = Annotated[Literal["error", "own_group", "leave_out"], CURRENT_NAME]
+GroupRule = Literal["error", "own_group", "leave_out"]
 DESCRIPTIONS = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -115,7 +113,7 @@ class ModelSection(BaseModel):
     model_config = STRICT
     kind: Literal["logistic", "linear", "spline", "mlp", "auto"]
     hidden: list[Size] = []
-    loss: Annotated[Literal["brier", "cross_entropy", "squared_error"], CURRENT_NAME] | None = None
+    loss: Literal["brier", "cross_entropy", "squared_error"] | None = None
     ridge: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
@@ -134,9 +132,7 @@ class MethodSection(BaseModel):
     rounds: Size | None = None
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     baseline: Name | None = None
-    iterate: Annotated[Literal["average", "last", "tail_average", "best"], CURRENT_NAME] | None = (
-        None
-    )
+    iterate: Literal["average", "last", "tail_average", "best"] | None = None
     patience: Size | None = None
     certify: bool = False
 

@@ -5,7 +5,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from fedminmax.core.old_names import current_name
 from fedminmax.core.small_groups import MINIMUM_GROUP, SmallGroupRule, minimum_to_play
 
 DEFAULT_MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null")
@@ -28,12 +27,6 @@ class MissingGroup(Enum):
     ERROR = "error"
     OWN_GROUP = "own_group"
     LEAVE_OUT = "leave_out"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "MissingGroup | None":
-        """Read the spelling of earlier versions, too."""
-        now = current_name(value)
-        return None if now == value else cls(now)
 
 
 @dataclass(frozen=True)

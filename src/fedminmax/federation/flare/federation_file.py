@@ -85,22 +85,20 @@ def read_sites_of(kit: Path) -> tuple[str, ...]:
         raise InputError(f"{path} is damaged; copy the kit again") from error
 
 
-def write_masked_by_default(kit: Path) -> None:
-    """Note in a person's or a site's kit that sums are masked unless a configuration forbids it."""
-    write_json(kit / DEFAULTS_FILE, {"secure_sums": True})
+def write_masked_by_default(kit: Path, *, masked: bool) -> None:
+    """Note in a person's or a site's kit whether sums are masked if a configuration is silent."""
+    write_json(kit / DEFAULTS_FILE, {"secure_sums": masked})
 
 
 def masked_by_default(kit: Path) -> bool:
-    """Return what a configuration that says nothing means; kits of earlier versions: not masked."""
+    """Return whether sums are masked if a configuration says nothing."""
     path = kit / DEFAULTS_FILE
-    if not path.exists():
-        return False
     try:
         return TypeAdapter(dict[Literal["secure_sums"], bool]).validate_json(path.read_bytes())[
             "secure_sums"
         ]
-    except (ValidationError, KeyError) as error:
-        raise InputError(f"{path} is damaged; copy the kit again") from error
+    except (OSError, ValidationError, KeyError) as error:
+        raise InputError(f"{path} is missing or damaged; copy the kit again") from error
 
 
 def _check(sections: FederationSections, path: Path) -> None:

@@ -73,7 +73,7 @@ def _server(plan: str) -> dict[str, Any]:
     }
     server = {
         "id": "_server",
-        "path": "fedminmax.federation.flare_server.FlareServer",
+        "path": "fedminmax.federation.flare.server.FlareServer",
         "args": {"plan": plan},
     }
     return {"format_version": 2, "workflows": [controller], "components": [server]}
@@ -88,7 +88,7 @@ def _site() -> dict[str, Any]:
             "max_call_threads": SITE_THREADS,
         },
     }
-    site = {"id": "_client", "path": "fedminmax.federation.flare_site.FlareSite", "args": {}}
+    site = {"id": "_client", "path": "fedminmax.federation.flare.site.FlareSite", "args": {}}
     return {
         "format_version": 2,
         "executors": [{"tasks": ["*"], "executor": executor}],

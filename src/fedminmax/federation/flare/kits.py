@@ -34,8 +34,8 @@ COORDINATOR = "coordinator@fedminmax.org"
 ONE_PERSON = {COORDINATOR: "project_admin"}
 NO_REQUESTS: Mapping[str, CertificateSigningRequest] = MappingProxyType({})
 ALLOWED_CLASSES = (
-    "fedminmax.federation.flare_server.FlareServer",
-    "fedminmax.federation.flare_site.FlareSite",
+    "fedminmax.federation.flare.server.FlareServer",
+    "fedminmax.federation.flare.site.FlareSite",
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )

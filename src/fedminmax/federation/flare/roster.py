@@ -36,18 +36,17 @@ def write_rosters(authority: Path, sites: Sequence[str], kits: Iterable[Path]) -
         write_json(kit / "startup" / ROSTER_FILE, roster)
 
 
-def read_roster(kit: Path) -> tuple[str, ...] | None:
-    """Return the sites of this kit's federation; None if the kit was made without the list."""
+def read_roster(kit: Path) -> tuple[str, ...]:
+    """Return the sites of this kit's federation."""
     path = kit / "startup" / ROSTER_FILE
-    if not path.exists():
-        return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         sites = [str(site) for site in content["sites"]]
         _verify(b64decode(content["signature"]), sites, kit)
     except (ValueError, KeyError, TypeError, OSError, InvalidSignature) as error:
         raise InputError(
-            f"{path} is damaged or not signed by this federation's authority; copy the kit again"
+            f"{path} is missing, damaged or not signed by this federation's authority; copy the "
+            "kit again"
         ) from error
     return tuple(sites)
 

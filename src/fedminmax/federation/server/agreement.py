@@ -122,8 +122,8 @@ def _check_curvature(own: Tensor, directions: Tensor, lengths: RowLengths, site:
 class Agreed:
     """What is stored: encoding, rows by site and group, and the learning rate if it was open.
 
-    ``lengths`` limit what sites can reply; those of runs of earlier versions are unknown.
-    ``validation`` are rows by site and group that are set aside to choose the round.
+    ``lengths`` limit what sites can reply. ``validation`` are rows by site and group that are set
+    aside to choose the round.
     """
 
     encoding: Encoding
@@ -374,10 +374,9 @@ def read_agreement(path: Path) -> Agreed | None:
         encoding = encoding_from_json(json.dumps(content["encoding"]), str(path))
         counts = TypeAdapter(dict[str, list[RowCount]]).validate_python(content["counts"])
         rate = TypeAdapter(str | None).validate_python(content["learning_rate"])
-        # Runs that began with an earlier version have none.
-        lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content.get("row_lengths", {}))
+        lengths = TypeAdapter(dict[str, RowLengths]).validate_python(content["row_lengths"])
         rows = TypeAdapter(dict[str, list[RowCount]])
-        validation = rows.validate_python(content.get("validation", {}))
+        validation = rows.validate_python(content["validation"])
         lines = [*counts.values(), *validation.values()]
         whole = all(len(own) == len(encoding.groups) for own in lines) and counts
         if whole and (rate is None or 0 < float(rate) < math.inf):

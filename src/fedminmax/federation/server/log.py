@@ -59,9 +59,9 @@ class NetworkRound:
 
     @classmethod
     def from_json(cls, entry: Any) -> Self:
-        """Read a line; earlier versions had no validation rows."""
+        """Read a line."""
         found = with_tuples(entry, "risks", "weights", "took_part", "validation_risks")
-        return cls(**found | {"certificate": certificate_from_json(entry.get("certificate"))})
+        return cls(**found | {"certificate": certificate_from_json(entry["certificate"])})
 
     def as_json(self) -> dict[str, Any]:
         """Return the round as a line."""

@@ -38,14 +38,14 @@ class News:
     """Rounds with the numbers of their runs, the groups' names, and a notice, if there is one.
 
     ``small_groups`` are those of the groups that are too small to be trained for. ``unit`` converts
-    risks to the target's unit, squared. Servers of earlier versions do not say what is ``planned``.
+    risks to the target's unit, squared.
     """
 
+    planned: PlannedJob
     rounds: tuple[tuple[int, NetworkRound], ...] = ()
     groups: tuple[str, ...] = ()
     notice: str | None = None
     small_groups: tuple[str, ...] = ()
-    planned: PlannedJob | None = None
     unit: float = 1.0
 
     @property
@@ -88,14 +88,14 @@ class ProgressReporter:
         if self._agreed is None:
             self._agreed = read_agreement(self._folder / AGREEMENT_FILE)
         if self._agreed is None:
-            return News(tuple(rounds), notice=notice, planned=self._planned)
+            return News(self._planned, tuple(rounds), notice=notice)
         encoding = self._agreed.encoding
         return News(
+            self._planned,
             tuple(rounds),
             encoding.group_names,
             notice,
             encoding.small_group_names,
-            planned=self._planned,
             unit=encoding.risk_unit,
         )
 

@@ -12,7 +12,6 @@ from fedminmax.data.tables.file_format import NO_CHANGES, FormatChanges
 from fedminmax.federation.wire.plan import MINIMUM_SITES
 
 SETTINGS_FILE = "fedminmax.json"
-OLD_MAX_ROUNDS = "most_rounds"
 
 
 class SmallGroups(Enum):
@@ -73,8 +72,6 @@ def read_site_settings(path: Path) -> SiteSettings:
         settings = TypeAdapter(SiteSettings).validate_json(path.read_bytes())
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        if where == OLD_MAX_ROUNDS:
-            where += ", which is called max_rounds now"
         raise InputError(f"{path} is not valid ({where or 'not JSON'}); correct it") from error
     return replace(settings, data=path.parent / settings.data)
 

@@ -15,7 +15,6 @@ from fedminmax.core.bounds import MAX_NETWORK_RATE
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.models import linear_or_mlp
-from fedminmax.core.old_names import former_name
 from fedminmax.core.privacy.mechanism import Privacy
 from fedminmax.core.randomness import Purpose, torch_seeded
 from fedminmax.core.task import Task
@@ -70,7 +69,7 @@ class PlannedRun:
     needs_patience: bool = False
 
     def build(self) -> AnyMethod[Any]:
-        """Build the method; the default rate is 0.1, as in plans of all versions."""
+        """Build the method; a learning rate that its options leave open is that of networks."""
         method = CARDS[self.method].build({}, self.options)
         if method.learning_rate is not None:
             return method
@@ -208,22 +207,13 @@ def digest_of(plan: NetworkPlan) -> str:
         plan,
         run="",
         sites=(),
-        runs=tuple(replace(run, rounds=0, patience=None) for run in plan.runs),
+        runs=tuple(
+            replace(run, rounds=0, patience=None, needs_patience=False) for run in plan.runs
+        ),
         site_rules=SiteRules(),
         secure_sums=None if plan.secure_sums is None else replace(plan.secure_sums, threshold=0),
     )
-    # Sites that checked a configuration with an earlier version do not know these.
-    added = ("certify", "packages", "secure_sums", "privacy")
-    unused = {name for name in added if not getattr(plan, name)}
-    left_out: dict[str, Any] = dict.fromkeys(unused, True)
-    left_out["runs"] = {"__all__": {"needs_patience"}}
-    optional = ("person_column", "maps", "own_values", "missing_by_column", "units")
-    left_out["schema"] = {name for name in optional if not getattr(plan.schema, name)}
-    content = plan_adapter().dump_python(bare, mode="json", exclude=left_out)
-    # Nor of today's names.
-    named = (("model", "loss"), ("schema", "missing_group"), ("schema", "unlisted_group"))
-    for section, name in named:
-        content[section][name] = former_name(content[section][name])
+    content = plan_adapter().dump_python(bare, mode="json")
     return hashlib.sha256(to_json(content)).hexdigest()[:32]
 
 
