@@ -164,7 +164,7 @@ class LyingTransport:
     def __init__(self, folder: Path, lie: Lie) -> None:
         self._lie = lie
         self._sites = {
-            name: Site(name, SiteSettings(folder / f"{name}.csv"), folder / f"{name}-kept")
+            name: Site(name, SiteSettings(folder / f"{name}.csv"), folder / f"{name}-kept", SITES)
             for name in SITES
         }
 

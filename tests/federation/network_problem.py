@@ -145,6 +145,7 @@ class DirectTransport:
                 name,
                 SiteSettings(folder / f"{name}.csv", minimum_sites=minimum_sites),
                 folder / f"{name}-kept",
+                SITES,
             )
             for name in SITES
         }

@@ -108,7 +108,7 @@ def unmasked_numbers(
 
     An honest site with the same table answers the very orders of the transcript.
     """
-    own = Site(site, SiteSettings(table), kept)
+    own = Site(site, SiteSettings(table), kept, plan.sites)
     summary = summary_from_bytes(own.prepare(plan_to_bytes(plan)), plan.schema, site)
     counts, layouts, layout = b"", None, summary_layout(plan.schema)
     for call in (call for call in calls if call.site == site):

@@ -204,7 +204,7 @@ def test_a_round_over_the_network_that_is_done_again_replaces_what_came_after() 
 def test_over_the_network_time_left_counts_the_baseline_too() -> None:
     planned = PlannedJob((("fedminmax", 4), ("fedavg", 6)), ("north", "south", "west"))
     rounds = tuple((0, made_up_round(number)) for number in (1, 2))
-    news = News(rounds, groups=("women", "men"), planned=planned)
+    news = News(planned, rounds, groups=("women", "men"))
     live = live_run("here", NewsSoFar().with_news(news), Stage.RUNNING, "")
     (model,) = live.models
     assert (model.planned, model.rounds_after) == (4, 6)

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 
-import polars as pl
 import pytest
 
-import fedminmax.data.tables.groups
 from fedminmax.data.tables.groups import (
     LEFT_OUT,
     MERGED_VALUE,
     check_listed,
     group_name,
-    key_by_value,
     merged_key,
     parse_groups,
     sort_groups,
@@ -146,18 +143,3 @@ def test_a_value_that_says_nothing_alone_gets_its_columns_name(
     value: str | None, name: str
 ) -> None:
     assert group_name((value,), Schema(Target("y"), (), (Protected("sex"),))) == name
-
-
-def test_a_group_is_read_once_and_not_once_per_holder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 80 schools and 12 groups it was read ten thousand times: most of a short run's time."""
-    read: list[pl.Series] = []
-
-    def counting(text: pl.Series) -> pl.Series:
-        read.append(text)
-        return text
-
-    monkeypatch.setattr(fedminmax.data.tables.groups, "by_value", counting)
-    assert {key_by_value(("a group that no other test has", None)) for _ in range(80)} == {
-        ("a group that no other test has", None)
-    }
-    assert len(read) == 1

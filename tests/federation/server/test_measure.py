@@ -245,7 +245,7 @@ def test_a_site_hides_groups_with_few_held_out_rows(config: TableConfig, tmp_pat
     assert 0 < small < large
     transport = DirectTransport(tmp_path)
     settings = SiteSettings(tmp_path / "south.csv", minimum_group=small + 1)
-    transport.sites["south"] = Site("south", settings, tmp_path)
+    transport.sites["south"] = Site("south", settings, tmp_path, SITES)
     found, silent = measured_by(transport, config, tmp_path)
     assert silent == {}
     told = [count if count == large else 0 for count in rows["south"]]

@@ -30,7 +30,8 @@ class ListeningTransport(DirectTransport):
         self.left: list[bytes] = []
         if merge:
             self.sites = {
-                site: Site(site, merging(folder, site), folder / f"{site}-kept") for site in COUNTS
+                site: Site(site, merging(folder, site), folder / f"{site}-kept", tuple(COUNTS))
+                for site in COUNTS
             }
 
     def answer(self, site: str, endpoint: str, payload: Mapping[str, object]) -> object:

@@ -396,7 +396,7 @@ def test_a_site_refuses_what_its_policy_forbids(
 ) -> None:
     plan = job(tmp_path)
     transport = DirectTransport(tmp_path)
-    transport.sites["south"] = Site("south", forbid(tmp_path / "south.csv"), tmp_path)
+    transport.sites["south"] = Site("south", forbid(tmp_path / "south.csv"), tmp_path, SITES)
     outcome = run_plan(plan, transport, tmp_path / "run")
     assert reason in outcome.refused["south"]
     assert outcome.error is None

@@ -36,7 +36,7 @@ class AskedSite:
     """The north, asked by a server that need not be honest."""
 
     def __init__(self, folder: Path, plan: NetworkPlan, settings: SiteSettings) -> None:
-        self.site = Site("north", settings, folder / "kept")
+        self.site = Site("north", settings, folder / "kept", SITES)
         self.plan = plan
 
     def begin(self) -> None:
@@ -204,7 +204,7 @@ def test_a_plan_that_may_go_on_with_one_site_is_refused(
 ) -> None:
     alone = replace(job(tmp_path), sites=sites, site_rules=replace(AT_ONCE, minimum_sites=minimum))
     (tmp_path / "north.csv").unlink()
-    site = Site("north", SiteSettings(tmp_path / "north.csv"), tmp_path / "kept")
+    site = Site("north", SiteSettings(tmp_path / "north.csv"), tmp_path / "kept", SITES)
     with pytest.raises(RefusedError, match=r"may go on with 1, this site's policy .* at least 2"):
         site.prepare(plan_to_bytes(alone))
 

@@ -12,7 +12,7 @@ from fedminmax.core.examples import Examples
 from fedminmax.core.text import counted
 from fedminmax.data.splines import ramps
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding
-from fedminmax.data.tables.groups import group_name, key_by_value
+from fedminmax.data.tables.groups import group_name
 from fedminmax.data.tables.parse_rows import FeatureRows, ParsedRows
 from fedminmax.data.tables.wording import MAX_NAMES, listed
 
@@ -27,15 +27,15 @@ def encode(rows: ParsedRows, encoding: Encoding, owner: str) -> Examples:
 
 def merged_numbers(rows: ParsedRows, encoding: Encoding) -> Tensor:
     """Return the number of each row's merged group; -1 if it is in none."""
-    numbers = {key_by_value(key): number for number, key in enumerate(encoding.merged_groups)}
-    number_of = np.array([numbers.get(key_by_value(key), -1) for key in rows.group_keys], np.int64)
+    numbers = {key: number for number, key in enumerate(encoding.merged_groups)}
+    number_of = np.array([numbers.get(key, -1) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])
 
 
 def drop_unknown_groups(rows: ParsedRows, encoding: Encoding) -> tuple[ParsedRows, dict[str, int]]:
     """Return the rows of groups known from training, and counts of the others by group name."""
-    trained = {key_by_value(key) for key in encoding.group_numbers}
-    is_known = np.array([key_by_value(key) in trained for key in rows.group_keys], dtype=bool)
+    trained = encoding.group_numbers
+    is_known = np.array([key in trained for key in rows.group_keys], dtype=bool)
     counts = np.bincount(rows.group, minlength=len(rows.group_keys)).tolist()
     skipped = {
         group_name(key, encoding.schema): count
@@ -144,10 +144,10 @@ def _encode_target(rows: ParsedRows, encoding: Encoding) -> Tensor:
 
 
 def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
-    numbers = {key_by_value(key): number for key, number in encoding.group_numbers.items()}
+    numbers = encoding.group_numbers
     present = np.unique(rows.group).tolist()
     for place in present:
-        if key_by_value(rows.group_keys[place]) not in numbers:
+        if rows.group_keys[place] not in numbers:
             name = group_name(rows.group_keys[place], encoding.schema)
             count = int((rows.group == place).sum())
             raise InputError(
@@ -155,5 +155,5 @@ def _encode_groups(rows: ParsedRows, encoding: Encoding, owner: str) -> Tensor:
                 f"holder; training has {listed(encoding.group_names)}: remove these rows, or add "
                 "such rows to training"
             )
-    number_of = np.array([numbers.get(key_by_value(key), 0) for key in rows.group_keys], np.int64)
+    number_of = np.array([numbers.get(key, 0) for key in rows.group_keys], np.int64)
     return torch.from_numpy(number_of[rows.group])

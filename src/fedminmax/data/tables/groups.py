@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from fedminmax.core.text import counted
 from fedminmax.data.tables.parse_columns import Column, parse_numbers
 from fedminmax.data.tables.read_file import Table
 from fedminmax.data.tables.schema import Kind, MissingGroup, Protected, Schema
-from fedminmax.data.tables.values import by_value, read_values, spellings, variants
+from fedminmax.data.tables.values import read_values, spellings, variants
 from fedminmax.data.tables.wording import toml_key
 
 GroupKey = tuple[str | None, ...]
@@ -90,14 +89,6 @@ def _labels(table: Table, protected: Protected, schema: Schema) -> pl.Series:
     # An edge belongs to the band above it. NaN would sort above all edges.
     labels = bands.gather(np.digitize(numbers, np.asarray(protected.edges)))
     return labels.set(pl.Series(np.isnan(numbers)), None)
-
-
-@lru_cache(maxsize=10_000)  # every holder asks it of every group
-def key_by_value(key: GroupKey) -> GroupKey:
-    """Return a key that is equal for equal values: older models have true instead of 1."""
-    values = by_value(pl.Series([value or "" for value in key], dtype=pl.String)).to_list()
-    special = (OTHER_VALUE, MERGED_VALUE, None)
-    return tuple(own if own in special else new for own, new in zip(key, values, strict=True))
 
 
 def check_spellings(keys: Iterable[GroupKey], schema: Schema) -> None:

@@ -136,7 +136,7 @@ def _hide_protected(rows: ParsedRows, schema: Schema) -> ParsedRows:
     return replace(rows, features=replace(rows.features, quantities=quantities, codes=codes))
 
 
-def check_plan(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
+def check_plan(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str]) -> None:
     """Refuse a plan that this site's policy does not allow, whatever its table has in it."""
     _check_company(plan, settings, roster)
     _check_agreed(plan, settings)
@@ -199,7 +199,7 @@ def _check_agreed(plan: NetworkPlan, settings: SiteSettings) -> None:
         )
 
 
-def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str] | None) -> None:
+def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[str]) -> None:
     """Refuse a plan whose results may come from too few sites, or from sites that do not exist."""
     if plan.minimum_sites < settings.minimum_sites:
         raise RefusedError(
@@ -214,7 +214,7 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
             f"the plan's totals may be over {masked.threshold} sites, this site's policy asks for "
             f"at least {settings.minimum_sites}; give --minimum-sites {settings.minimum_sites}"
         )
-    if roster is not None and not {*plan.sites} <= {*roster}:
+    if not {*plan.sites} <= {*roster}:
         raise RefusedError("the plan has sites that are not in this federation's signed list")
     if masked is None:
         return
@@ -229,8 +229,6 @@ def _check_company(plan: NetworkPlan, settings: SiteSettings, roster: Sequence[s
             f"the plan's totals are over the same {everyone}, but {masked.threshold} would do; "
             f"give all {len(plan.sites)} as the threshold"
         )
-    if roster is None:
-        raise RefusedError("this site has no signed list of the federation's sites; copy its kit")
     # A plan for few of many sites would need few helpers to tell of one of them.
     lowest = threshold_for(len(roster))
     if masked.threshold < lowest:

@@ -79,7 +79,7 @@ class Site:
         name: the site's name in the federation.
         settings: where its table is, and what it allows.
         folder: where it may store data between rounds.
-        roster: the sites of the federation, as its authority signed them; None if unknown.
+        roster: the sites of the federation, as its authority signed them.
         credentials: the key that the site's masks are signed with; None if it has none.
     """
 
@@ -88,7 +88,7 @@ class Site:
         name: str,
         settings: SiteSettings,
         folder: Path,
-        roster: Sequence[str] | None = None,
+        roster: Sequence[str],
         credentials: Credentials | None = None,
     ) -> None:
         self._name = name
