@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedminmax.cli.main import main
-from fedminmax.federation.flare.federation_file import write_sites_of
+from fedminmax.federation.flare.federation_file import write_masked_by_default, write_sites_of
 from fedminmax.federation.wire.plan import SiteRules
 from fedminmax.runs.federation_record import FederationRecord, open_federation_run
 from tests.cli.in_process import complaint_here, run_here
@@ -29,6 +29,7 @@ def kit(tmp_path: Path) -> Path:
     folder = tmp_path / "ann@lab.org"
     folder.mkdir()
     write_sites_of(folder, SITES)
+    write_masked_by_default(folder, masked=False)
     return folder
 
 

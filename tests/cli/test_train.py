@@ -261,7 +261,7 @@ def test_no_baseline_and_no_test_rows(hospitals: Path, capsys: pytest.CaptureFix
     found = json.loads(capsys.readouterr().out)
     assert found["finished"]
     assert found["baseline"] is None
-    assert found["results"]["test"] == {"rows": 0, "metrics": {}}
+    assert found["results"]["test"] == {"rows": 0, "min_rows": 50, "metrics": {}}
     assert not Path("runs/fedminmax/baseline").exists()
     assert "no test rows" in Path("runs/fedminmax/model_card.md").read_text()
 

@@ -94,7 +94,7 @@ def test_rows_of_others_alone_leave_nothing_to_measure(
     method = 'name = "ditto"\nrounds = 2'
     config = write_config(hospitals, data='test = { elsewhere = "later.csv" }', method=method)
     run_here("train", config)
-    assert results_of(RUN)["personal"] == {"rows": 0, "metrics": {}}
+    assert results_of(RUN)["personal"] == {"rows": 0, "min_rows": 50, "metrics": {}}
     assert "Personal models" not in capsys.readouterr().out
     assert "## Personal" not in (RUN / "model_card.md").read_text()
     tables = measures_tables(read_run(RUN).chosen.results)
