@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.core.simplex import maximise_on_simplex, project_on_simplex
+from fedminmax.core.solvers.simplex import maximise_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.fedminmax_fast import FedMinMaxFast
 from fedminmax.methods.method import Holder

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.workload import Workload
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.simplex import project_on_simplex
+from fedminmax.core.solvers.simplex import project_on_simplex
 
 STEP = 0.1
 ROWS_PER_CHUNK = 250

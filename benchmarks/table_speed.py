@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from benchmarks.timing import Contestant, fastest, median_ratio, time_in_turns
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.models import linear
-from fedminmax.core.simplex import project_on_simplex
+from fedminmax.core.solvers.simplex import project_on_simplex
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import train
 from fedminmax.methods.fedminmax import FedMinMax

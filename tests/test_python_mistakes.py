@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedminmax as fm
-from fedminmax.core.simplex import project_on_simplex as typed_projection
+from fedminmax.core.solvers.simplex import project_on_simplex as typed_projection
 from tests.complaints import complaint_of
 from tests.problems import softmax_problem
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from benchmarks.memory import peak_bytes
 from benchmarks.workload import Workload, make_image_workload, make_workload
 from fedminmax.core.losses import brier_loss
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 
 Rows = tuple[Tensor, Tensor, Tensor]
 """Features, targets and groups."""

@@ -16,7 +16,7 @@ from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, desc
 from fedminmax.core.one_step import losses_of, weighted_gradient
 from fedminmax.core.parity import Parity
 from fedminmax.core.randomness import Purpose, numpy_stream, torch_stream
-from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import MethodCard, Over, Pace, Weights, card_of, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream

@@ -22,7 +22,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("package", "users", "words"),
     [
-        ("onnx", ["fedminmax.runs.onnx"], ["export", "run", "--onnx", "model.onnx"]),
+        ("onnx", ["fedminmax.runs.exports.onnx"], ["export", "run", "--onnx", "model.onnx"]),
         (
             "tensorboard",
             ["fedminmax.runs.tensorboard_log", "torch.utils.tensorboard"],

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.core.max_of_quadratics import highest_mix
-from fedminmax.core.simplex import FixedShares
+from fedminmax.core.solvers.max_of_quadratics import highest_mix
+from fedminmax.core.solvers.simplex import FixedShares
 
 games = st.integers(2, 6).flatmap(
     lambda size: st.tuples(

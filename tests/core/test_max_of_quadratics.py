@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedminmax.core.max_of_quadratics import (
+from fedminmax.core.solvers.max_of_quadratics import (
     Quadratics,
     highest_mix,
     lowest_mix,

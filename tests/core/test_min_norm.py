@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, nnls
 
-from fedminmax.core.simplex import min_norm_weights
+from fedminmax.core.solvers.simplex import min_norm_weights
 from tests.problems import Vector, to_numpy
 
 EXACT = 1e-11

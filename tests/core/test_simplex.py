@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedminmax.core.errors import InputError
-from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
 from tests.problems import to_numpy
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedminmax.core.simplex import ascend_on_simplex, project_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex, project_on_simplex
 from tests.oracles import project_by_bisection
 from tests.problems import Vector, to_numpy
 

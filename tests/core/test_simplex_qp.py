@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fedminmax.core.simplex import maximise_on_simplex
+from fedminmax.core.solvers.simplex import maximise_on_simplex
 
 
 @st.composite

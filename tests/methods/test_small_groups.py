@@ -18,8 +18,8 @@ from torch import Tensor
 from fedminmax.core.errors import DivergedError, InputError
 from fedminmax.core.losses import brier_loss
 from fedminmax.core.messages import Census
-from fedminmax.core.simplex import ascend_on_simplex
 from fedminmax.core.small_groups import MERGED_NAME, SmallGroupRule, small_group_notes
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.federation.inprocess import InProcessFederation
 from fedminmax.federation.train import Round, train
 from fedminmax.methods.ap_star import APStar

@@ -13,8 +13,8 @@ import pytest
 
 from fedminmax.data.splines import KNOTS
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity
+from fedminmax.runs.exports.onnx import write_onnx
 from fedminmax.runs.model import SavedModel
-from fedminmax.runs.onnx import write_onnx
 from tests.complaints import complaint_of
 from tests.runs.test_saved_model import saved_model
 

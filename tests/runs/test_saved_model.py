@@ -22,8 +22,8 @@ import fedminmax
 from fedminmax.core.models import Mixture, linear_or_mlp
 from fedminmax.data.tables.encoding import EncodedCategory, EncodedQuantity, Encoding, Scale
 from fedminmax.data.tables.schema import Feature, Kind, Protected, Schema, Target
+from fedminmax.runs.exports.onnx import write_onnx
 from fedminmax.runs.model import SavedModel, load_model, save_model
-from fedminmax.runs.onnx import write_onnx
 from tests.complaints import complaint_of
 
 FEATURES = (

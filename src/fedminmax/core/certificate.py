@@ -45,7 +45,7 @@ from fedminmax.core.errors import InputError
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, SumRounding
-from fedminmax.core.simplex import maximise_on_simplex
+from fedminmax.core.solvers.simplex import maximise_on_simplex
 
 UNIT = 2.0**-53
 # Roundings of a row's loss and slope besides those of its outputs, with some margin.

@@ -31,7 +31,7 @@ from fedminmax.core.group_sums import linear_group_sums, linear_rows_per_chunk
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, all_finite, zero_sums
-from fedminmax.core.simplex import FixedShares
+from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.core.workspace import Workspace
 from fedminmax.federation.one_round import run_round
 from fedminmax.federation.protocol import Federation

@@ -26,7 +26,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, zero_sums
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import RATE, SNAPSHOTS, START, Over, Pace, Weights, register

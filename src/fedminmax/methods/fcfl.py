@@ -57,7 +57,7 @@ from fedminmax.core.judging import WORST_HOLDER, Judge
 from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.parity import Parity, cells_of, check_two_classes, count_by_cell, group_rates
-from fedminmax.core.simplex import min_norm_weights
+from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, OURS, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream

@@ -52,7 +52,7 @@ from fedminmax.core.parity import (
     positive_scores_of,
     sum_by_cell,
 )
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import LOCAL, OURS, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import local_stream

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
-from fedminmax.core.simplex import min_norm_weights
+from fedminmax.core.solvers.simplex import min_norm_weights
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import AUTHORS, LOCAL, RATE, Over, Pace, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, FedAvg

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.privacy.mechanism import Unit
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.methods.card import ADVERSARY, FLOOR, SAFE_RATE, Over, Pace, Weights, register
 from fedminmax.methods.method import RowWeights
 from fedminmax.methods.shared.checks import check_not_negative, check_rate

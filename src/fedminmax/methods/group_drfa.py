@@ -22,7 +22,7 @@ from torch import Tensor
 from fedminmax.core.iterates import Iterate
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import FLOOR, RATE, SNAPSHOTS, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import NO_WEIGHTS

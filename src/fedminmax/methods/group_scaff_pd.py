@@ -40,7 +40,7 @@ from fedminmax.core.iterates import Iterate
 from fedminmax.core.local_epochs import LocalEpochs, batches_per_epoch, train_with_extra_gradient
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend, zero_sums
 from fedminmax.core.one_step import weighted_gradient
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.card import ADVERSARY, FLOOR, LOCAL, RATE, Over, Pace, Weights, register
 from fedminmax.methods.fedavg import NO_WEIGHTS, local_stream

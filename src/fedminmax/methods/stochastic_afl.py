@@ -27,7 +27,7 @@ from fedminmax.core.local_epochs import shuffled_batches
 from fedminmax.core.messages import Census, Order, Reveals, RoundKey, Sums, descend
 from fedminmax.core.one_step import weighted_gradient
 from fedminmax.core.randomness import Purpose, numpy_stream
-from fedminmax.core.simplex import ascend_on_simplex
+from fedminmax.core.solvers.simplex import ascend_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.afl import AFL, AFLStart
 from fedminmax.methods.card import ADVERSARY, SAFE_RATE, START, Over, Pace, Weights, register

@@ -29,8 +29,8 @@ from torch import Tensor
 from fedminmax.core.errors import InputError
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census, Reveals
-from fedminmax.core.simplex import Array, minimise_on_simplex
 from fedminmax.core.small_groups import MINIMUM_GROUP, largest_standard_error
+from fedminmax.core.solvers.simplex import Array, minimise_on_simplex
 from fedminmax.federation.run_cost import MessageBytes, Rounds
 from fedminmax.methods.catalogue import CARDS
 from fedminmax.metrics.intervals import MIN_ROWS

@@ -13,8 +13,8 @@ from mlflow.exceptions import MlflowException
 
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_text
+from fedminmax.runs.exports.mlflow_model import write_mlflow
 from fedminmax.runs.layout import MODEL_FILE
-from fedminmax.runs.mlflow_model import write_mlflow
 from fedminmax.runs.round_log import RoundRecord, scalars
 
 EXPERIMENT = "fedminmax"

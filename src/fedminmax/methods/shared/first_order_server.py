@@ -39,8 +39,8 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.certificate import Certificate
-from fedminmax.core.max_of_quadratics import highest_mix
-from fedminmax.core.simplex import FixedShares, maximise_on_simplex
+from fedminmax.core.solvers.max_of_quadratics import highest_mix
+from fedminmax.core.solvers.simplex import FixedShares, maximise_on_simplex
 from fedminmax.methods.shared.replies import MAX_REPEATS, RiskSums
 
 # Factors of the rate: after a success before and after the first failure, and after a failure.

@@ -36,7 +36,7 @@ from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.losses import LOSSES_BY_NAME
 from fedminmax.core.messages import Census
 from fedminmax.core.privacy.mechanism import NoiseLevels
-from fedminmax.core.simplex import FixedShares, maximise_on_simplex
+from fedminmax.core.solvers.simplex import FixedShares, maximise_on_simplex
 from fedminmax.methods.shared.replies import RiskSums
 
 # The past's share in running means of slopes and of squared slopes, and at most in risks.

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedminmax.core.messages import NOT_ROUNDED, Census, Order, SumRounding, Sums, zero_sums
 from fedminmax.core.one_step import losses_of
-from fedminmax.core.simplex import project_on_simplex
+from fedminmax.core.solvers.simplex import project_on_simplex
 from fedminmax.core.workspace import Workspace
 from fedminmax.methods.method import Holder, RowWeights
 from fedminmax.methods.shared.checks import check_floor

@@ -33,7 +33,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.centring import centre_of, centred, from_centred, to_centred
 from fedminmax.core.certificate import (
     Cuts,
     Errors,
@@ -46,7 +45,8 @@ from fedminmax.core.certificate import (
     masked_errors,
     steepest_change,
 )
-from fedminmax.core.max_of_quadratics import (
+from fedminmax.core.solvers.centring import centre_of, centred, from_centred, to_centred
+from fedminmax.core.solvers.max_of_quadratics import (
     Quadratics,
     highest_mix,
     lowest_mix,

@@ -15,7 +15,7 @@ from fedminmax.core.certificate import (
 )
 from fedminmax.core.linear_structure import LinearStructure
 from fedminmax.core.messages import Sums
-from fedminmax.core.simplex import FixedShares
+from fedminmax.core.solvers.simplex import FixedShares
 from fedminmax.methods.shared.trial import Trial, new_trial
 
 # Maximum number of second derivatives that a server stores: 160 MB.

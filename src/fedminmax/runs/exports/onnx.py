@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from fedminmax.core.errors import InputError
 from fedminmax.core.files import write_bytes
 from fedminmax.core.models import Mixture
-from fedminmax.runs.model import SavedModel
-from fedminmax.runs.onnx_encoder import (
+from fedminmax.runs.exports.onnx_encoder import (
     ML_DOMAIN,
     ML_OPSET,
     Graph,
@@ -26,6 +25,7 @@ from fedminmax.runs.onnx_encoder import (
     add_encoder,
     column_inputs,
 )
+from fedminmax.runs.model import SavedModel
 
 # Old enough for runtimes of 2023, and sufficient for these nodes.
 OPSET, IR_VERSION = 17, 8

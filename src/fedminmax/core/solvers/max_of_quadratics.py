@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedminmax.core.simplex import maximise_on_simplex
+from fedminmax.core.solvers.simplex import maximise_on_simplex
 
 MAX_NEWTON_STEPS = 50
 MAX_HALVINGS = 40

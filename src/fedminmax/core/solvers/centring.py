@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedminmax.core.linear_structure import LinearStructure
-from fedminmax.core.max_of_quadratics import Quadratics
+from fedminmax.core.solvers.max_of_quadratics import Quadratics
 
 
 def centre_of(structure: LinearStructure, packed: Tensor) -> Tensor:
