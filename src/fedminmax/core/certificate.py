@@ -63,7 +63,7 @@ class Certificate:
 
     Both bounds are on the training risk of the worst of the ``players`` (groups or holders) plus
     the model's penalty m/2 |theta|^2, where groups that are too small to be chosen have their share
-    (see ``solvers.simplex``). ``penalty`` is that of the returned model. A model whose parameters have
+    (see ``simplex``). ``penalty`` is that of the returned model. A model whose parameters have
     at most the same norm has at most the same penalty, so its worst risk is at least ``min_risk``.
     """
 

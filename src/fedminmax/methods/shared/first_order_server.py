@@ -7,7 +7,7 @@ slopes g_a of the players (groups, or holders),
     minimise over p:  max_a (r_a + g_a . p) + 1/(2 eta) p' D p.
 
 Its dual has one unknown per player; players that may not be chosen have fixed weights (see
-``solvers.simplex``). So the weights are those that will be optimal after the step; weights that follow
+``simplex``). So the weights are those that will be optimal after the step; weights that follow
 the risks of the previous round make both oscillate. g_a are running means of the slopes,
 D = diag(sqrt(v)) with v the running mean of the squared weighted slope, both as in Adam (Kingma,
 Ba: Adam, ICLR 2015).

@@ -3,7 +3,7 @@
 With loss, gradient and curvature sums the server has a quadratic model of every player's risk (a
 player is a group, or a holder) and goes to the minimum of their maximum: the weights are those that
 will be optimal after the step, not those that were optimal before it. Players that may not be
-chosen keep their share (see ``solvers.simplex``). A trust region in the manner of Levenberg and
+chosen keep their share (see ``simplex``). A trust region in the manner of Levenberg and
 Marquardt (More: The Levenberg-Marquardt algorithm, 1978) makes the steps safe for every data set
 with the same settings: a failed step costs one round, never the run. For squared error the
 quadratic model is exact: one round of sums is the whole problem.
