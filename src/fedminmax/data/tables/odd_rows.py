@@ -73,7 +73,8 @@ def _places(rows: Sequence[OddRows]) -> list[str]:
 def _place(column: str, value: float | None, rows: Sequence[OddRows]) -> str:
     total = counted(sum(own.rows for own in rows), "row")
     files = ", ".join(f"{own.source} (first: row {own.first})" for own in rows[:MAX_FILES])
-    more = f" and {len(rows) - MAX_FILES} more files" if len(rows) > MAX_FILES else ""
+    others = len(rows) - MAX_FILES
+    more = f" and {counted(others, 'more file')}" if others > 0 else ""
     if value is None:
         start = f"'{column}' in {total}" if column else total
         return f"{start} of {files}{more}"
