@@ -80,11 +80,6 @@ class Layout:
         """How many exact numbers there are."""
         return sum(own.length for own in self.sections if own.kind is Kind.EXACT)
 
-    @property
-    def bytes(self) -> int:
-        """The size of all numbers together."""
-        return 8 * self.words + EXACT_BYTES * self.exact_numbers
-
 
 @dataclass(frozen=True, eq=False)
 class Packed:

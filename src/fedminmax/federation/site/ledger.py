@@ -87,11 +87,6 @@ class LedgerEntry:
         """The round of the question."""
         return self.asked.round
 
-    @property
-    def left(self) -> bool:
-        """Whether a message left the site."""
-        return self.event in (Event.SENT, Event.REFUSED)
-
     @classmethod
     def from_json(cls, entry: Any) -> Self:
         """Read a line of the log."""
