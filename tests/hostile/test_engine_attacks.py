@@ -60,6 +60,11 @@ class Case:
         return " ".join(str(part)[:40] for part in parts if part is not None)
 
 
+# logging.config.dictConfig calls whatever a formatter's "()" names.
+CALLS_ANYTHING = (
+    '{"version": 1, "formatters": {"f": {"()": "os.mkdir", "path": "dict-config"}}, "handlers": '
+    '{"h": {"class": "logging.StreamHandler", "formatter": "f"}}, "root": {"handlers": ["h"]}}'
+)
 COMMANDS = (
     ("sys.shell", "head -n 3 north.csv"),
     ("sys.shell", "cat startup/client.key"),
@@ -68,7 +73,9 @@ COMMANDS = (
     ("sys.report_env", None),
     ("sys.report_version", None),
     ("sys.configure_site_log", "DEBUG"),
+    ("sys.configure_site_log", CALLS_ANYTHING),
     ("train.configure_job_log", "DEBUG"),
+    ("train.configure_job_log", CALLS_ANYTHING),
     ("train.get_scopes", None),
     ("train.delete_run", None),
     ("train.abort_task", None),
